@@ -1,0 +1,95 @@
+"""The door of the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from .. import __version__
+from ..errors import OomphError, WrongCall
+from .doctor import doctor
+from .gpus import gpus
+
+_COMMANDS = (doctor, gpus)
+_INTERRUPTED = 130  # what shells expect of a program ended by Ctrl-C
+
+
+def main() -> NoReturn:
+    """Run the command line of this process and leave with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code: 0 done, 1 failure, 2 wrong call, 3 cannot fit."""
+    try:
+        result = build().main(list(arguments), prog_name="oomph", standalone_mode=False)
+        sys.stdout.flush()
+    except OomphError as error:
+        return _report(error, arguments)
+    except (KeyboardInterrupt, typer.Abort):
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (`| head`); Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        refused = _wrong_call(error)
+        if refused is None:
+            raise
+        return _report(refused, arguments)
+    return result if isinstance(result, int) else 0
+
+
+def build() -> typer.core.TyperGroup:
+    """Put the commands together."""
+    app = typer.Typer(
+        name="oomph",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich" if sys.stdout.isatty() else None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(oomph)
+    for command in _COMMANDS:
+        app.command()(command)
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)  # noqa: S101  a callback makes it one
+    return group
+
+
+def _show_version(wanted: bool) -> None:  # noqa: FBT001  typer calls it so
+    if wanted:
+        sys.stdout.write(f"oomph {__version__}\n")
+        raise typer.Exit
+
+
+def oomph(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Train PyTorch models without running out of memory."""
+    del version
+
+
+def _wrong_call(error: Exception) -> WrongCall | None:
+    """Turn typer's own complaints (an unknown flag, a number that isn't one) into ours."""
+    words, context = getattr(error, "format_message", None), getattr(error, "ctx", None)
+    if words is None:
+        return None
+    command = getattr(context, "command_path", "oomph")
+    return WrongCall(str(words()).rstrip("."), f"`{command} --help` shows what there is")
+
+
+def _report(error: OomphError, arguments: Sequence[str]) -> int:
+    """Say what is wrong in one sentence, and as a document where one was asked for."""
+    if "--json" in arguments:
+        document = {"oomph": "error", "version": 1, "kind": type(error).__name__, "why": error.why, "fix": error.fix}
+        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    sys.stderr.write(f"oomph: {error}\n")
+    return error.exit_code

@@ -1,0 +1,79 @@
+"""Every error that oomph raises on purpose.
+
+    OomphError                 exit code 1: something failed
+    ├── WrongCall              exit code 2: the call can't be carried out as written
+    │   ├── BadSize            a text that should be a size of memory is not one
+    │   ├── UnknownName        no GPU, machine or other thing of that name; knows the nearest ones
+    │   ├── AmbiguousName      several things of that name; knows which
+    │   ├── MissingFile        a file or folder that isn't there
+    │   └── BadDocument        a file that should be one of ours and isn't
+    └── CannotFit              exit code 3: no settings fit the memory there is
+
+Each carries `why`, what we got and what is wrong with it, and `fix`, what to do next; its text is one sentence of
+both. The command line prints that sentence and leaves with `exit_code`:
+
+    try:
+        parse_size("12 bananas")
+    except BadSize as error:
+        print(error.why, error.fix, sep="\\n")
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class OomphError(Exception):
+    """Something failed that oomph can name."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, why: str, fix: str) -> None:
+        super().__init__(why, fix)
+        self.why = why
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.why}; {self.fix}."
+
+
+class WrongCall(OomphError):
+    """The call can't be carried out as written; nothing was done."""
+
+    exit_code = 2
+
+
+class BadSize(WrongCall):
+    """A text that should be a size of memory is not one."""
+
+
+class UnknownName(WrongCall):
+    """Nothing has that name. `nearest` holds the closest names that exist, best first."""
+
+    def __init__(self, why: str, fix: str, nearest: tuple[str, ...] = ()) -> None:
+        super().__init__(why, fix)
+        self.args = (why, fix, nearest)
+        self.nearest = nearest
+
+
+class AmbiguousName(WrongCall):
+    """Several things have that name. `matches` holds them."""
+
+    def __init__(self, why: str, fix: str, matches: tuple[str, ...] = ()) -> None:
+        super().__init__(why, fix)
+        self.args = (why, fix, matches)
+        self.matches = matches
+
+
+class MissingFile(WrongCall):
+    """A file or folder that was named isn't there."""
+
+
+class BadDocument(WrongCall):
+    """A file that should be one of oomph's JSON documents can't be read as one."""
+
+
+class CannotFit(OomphError):
+    """No settings fit the memory there is."""
+
+    exit_code = 3

@@ -1,0 +1,42 @@
+"""Facts: this machine, verdicts on it, and the catalogue of GPUs and cloud machines. No torch."""
+
+from ._budget import Bound, Budget
+from ._catalogue import CloudMachine, GpuSpec, Rates, clouds, gpus
+from ._fact import NO_LIMIT, Fact, NoLimit, Unknown
+from ._gpu import DriverState, Gpu, GpuProcess, Graphics
+from ._lookup import find, find_cloud, find_gpu, machines_with
+from ._machine import Machine, load_machine, machine_document, read_machine
+from ._surroundings import Place
+from .verdicts import Load, Severity, Verdict, default_workers, judge
+
+__all__ = [
+    "NO_LIMIT",
+    "Bound",
+    "Budget",
+    "CloudMachine",
+    "DriverState",
+    "Fact",
+    "Gpu",
+    "GpuProcess",
+    "GpuSpec",
+    "Graphics",
+    "Load",
+    "Machine",
+    "NoLimit",
+    "Place",
+    "Rates",
+    "Severity",
+    "Unknown",
+    "Verdict",
+    "clouds",
+    "default_workers",
+    "find",
+    "find_cloud",
+    "find_gpu",
+    "gpus",
+    "judge",
+    "load_machine",
+    "machine_document",
+    "machines_with",
+    "read_machine",
+]

@@ -1,0 +1,161 @@
+"""Finding a GPU or a cloud machine by the name somebody typed: "3060", "rtx3060 12gb", "A100-80", "AWS P8"."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from ..errors import AmbiguousName, UnknownName
+from ._catalogue import CloudMachine, GpuSpec, clouds, gpus
+
+_PROVIDERS = {"aws": "aws", "amazon": "aws", "gcp": "gcp", "google": "gcp", "azure": "azure", "microsoft": "azure"}
+
+# Words that most people leave out. What they call "3060" is never the Ti or the laptop, but may be any memory size.
+_SILENT = {"nvidia", "geforce", "rtx", "gtx", "quadro", "tesla", "amd", "radeon", "rx", "pro", "instinct", "apple"}
+_SILENT |= {"jetson", "titan", "pcie", "sxm", "sxm2", "sxm4", "sxm5", "hbm2", "hbm3", "gpu", "graphics", "generation"}
+_MEMORY = re.compile(r"\d+(gb|gib|g)")
+_SHOWN = 5
+
+
+def find_gpu(name: str) -> GpuSpec:
+    """The GPU of that name, however it is spelled.
+
+    Raises:
+        AmbiguousName: several GPUs of different size or kind have it.
+        UnknownName: none has; the error knows the nearest.
+    """
+    exact = _by_alias().get(_squeeze(name))
+    if exact is not None:
+        return exact
+    wanted = _words(name)
+    matches = [gpu for gpu in gpus() if wanted and _is_meant(wanted, gpu)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise _ambiguous(name, [gpu.name for gpu in matches])
+    raise _unknown(f"there is no GPU {name!r}", name, [gpu.name for gpu in gpus()])
+
+
+def find_cloud(name: str) -> CloudMachine:
+    """The cloud machine of that name; the provider's name may stand before it.
+
+    Raises:
+        AmbiguousName: it is a family of several machines.
+        UnknownName: there is none; the error knows the nearest.
+    """
+    provider, wanted = _split_provider(name)
+    offered = [machine for machine in clouds() if provider in {None, machine.provider}]
+    tests: tuple[Callable[[CloudMachine], bool], ...] = (
+        lambda machine: wanted in {_squeeze(machine.name), _squeeze(machine.name).removeprefix("standard")},
+        lambda machine: wanted == _squeeze(_family_name(machine)),
+        # "aws a100": the machines of that provider which have it.
+        lambda machine: provider is not None and wanted in _squeeze(machine.gpu),
+    )
+    for test in tests:
+        found = [machine for machine in offered if test(machine)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise _ambiguous(name, [machine.name for machine in found])
+    raise _unknown(f"there is no cloud machine {name!r}", wanted, [_family_name(machine) for machine in offered])
+
+
+def find(name: str) -> GpuSpec | CloudMachine:
+    """The GPU or else the cloud machine of that name.
+
+    Raises:
+        AmbiguousName: several have it.
+        UnknownName: none has; the error knows the nearest of both kinds.
+    """
+    if _split_provider(name)[0] is not None:
+        return find_cloud(name)
+    try:
+        return find_gpu(name)
+    except UnknownName:
+        try:
+            return find_cloud(name)
+        except UnknownName:
+            names = [*(gpu.name for gpu in gpus()), *(_family_name(machine) for machine in clouds())]
+            raise _unknown(f"there is no GPU or cloud machine {name!r}", name, names) from None
+
+
+def _squeeze(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+@functools.cache
+def _by_alias() -> dict[str, GpuSpec]:
+    return {_squeeze(alias): gpu for gpu in gpus() for alias in (gpu.name, *gpu.aliases)}
+
+
+def _words(name: str) -> frozenset[str]:
+    """The words of a name; "rtx3060" is two, "12gb" and "a100" are one."""
+    spaced = re.sub(r"(?<![a-z])(rtx|gtx|rx)(?=\d)", r"\1 ", name.lower())
+    spaced = re.sub(r"(\d)\s*(gb|gib)\b", r"\1gb", spaced)
+    return frozenset(re.findall(r"[a-z0-9.]+", spaced))
+
+
+def _is_meant(wanted: frozenset[str], gpu: GpuSpec) -> bool:
+    """Whether all words asked for are in the GPU's name and none of its telling words were left out."""
+    has = _words(gpu.name)
+    asked = {f"{word}gb" if word.isdigit() and f"{word}gb" in has else word for word in wanted}
+    left_out = {word for word in has - asked - _SILENT if not _MEMORY.fullmatch(word)}
+    return asked <= has | _SILENT and bool(asked - _SILENT) and not left_out
+
+
+def _split_provider(name: str) -> tuple[str | None, str]:
+    words = name.strip().lower().split()
+    if len(words) > 1 and words[0] in _PROVIDERS:
+        return _PROVIDERS[words[0]], _squeeze("".join(words[1:]))
+    return None, _squeeze(name)
+
+
+def _family_name(machine: CloudMachine) -> str:
+    """What the provider calls the line of machines: "p5", "a2-highgpu"; Azure's sizes have no such part."""
+    if machine.provider == "aws":
+        return machine.name.split(".")[0]
+    return machine.name.rsplit("-", 1)[0] if machine.provider == "gcp" else machine.name
+
+
+def _nearest(name: str, offered: Iterable[str]) -> tuple[str, ...]:
+    """Sort by how alike the letters are, then by how close the numbers, then by the whole text."""
+    letters, number = _parts(name)
+
+    def distance(candidate: str) -> tuple[float, float, float]:
+        their_letters, their_number = _parts(candidate)
+        alike = difflib.SequenceMatcher(None, letters, their_letters).ratio()
+        whole = difflib.SequenceMatcher(None, _squeeze(name), _squeeze(candidate)).ratio()
+        return -round(alike, 1), abs(number - their_number), -whole
+
+    return tuple(sorted(dict.fromkeys(offered), key=distance)[:_SHOWN])
+
+
+def _parts(name: str) -> tuple[str, int]:
+    """The leading letters that tell, and the first number: "GeForce RTX 3060" is ("", 3060), "p5en" is ("p", 5)."""
+    text = " ".join(word for word in re.findall(r"[a-z]+|\d+", name.lower()) if word not in _SILENT)
+    match = re.match(r"(?P<letters>[a-z ]*?) ?(?P<number>\d+|$)", text)
+    assert match is not None  # noqa: S101  every part of the pattern may be empty
+    return match["letters"], int(match["number"] or 0)
+
+
+def _ambiguous(name: str, matches: Iterable[str]) -> AmbiguousName:
+    found = tuple(matches)
+    listed = ", ".join(found[:_SHOWN]) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+    return AmbiguousName(f"{name!r} may be {listed}", "write which one you mean", found)
+
+
+def _unknown(why: str, name: str, offered: Iterable[str]) -> UnknownName:
+    nearest = _nearest(name, offered)
+    return UnknownName(f"{why}; the nearest are {', '.join(nearest)}", "`oomph gpus` lists all", nearest)
+
+
+def machines_with(gpu: GpuSpec) -> dict[str, list[CloudMachine]]:
+    """The cloud machines that have a GPU, by provider, those with the fewest first."""
+    found: dict[str, list[CloudMachine]] = defaultdict(list)
+    for machine in sorted(clouds(), key=lambda machine: (machine.gpu_count * machine.gpu_share, machine.ram)):
+        if find_gpu(machine.gpu) == gpu:
+            found[machine.provider].append(machine)
+    return dict(found)

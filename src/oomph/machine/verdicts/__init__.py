@@ -1,0 +1,40 @@
+"""Verdicts on a machine, worst first."""
+
+from .._machine import Machine
+from . import _graphics, _host, _places
+from ._verdict import Load, Severity, Verdict
+
+__all__ = ["Load", "Severity", "Verdict", "default_workers", "judge"]
+
+_RULES = (
+    _graphics.driver_failed,
+    _graphics.torch_missing,
+    _graphics.torch_unfit,
+    _graphics.held_by_others,
+    _graphics.slowed_down,
+    _graphics.torchvision_broken,
+    _host.commit_short,
+    _host.address_limit,
+    _host.data_limit,
+    _host.killed_before,
+    _host.swapping,
+    _host.under_pressure,
+    _host.no_swap,
+    _host.hidden_limit,
+    _places.shm_small,
+    _places.disk_full,
+    _places.few_cores,
+)
+
+
+def judge(machine: Machine, load: Load | None = None) -> tuple[Verdict, ...]:
+    """Judge a machine for a data-loading setup; an empty answer means that nothing is wrong with it."""
+    asked = load or Load(workers=default_workers(machine))
+    found = [verdict for rule in _RULES for verdict in rule(machine, asked)]
+    order = list(Severity)
+    return tuple(sorted(found, key=lambda verdict: order.index(verdict.severity)))
+
+
+def default_workers(machine: Machine) -> int:
+    """What most training scripts ask for: eight, or as many as there are cores."""
+    return min(8, max(int(machine.cores.usable.known or 1), 1))

@@ -1,0 +1,232 @@
+"""Verdicts on RAM, swap or page file, commit, cgroups, limits and pressure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ...units import GIB, MIB, format_rate, format_size
+from .._fact import limited
+from .._machine import Machine
+from .._surroundings import Place
+from ._verdict import Load, Severity, Verdict
+
+# Below this much RAM a detector with a few loader workers is likely to need more than there is.
+_LITTLE_RAM = 16 * GIB
+# A whole point of pressure or megabytes of paging per second are noise; these are felt.
+_FELT_PRESSURE = 10.0
+_FELT_PAGING = MIB
+# Address space that CUDA reserves when it starts, before anything is used: it maps the memory of all GPUs and of the
+# host into one range.
+_CUDA_ADDRESS_SPACE = 64 * GIB
+# Private memory of a spawned worker that has imported torch: 221 MiB measured on Linux with torch 2.13 (CPU build).
+_WORKER_COMMIT = 221 * MIB
+
+
+def hidden_limit(machine: Machine, load: Load) -> Iterator[Verdict]:
+    """RAM that the cgroup doesn't let this process use, though every tool shows it."""
+    del load
+    ram, smallest = machine.memory.ram_total.known, machine.budget.smallest
+    if ram is None or smallest is None or "cgroup" not in smallest.name or smallest.limit >= ram:
+        return
+    yield Verdict(
+        Severity.NOTE,
+        "ram-hidden",
+        f"This process may use {format_size(smallest.limit)} of the {format_size(ram)} of RAM that tools show.",
+        "The kernel kills it beyond that, without a Python error; loaders and caches that size themselves by the "
+        "machine's RAM will overshoot.",
+        _raise_limit(machine, smallest.limit),
+        (smallest.source, machine.memory.ram_total.source),
+    )
+
+
+def _raise_limit(machine: Machine, limit: int) -> tuple[str, ...]:
+    more = math.ceil(2 * limit / GIB)
+    if machine.surroundings.inside(Place.SLURM):
+        return ("Ask for more:", f"$ sbatch --mem={more}G …")
+    if machine.surroundings.inside(Place.CONTAINER):
+        return ("Start the container with more:", f"$ docker run --memory={more}g …")
+    return ("Raise the limit of the service or session that started this process.",)
+
+
+def killed_before(machine: Machine, load: Load) -> Iterator[Verdict]:
+    """Kills for memory that have already happened in this cgroup."""
+    del load
+    kills = [(group.oom_kills.known or 0, group.oom_kills.source) for group in machine.cgroups.memory]
+    count, source = max(kills, default=(0, ""))
+    if count:
+        yield Verdict(
+            Severity.RISKY,
+            "killed-before",
+            f"The kernel has already killed {count} process{'es' if count > 1 else ''} here for using too much memory.",
+            'That is what "Killed", exit code 137 or "DataLoader worker exited unexpectedly" was.',
+            ("Use fewer loader workers or a smaller cache, or raise the limit.",),
+            (source,),
+        )
+
+
+def no_swap(machine: Machine, load: Load) -> Iterator[Verdict]:
+    """Little RAM and nothing to fall back on."""
+    del load
+    swap, smallest = machine.memory.swap_total, machine.budget.smallest
+    # macOS makes its swap files when it needs them.
+    if machine.surroundings.system == "macos" or swap.known != 0 or smallest is None or smallest.limit >= _LITTLE_RAM:
+        return
+    yield Verdict(
+        Severity.RISKY,
+        "no-swap",
+        f"There is no {_swap_word(machine)}, and only {format_size(smallest.limit)} of memory ({smallest.name}).",
+        "The first short peak, such as loader workers starting, ends in a kill instead of a slow second.",
+        _add_swap(machine, 16 * GIB),
+        (swap.source, smallest.source),
+    )
+
+
+def _swap_word(machine: Machine) -> str:
+    return "page file" if machine.surroundings.system == "windows" else "swap"
+
+
+def _add_swap(machine: Machine, size: int) -> tuple[str, ...]:
+    gib = math.ceil(size / GIB)
+    if machine.surroundings.system == "windows":
+        return (
+            "Press Win+R, run SystemPropertiesPerformance.exe, then Advanced, Virtual memory, Change.",
+            'Clear "Automatically manage", choose "Custom size" '
+            f"and enter {gib * 1024} MB as initial and maximum size; restart Windows.",
+        )
+    if machine.surroundings.inside(Place.WSL):
+        return (
+            f"On Windows put [wsl2] and swap={gib}GB into %UserProfile%\\.wslconfig, then:",
+            "$ wsl --shutdown",
+        )
+    if machine.surroundings.inside(Place.CONTAINER):
+        return ("Swap belongs to the host: add it there, and let the container use it:", "$ docker run --memory-swap=-1 …")
+    return (
+        f"$ sudo fallocate -l {gib}G /swapfile && sudo chmod 600 /swapfile",
+        "$ sudo mkswap /swapfile && sudo swapon /swapfile",
+    )
+
+
+def swapping(machine: Machine, load: Load) -> Iterator[Verdict]:
+    """Memory that is being paged in or out right now."""
+    del load
+    memory = machine.memory
+    moved = (memory.swap_in_rate.known or 0) + (memory.swap_out_rate.known or 0)
+    if moved < _FELT_PAGING:
+        return
+    used = f", with {format_size(memory.swap_used.known)} of it in use" if memory.swap_used.known else ""
+    yield Verdict(
+        Severity.RISKY,
+        "swapping",
+        f"The machine is swapping {format_rate(moved)} right now{used}.",
+        "Every page that comes back from disk stops a thread for milliseconds; training runs many times slower.",
+        (
+            "See who holds the memory:",
+            "$ ps aux --sort=-rss | head",
+            "End it, or train with fewer loader workers, a smaller prefetch and no RAM cache.",
+        ),
+        (memory.swap_in_rate.source, memory.swap_out_rate.source),
+    )
+
+
+def under_pressure(machine: Machine, load: Load) -> Iterator[Verdict]:
+    """Tasks that stand still for want of memory."""
+    del load
+    some = machine.pressure.memory_some
+    if some.known is not None and some.known >= _FELT_PRESSURE:
+        yield Verdict(
+            Severity.RISKY,
+            "memory-pressure",
+            f"Tasks stood still for want of memory in {some.known:.0f} % of the last ten seconds.",
+            "The system is busy finding memory instead of working; a kill is near.",
+            ("End what isn't needed:", "$ ps aux --sort=-rss | head"),
+            (some.source,),
+        )
+
+
+def commit_short(machine: Machine, load: Load) -> Iterator[Verdict]:
+    """A commit limit that spawned loader workers would exceed: WinError 1455, or ENOMEM in overcommit mode 2."""
+    memory = machine.memory
+    limit, charge = memory.commit_limit.known, memory.commit_charge.known
+    if not memory.commit_enforced.known or limit is None or charge is None or load.workers == 0:
+        return
+    each, origin = commit_per_worker(machine)
+    needed, room = load.workers * each, limit - charge
+    if needed <= room:
+        return
+    fitting = max(room // each, 0)
+    extra = needed - room + 2 * GIB  # and something for the training process itself
+    larger = (memory.swap_total.known or 0) + extra
+    windows = machine.surroundings.system == "windows"
+    fix = _add_swap(machine, larger) if windows else _more_commit(larger)
+    yield Verdict(
+        Severity.FAILS,
+        "commit-short",
+        f"{load.workers} spawned loader workers need {format_size(needed)} of commit, and {format_size(max(room, 0))} "
+        f"of {format_size(limit)} is left.",
+        f"Each worker imports torch, for which the system sets {format_size(each)} aside ({origin}) although it is "
+        + (
+            "hardly touched: the true cause of WinError 1455, \"the paging file is too small\"."
+            if windows
+            else "hardly touched; beyond the limit it refuses memory while RAM is still free."
+        ),
+        (f"Use at most {fitting} loader workers, or threads; or make room for {load.workers}:", *fix),
+        (memory.commit_limit.source, memory.commit_charge.source),
+    )
+
+
+def commit_per_worker(machine: Machine) -> tuple[int, str]:
+    """Bytes of commit of one spawned worker, and where that figure comes from.
+
+    Windows charges the copy-on-write sections of every DLL in full, so the size of torch's libraries counts.
+    """
+    libraries = machine.software.torch_libraries.known
+    cuda = machine.software.torch_cuda.known not in {None, "none"}
+    if machine.surroundings.system == "windows" and cuda and libraries is not None:
+        return libraries + _WORKER_COMMIT, "torch's libraries in full, as Windows counts them"
+    return _WORKER_COMMIT, "measured on Linux with a CPU torch"
+
+
+def _more_commit(swap: int) -> tuple[str, ...]:
+    gib = math.ceil(swap / GIB)
+    return (
+        f"$ sudo fallocate -l {gib}G /swapfile && sudo chmod 600 /swapfile",
+        "$ sudo mkswap /swapfile && sudo swapon /swapfile",
+        "or let the kernel promise more than it has:",
+        "$ sudo sysctl vm.overcommit_memory=0",
+    )
+
+
+def address_limit(machine: Machine, load: Load) -> Iterator[Verdict]:
+    """An address-space limit, which CUDA and memory-mapped files run into long before RAM is full."""
+    del load
+    limit = limited(machine.limits.address_space)
+    if limit is None:
+        return
+    gpu = bool(machine.graphics.gpus)
+    fails = gpu and limit < _CUDA_ADDRESS_SPACE
+    yield Verdict(
+        Severity.FAILS if fails else Severity.RISKY,
+        "address-limit",
+        f"The address space of this process is limited to {format_size(limit)}.",
+        "CUDA reserves more address space than that when it starts, and fails."
+        if fails
+        else "Allocations fail at this limit while RAM is still free; torch alone maps gigabytes that it never uses.",
+        ("$ ulimit -v unlimited", "If that is refused, the limit was set by the shell, job or service around it."),
+        (machine.limits.address_space.source,),
+    )
+
+
+def data_limit(machine: Machine, load: Load) -> Iterator[Verdict]:
+    """A limit on private memory smaller than RAM."""
+    del load
+    limit, ram = limited(machine.limits.data), machine.memory.ram_total.known
+    if limit is not None and (ram is None or limit < ram):
+        yield Verdict(
+            Severity.RISKY,
+            "data-limit",
+            f"The private memory of this process is limited to {format_size(limit)}.",
+            "Allocations fail at this limit while RAM is still free.",
+            ("$ ulimit -d unlimited",),
+            (machine.limits.data.source,),
+        )

@@ -1,0 +1,7 @@
+"""One story for every output: terminal, pipe, JSON. No torch."""
+
+from ._catalogue import CloudList, GpuList, OneGpu
+from ._doctor import DoctorReport
+from ._emit import Report, emit, terminal
+
+__all__ = ["CloudList", "DoctorReport", "GpuList", "OneGpu", "Report", "emit", "terminal"]
