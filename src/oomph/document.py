@@ -57,7 +57,9 @@ def read(kind: str, version: int, wanted: type[T], data: object) -> T:
     """
     if not isinstance(data, dict) or data.get("oomph") != kind:
         found = data.get("oomph") if isinstance(data, dict) else None
-        raise BadDocument(f"this is {found or 'no oomph'} document, not a {kind} document", "name another file")
+        raise BadDocument(
+            f"this is {found or 'no oomph'} document, not a {kind} document", "name another file"
+        )
     if data.get("version") != version:
         raise BadDocument(
             f"this {kind} document has version {data.get('version')!r} and this oomph reads version {version}",

@@ -27,7 +27,7 @@ def main() -> NoReturn:
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code: 0 done, 1 failure, 2 wrong call, 3 cannot fit."""
     try:
-        result = build().main(list(arguments), prog_name="oomph", standalone_mode=False)
+        result = build().main(list(arguments) or ["--help"], prog_name="oomph", standalone_mode=False)
         sys.stdout.flush()
     except OomphError as error:
         return _report(error, arguments)
@@ -70,7 +70,8 @@ def _show_version(wanted: bool) -> None:  # noqa: FBT001  typer calls it so
 
 def oomph(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
     ] = False,
 ) -> None:
     """Train PyTorch models without running out of memory."""
@@ -89,7 +90,13 @@ def _wrong_call(error: Exception) -> WrongCall | None:
 def _report(error: OomphError, arguments: Sequence[str]) -> int:
     """Say what is wrong in one sentence, and as a document where one was asked for."""
     if "--json" in arguments:
-        document = {"oomph": "error", "version": 1, "kind": type(error).__name__, "why": error.why, "fix": error.fix}
+        document = {
+            "oomph": "error",
+            "version": 1,
+            "kind": type(error).__name__,
+            "why": error.why,
+            "fix": error.fix,
+        }
         sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     sys.stderr.write(f"oomph: {error}\n")
     return error.exit_code

@@ -13,7 +13,9 @@ from ._options import Json
 def doctor(
     workers: Annotated[
         Optional[int],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Option(min=0, help="Loader workers to judge for.  [default: 8, or one a core]", show_default=False),
+        typer.Option(
+            min=0, help="Loader workers to judge for.  [default: 8, or one a core]", show_default=False
+        ),
     ] = None,
     batch: Annotated[
         str, typer.Option(metavar="SIZE", help="Bytes of one batch, as a loader hands it over.")

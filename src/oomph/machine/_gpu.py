@@ -95,7 +95,9 @@ def read_graphics(answers: Answers) -> Graphics:
     """Turn the driver's answers into facts."""
     state = DriverState(answers["state"])
     if "driver" not in answers:
-        return Graphics(state, answers["why"], unknown(answers["why"], "NVML"), unknown(answers["why"], "NVML"), ())
+        return Graphics(
+            state, answers["why"], unknown(answers["why"], "NVML"), unknown(answers["why"], "NVML"), ()
+        )
     return Graphics(
         state=state,
         why=answers["why"],
@@ -139,7 +141,9 @@ def _process(answer: Answers, source: str) -> GpuProcess:
     return GpuProcess(
         pid=answer["pid"],
         name=_fact(answer["name"], source, lambda path: PurePath(str(path).split(" ")[0]).name),
-        used=unknown("the driver doesn't say (a container, or Windows)", source) if used is None else Fact(used, source),
+        used=unknown("the driver doesn't say (a container, or Windows)", source)
+        if used is None
+        else Fact(used, source),
         ours=answer["pid"] == os.getpid(),
     )
 

@@ -11,11 +11,44 @@ from collections.abc import Callable, Iterable
 from ..errors import AmbiguousName, UnknownName
 from ._catalogue import CloudMachine, GpuSpec, clouds, gpus
 
-_PROVIDERS = {"aws": "aws", "amazon": "aws", "gcp": "gcp", "google": "gcp", "azure": "azure", "microsoft": "azure"}
+_PROVIDERS = {
+    "aws": "aws",
+    "amazon": "aws",
+    "gcp": "gcp",
+    "google": "gcp",
+    "azure": "azure",
+    "microsoft": "azure",
+}
 
 # Words that most people leave out. What they call "3060" is never the Ti or the laptop, but may be any memory size.
-_SILENT = {"nvidia", "geforce", "rtx", "gtx", "quadro", "tesla", "amd", "radeon", "rx", "pro", "instinct", "apple"}
-_SILENT |= {"jetson", "titan", "pcie", "sxm", "sxm2", "sxm4", "sxm5", "hbm2", "hbm3", "gpu", "graphics", "generation"}
+_SILENT = {
+    "nvidia",
+    "geforce",
+    "rtx",
+    "gtx",
+    "quadro",
+    "tesla",
+    "amd",
+    "radeon",
+    "rx",
+    "pro",
+    "instinct",
+    "apple",
+}
+_SILENT |= {
+    "jetson",
+    "titan",
+    "pcie",
+    "sxm",
+    "sxm2",
+    "sxm4",
+    "sxm5",
+    "hbm2",
+    "hbm3",
+    "gpu",
+    "graphics",
+    "generation",
+}
 _MEMORY = re.compile(r"\d+(gb|gib|g)")
 _SHOWN = 5
 
@@ -27,7 +60,7 @@ def find_gpu(name: str) -> GpuSpec:
         AmbiguousName: several GPUs of different size or kind have it.
         UnknownName: none has; the error knows the nearest.
     """
-    exact = _by_alias().get(_squeeze(name))
+    exact = _by_alias().get(_key(name))
     if exact is not None:
         return exact
     wanted = _words(name)
@@ -60,7 +93,9 @@ def find_cloud(name: str) -> CloudMachine:
             return found[0]
         if found:
             raise _ambiguous(name, [machine.name for machine in found])
-    raise _unknown(f"there is no cloud machine {name!r}", wanted, [_family_name(machine) for machine in offered])
+    raise _unknown(
+        f"there is no cloud machine {name!r}", wanted, [_family_name(machine) for machine in offered]
+    )
 
 
 def find(name: str) -> GpuSpec | CloudMachine:
@@ -86,9 +121,14 @@ def _squeeze(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
+def _key(name: str) -> str:
+    """What is left of a name when case, spacing and the maker don't count: the driver says "NVIDIA GeForce …"."""
+    return re.sub(r"^(nvidia)?(geforce|tesla)?", "", _squeeze(name))
+
+
 @functools.cache
 def _by_alias() -> dict[str, GpuSpec]:
-    return {_squeeze(alias): gpu for gpu in gpus() for alias in (gpu.name, *gpu.aliases)}
+    return {_key(alias): gpu for gpu in gpus() for alias in (gpu.name, *gpu.aliases)}
 
 
 def _words(name: str) -> frozenset[str]:

@@ -56,7 +56,9 @@ def read_machine(folder: Path = Path(), *, try_torch: bool = False) -> Machine:
         MissingFile: there is no such folder.
     """
     if not folder.is_dir():
-        raise MissingFile(f"there is no folder {str(folder)!r}", "name the folder that checkpoints are written to")
+        raise MissingFile(
+            f"there is no folder {str(folder)!r}", "name the folder that checkpoints are written to"
+        )
     software, answers = read_software(try_torch=try_torch), ask_driver()
     place = str(folder.resolve())
     if sys.platform == "linux":
@@ -96,7 +98,9 @@ def _elsewhere(answers: Answers, software: Software, folder: str) -> Machine:
     return compose(memory, surroundings_elsewhere(system, dict(os.environ)), answers, software, _disk(folder))
 
 
-def compose(memory: Memory, surroundings: Surroundings, answers: Answers, software: Software, disk: Volume) -> Machine:
+def compose(
+    memory: Memory, surroundings: Surroundings, answers: Answers, software: Software, disk: Volume
+) -> Machine:
     """Put together a machine that has no Linux files."""
     why, source = f"{surroundings.system} has no such thing", surroundings.system
     limits = no_limits(why, source)
@@ -118,7 +122,9 @@ def compose(memory: Memory, surroundings: Surroundings, answers: Answers, softwa
 
 def _disk(folder: str) -> Volume:
     usage, source = psutil.disk_usage(folder), "psutil.disk_usage()"
-    return Volume(folder, Fact(usage.total, source), Fact(usage.free, source), unknown("not read here", source))
+    return Volume(
+        folder, Fact(usage.total, source), Fact(usage.free, source), unknown("not read here", source)
+    )
 
 
 def machine_document(machine: Machine) -> dict[str, object]:

@@ -2,6 +2,6 @@
 
 from ._catalogue import CloudList, GpuList, OneGpu
 from ._doctor import DoctorReport
-from ._emit import Report, emit, terminal
+from ._emit import Report, emit
 
-__all__ = ["CloudList", "DoctorReport", "GpuList", "OneGpu", "Report", "emit", "terminal"]
+__all__ = ["CloudList", "DoctorReport", "GpuList", "OneGpu", "Report", "emit"]

@@ -37,7 +37,9 @@ class GpuList:
                 _rate(gpu.rates.fp16),
                 gpu.compute_capability or "",
             )
-        note = "~ is the size it is sold with; the others are what a driver reported. Rates are TFLOP/s, dense."
+        note = (
+            "~ is the size it is sold with; the others are what a driver reported. Rates are TFLOP/s, dense."
+        )
         return Group(made, Text(note, "dim"))
 
 
@@ -102,7 +104,10 @@ class OneGpu:
             yield "compute capability", gpu.compute_capability
         yield "architecture", f"{gpu.architecture}, {gpu.year}"
         for provider, machines in self.machines.items():
-            yield f"on {provider}", ", ".join(f"{machine.name} ({gpu_words(machine)})" for machine in machines)
+            yield (
+                f"on {provider}",
+                ", ".join(f"{machine.name} ({gpu_words(machine)})" for machine in machines),
+            )
         yield "source", gpu.source
 
 

@@ -50,8 +50,13 @@ def _verdicts(verdicts: tuple[Verdict, ...]) -> Iterator[RenderableType]:
         yield Text("Healthy: nothing on this machine stands in the way of training.", "bold green")
         return
     for verdict in verdicts:
-        head = Text.assemble((f"{verdict.severity.value}: ", _STYLE[verdict.severity]), (verdict.what, "bold"))
-        body = [Text(verdict.why), *(Text(line, "green" if line.startswith("$ ") else "") for line in verdict.fix)]
+        head = Text.assemble(
+            (f"{verdict.severity.value}: ", _STYLE[verdict.severity]), (verdict.what, "bold")
+        )
+        body = [
+            Text(verdict.why),
+            *(Text(line, "green" if line.startswith("$ ") else "") for line in verdict.fix),
+        ]
         yield head
         yield Padding(Group(*body), (0, 0, 1, 4))
 
@@ -72,7 +77,11 @@ def _system(machine: Machine) -> Row:
     around = machine.surroundings
     places = ", ".join(f"in a {found.place.value}" for found in around.places) or "a plain machine"
     release = words(around.release)
-    return "system", f"{around.system} {release}, {places}", _sources(*(found.source for found in around.places))
+    return (
+        "system",
+        f"{around.system} {release}, {places}",
+        _sources(*(found.source for found in around.places)),
+    )
 
 
 def _graphics(machine: Machine) -> Iterator[Row]:
@@ -98,13 +107,19 @@ def _gpu(gpu: Gpu) -> str:
 
 def _memory(machine: Machine) -> Iterator[Row]:
     memory, tightest = machine.memory, machine.budget.tightest
-    yield "RAM", f"{size(memory.ram_available)} available of {size(memory.ram_total)}", memory.ram_total.source
+    yield (
+        "RAM",
+        f"{size(memory.ram_available)} available of {size(memory.ram_total)}",
+        memory.ram_total.source,
+    )
     if tightest is not None:
         text = f"{format_size(tightest.room)}, set by the {tightest.name} ({format_size(tightest.limit)})"
         yield "budget", text, tightest.source
     word = "page file" if machine.surroundings.system == "windows" else "swap"
     yield word, _swap(machine), memory.swap_total.source
-    enforced = {True: "enforced", False: "not enforced", None: "unknown whether enforced"}[memory.commit_enforced.known]
+    enforced = {True: "enforced", False: "not enforced", None: "unknown whether enforced"}[
+        memory.commit_enforced.known
+    ]
     if memory.commit_limit.known is not None:
         text = f"{size(memory.commit_charge)} promised of {size(memory.commit_limit)}, {enforced}"
         yield "commit", text, memory.commit_limit.source
@@ -123,7 +138,9 @@ def _places(machine: Machine) -> Iterator[Row]:
     for name, volume in (("/dev/shm", machine.shm), ("disk", machine.disk)):  # noqa: S108  a label
         if isinstance(volume.total.value, Unknown):
             continue
-        spinning = {True: ", a spinning disk", False: ", a solid-state disk", None: ""}[volume.rotational.known]
+        spinning = {True: ", a spinning disk", False: ", a solid-state disk", None: ""}[
+            volume.rotational.known
+        ]
         where = f" at {volume.path}" if name == "disk" else ""
         yield name, f"{size(volume.free)} free of {size(volume.total)}{where}{spinning}", volume.free.source
     cores = machine.cores

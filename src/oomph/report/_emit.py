@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from typing import Any, Protocol, TextIO
@@ -30,13 +31,18 @@ def emit(report: Report, *, as_json: bool, stream: TextIO | None = None) -> None
     if as_json:
         out.write(json.dumps(report.document(), indent=2, ensure_ascii=False) + "\n")
         return
-    console = terminal(out)
-    console.print(report.render(plain=not console.is_terminal))
+    console = Console(file=out, highlight=False, force_jupyter=False)
+    if console.is_terminal:
+        console.print(report.render(plain=False))
+    else:
+        out.write(_plain(report))
 
 
-def terminal(stream: TextIO) -> Console:
-    """A console that leaves notebooks alone and never wraps what goes into a pipe."""
-    console = Console(file=stream, highlight=False, force_jupyter=False)
-    return console if console.is_terminal else Console(
-        file=stream, highlight=False, force_jupyter=False, color_system=None, width=_PIPE_WIDTH
+def _plain(report: Report) -> str:
+    """The text for a pipe: no colour, nothing wrapped or cut, no blanks at the ends of lines."""
+    console = Console(
+        file=io.StringIO(), highlight=False, force_jupyter=False, color_system=None, width=_PIPE_WIDTH
     )
+    with console.capture() as captured:
+        console.print(report.render(plain=True))
+    return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())

@@ -1,8 +1,14 @@
 """Verdicts on a machine, worst first."""
 
-from .._machine import Machine
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from . import _graphics, _host, _places
 from ._verdict import Load, Severity, Verdict
+
+if TYPE_CHECKING:
+    from .._machine import Machine
 
 __all__ = ["Load", "Severity", "Verdict", "default_workers", "judge"]
 

@@ -171,7 +171,11 @@ def torchvision_broken(machine: Machine, load: Load) -> Iterator[Verdict]:
             f"torchvision {vision} doesn't work with torch {torch}: {fault}.",
             "Lightning, transformers' vision models, timm and Ultralytics fail while it is installed, even where they "
             "would do without it.",
-            ("$ pip uninstall torchvision", "or install the pair again:", "$ pip install --force-reinstall torch torchvision"),
+            (
+                "$ pip uninstall torchvision",
+                "or install the pair again:",
+                "$ pip install --force-reinstall torch torchvision",
+            ),
             (software.torch.source, software.torchvision.source),
         )
 

@@ -70,7 +70,12 @@ def no_swap(machine: Machine, load: Load) -> Iterator[Verdict]:
     del load
     swap, smallest = machine.memory.swap_total, machine.budget.smallest
     # macOS makes its swap files when it needs them.
-    if machine.surroundings.system == "macos" or swap.known != 0 or smallest is None or smallest.limit >= _LITTLE_RAM:
+    if (
+        machine.surroundings.system == "macos"
+        or swap.known != 0
+        or smallest is None
+        or smallest.limit >= _LITTLE_RAM
+    ):
         return
     yield Verdict(
         Severity.RISKY,
@@ -100,7 +105,10 @@ def _add_swap(machine: Machine, size: int) -> tuple[str, ...]:
             "$ wsl --shutdown",
         )
     if machine.surroundings.inside(Place.CONTAINER):
-        return ("Swap belongs to the host: add it there, and let the container use it:", "$ docker run --memory-swap=-1 …")
+        return (
+            "Swap belongs to the host: add it there, and let the container use it:",
+            "$ docker run --memory-swap=-1 …",
+        )
     return (
         f"$ sudo fallocate -l {gib}G /swapfile && sudo chmod 600 /swapfile",
         "$ sudo mkswap /swapfile && sudo swapon /swapfile",
@@ -166,7 +174,7 @@ def commit_short(machine: Machine, load: Load) -> Iterator[Verdict]:
         f"of {format_size(limit)} is left.",
         f"Each worker imports torch, for which the system sets {format_size(each)} aside ({origin}) although it is "
         + (
-            "hardly touched: the true cause of WinError 1455, \"the paging file is too small\"."
+            'hardly touched: the true cause of WinError 1455, "the paging file is too small".'
             if windows
             else "hardly touched; beyond the limit it refuses memory while RAM is still free."
         ),
@@ -212,7 +220,10 @@ def address_limit(machine: Machine, load: Load) -> Iterator[Verdict]:
         "CUDA reserves more address space than that when it starts, and fails."
         if fails
         else "Allocations fail at this limit while RAM is still free; torch alone maps gigabytes that it never uses.",
-        ("$ ulimit -v unlimited", "If that is refused, the limit was set by the shell, job or service around it."),
+        (
+            "$ ulimit -v unlimited",
+            "If that is refused, the limit was set by the shell, job or service around it.",
+        ),
         (machine.limits.address_space.source,),
     )
 

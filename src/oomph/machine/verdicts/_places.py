@@ -28,7 +28,10 @@ def shm_small(machine: Machine, load: Load) -> Iterator[Verdict]:
         f"/dev/shm has {format_size(free)} free of {format_size(total)}; {load.workers} loader workers with batches of "
         f"{format_size(load.batch)} fill {format_size(needed)}.",
         'When it is full, workers die of "Bus error" or "unable to allocate shared memory".',
-        (*_more_shm(machine, needed), f"or use at most {fitting} workers" + (", or threads." if fitting else ": none.")),
+        (
+            *_more_shm(machine, needed),
+            f"or use at most {fitting} workers" + (", or threads." if fitting else ": none."),
+        ),
         (machine.shm.free.source,),
     )
 
@@ -76,7 +79,10 @@ def few_cores(machine: Machine, load: Load) -> Iterator[Verdict]:
             "few-cores",
             f"{usable:g} cores for {gpus} GPU{'s' if gpus > 1 else ''}.",
             "Decoding images will hold the GPU up.",
-            (*_more_cores(machine), f"or use at most {max(int(usable) - 1, 1)} loader workers and smaller images."),
+            (
+                *_more_cores(machine),
+                f"or use at most {max(int(usable) - 1, 1)} loader workers and smaller images.",
+            ),
             (machine.cores.usable.source,),
         )
     elif usable < _FEWEST_CORES:

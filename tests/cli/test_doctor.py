@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from oomph.cli import run
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "machines" / "container.json"
+
+
+def test_this_machine_is_described_rightly(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["oomph"] == "diagnosis"
+    machine = found["machine"]
+    assert machine["memory"]["ram_total"]["value"] == psutil.virtual_memory().total
+    assert found["healthy"] == (found["verdicts"] == [])
+
+
+def test_json_is_one_document_and_nothing_else() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "oomph", "doctor", "--json"], capture_output=True, text=True, check=True
+    )
+    json.loads(done.stdout)
+    assert done.stderr == ""
+
+
+def test_doctor_answers_within_a_second_of_the_interpreter_s_start() -> None:
+    code = "import time; began = time.perf_counter(); from oomph.cli import run; run(['doctor']); import sys; sys.stderr.write(str(time.perf_counter() - began))"
+    runs = [
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr)
+        for _ in range(3)
+    ]
+    assert min(runs) < 1.0
+
+
+def test_another_machine_is_judged_from_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--machine", str(EXAMPLE)]) == 0
+    shown = capsys.readouterr().out
+    assert "fails: /dev/shm has 64 MiB free of 64 MiB" in shown
+    assert "$ docker run --shm-size=" in shown
+
+
+def test_workers_and_batch_change_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["doctor", "--machine", str(EXAMPLE), "--workers", "2", "--batch", "1MiB"])
+    assert "/dev/shm has" not in capsys.readouterr().out
+
+
+def test_torch_is_imported_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--torch", "--json"]) == 0
+    trial = json.loads(capsys.readouterr().out)["machine"]["software"]["trial"]
+    assert trial["torch_error"]["value"] == ""
+
+
+def test_a_healthy_machine_gets_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = json.loads(EXAMPLE.read_text())
+    machine = data["machine"]
+    machine["shm"]["free"]["value"] = machine["shm"]["total"]["value"] = 64 * 1024**3
+    machine["memory"]["swap_total"]["value"] = 8 * 1024**3
+    machine["cgroups"]["memory"] = []
+    machine["budget"]["bounds"] = [bound for bound in machine["budget"]["bounds"] if bound["name"] == "RAM"]
+    file = tmp_path / "healthy.json"
+    file.write_text(json.dumps(machine))
+    run(["doctor", "--machine", str(file)])
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[-1] == "Healthy: nothing on this machine stands in the way of training."

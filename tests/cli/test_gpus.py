@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from oomph.cli import run
+
+
+def test_all_gpus_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["gpus"]) == 0
+    shown = capsys.readouterr().out
+    assert "GeForce RTX 3060 12GB" in shown
+    assert "H200" in shown
+
+
+def test_small_ones_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["gpus", "--min", "100GiB", "--json"])
+    names = [gpu["name"] for gpu in json.loads(capsys.readouterr().out)["gpus"]]
+    assert "H200" in names
+    assert "GeForce RTX 3060 12GB" not in names
+
+
+def test_machines_for_rent_are_listed_by_cloud(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["gpus", "--cloud", "aws", "--min", "70GiB", "--json"])
+    machines = json.loads(capsys.readouterr().out)["machines"]
+    assert {machine["provider"] for machine in machines} == {"aws"}
+    assert "p4de.24xlarge" in [machine["name"] for machine in machines]
+    assert "g4dn.xlarge" not in [machine["name"] for machine in machines]
+
+
+def test_one_gpu_is_shown_with_who_rents_it_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["gpus", "a100-40"]) == 0
+    shown = capsys.readouterr().out
+    assert "A100 SXM4 40GB" in shown
+    assert "p4d.24xlarge (8 × A100 SXM4 40GB)" in shown
+
+
+def test_one_machine_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["gpus", "g5.xlarge"]) == 0
+    assert "1 × A10G" in capsys.readouterr().out

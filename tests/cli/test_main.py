@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import oomph
+from oomph.cli import run
+from oomph.errors import CannotFit, OomphError
+
+MODULE = [sys.executable, "-m", "oomph"]
+
+
+def shell(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*MODULE, *arguments], capture_output=True, text=True, check=False, env={**os.environ, **environ}
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["gpus", "GTX 9999 Ti Super"],
+        ["gpus", "AWS P8"],
+        ["gpus", "A100"],
+        ["gpus", "--min", "12 bananas"],
+        ["gpus", "--min", "80%"],
+        ["gpus", "--cloud", "ibm"],
+        ["doctor", "--batch", "12 bananas"],
+        ["doctor", "--machine", "no/such/file.json"],
+        ["doctor", "--checkpoints", "no/such/folder"],
+        ["doctor", "--workers", "many"],
+        ["doctor", "--workers", "-1"],
+        ["doctor", "--nonsense"],
+        ["doctor", "extra"],
+        ["nonsense"],
+        ["--nonsense"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_input_is_one_sentence_and_exit_code_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("oomph: ")
+    assert captured.err.count("\n") == 1
+    assert captured.err.endswith(".\n")
+    assert "Traceback" not in captured.err
+
+
+def test_a_wrong_call_from_a_real_shell() -> None:
+    done = shell("gpus", "--min", "12 bananas")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_error_is_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["gpus", "AWS P8", "--json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert (document["oomph"], document["kind"]) == ("error", "UnknownName")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(CannotFit("too large", "shrink it"), 3), (OomphError("broke", "mend"), 1)]
+)
+def test_typed_errors_become_exit_codes_in_one_place(
+    error: OomphError, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("oomph.machine.judge", broken)
+    assert run(["doctor"]) == code
+    assert capsys.readouterr().err == f"oomph: {error}\n"
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def buggy(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("oomph.machine.judge", buggy)
+    with pytest.raises(ZeroDivisionError):
+        run(["doctor"])
+
+
+def test_ctrl_c_leaves_as_shells_expect(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("oomph.machine.judge", interrupted)
+    assert run(["doctor"]) == 130
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"oomph {oomph.__version__}\n"
+    assert run(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert run([]) == 0
+    assert capsys.readouterr().out == shown
+    assert "doctor" in shown
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m oomph gpus | head -n 1; exit ${{PIPESTATUS[0]}}",
+        shell=True,  # noqa: S602  the pipe is what is tested
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_pipe_gets_no_escape_codes_and_no_color_is_honoured() -> None:
+    assert "\x1b" not in shell("doctor").stdout
+    assert "\x1b[3" not in shell("doctor", NO_COLOR="1", FORCE_COLOR="1", COLUMNS="100").stdout
+
+
+def test_a_terminal_gets_a_table(tmp_path: Path) -> None:
+    typescript = tmp_path / "out"
+    command = f"{sys.executable} -m oomph doctor"
+    subprocess.run(
+        ["script", "-qec", command, str(typescript)],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"},
+    )
+    assert "\x1b[1m" in typescript.read_text()

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from oomph.machine import Machine
+from oomph.machine._cores import read_cores
+from oomph.machine._source import Source
+
+
+@pytest.mark.parametrize(
+    ("name", "online", "allowed", "usable"),
+    [
+        ("bare_metal", 16, 16, 16),
+        ("docker_v2", 64, 64, 4),
+        ("nested", 32, 32, 8),
+        ("cgroup_v1", 8, 8, 2.5),
+        ("slurm", 128, 8, 8),
+    ],
+)
+def test_cores_are_counted_by_affinity_and_quota(
+    machine: Callable[[str], Machine], name: str, online: int, allowed: int, usable: float
+) -> None:
+    cores = machine(name).cores
+    assert (cores.online.known, cores.allowed.known, cores.usable.known) == (online, allowed, usable)
+
+
+def test_the_source_of_a_quota_is_the_quota(machine: Callable[[str], Machine]) -> None:
+    assert machine("docker_v2").cores.usable.source == "/sys/fs/cgroup/cpu.max"
+
+
+def test_a_real_affinity_is_seen() -> None:
+    everything = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(everything)})
+        assert read_cores(Source(), ()).usable.known == 1
+    finally:
+        os.sched_setaffinity(0, everything)
+
+
+def test_unreadable_cores_are_unknown(tmp_path: Path) -> None:
+    assert read_cores(Source.recorded(tmp_path), ()).usable.known is None

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomph.errors import AmbiguousName, UnknownName
+from oomph.machine import CloudMachine, GpuSpec, find, find_cloud, find_gpu, gpus, machines_with
+from oomph.machine._lookup import _key
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("3060", "GeForce RTX 3060 12GB"),
+        ("RTX 3060", "GeForce RTX 3060 12GB"),
+        ("NVIDIA GeForce RTX 3060", "GeForce RTX 3060 12GB"),
+        ("rtx3060 12gb", "GeForce RTX 3060 12GB"),
+        ("rtx 3060 8 GB", "GeForce RTX 3060 8GB"),
+        ("rtx-3060-ti", "GeForce RTX 3060 Ti"),
+        ("1080ti", "GeForce GTX 1080 Ti"),
+        ("4090 laptop", "GeForce RTX 4090 Laptop"),
+        ("A100-80", "A100 SXM4 80GB"),
+        ("NVIDIA A100-SXM4-80GB", "A100 SXM4 80GB"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM5 80GB"),
+        ("Tesla V100-SXM2-16GB", "V100 SXM2 16GB"),
+        ("Tesla T4", "T4"),
+        ("h200", "H200"),
+        ("7900xtx", "Radeon RX 7900 XTX"),
+        ("p4d.24xlarge", "p4d.24xlarge"),
+        ("P4D.24XLARGE", "p4d.24xlarge"),
+        ("aws p4d", "p4d.24xlarge"),
+        ("NC24ads A100 v4", "Standard_NC24ads_A100_v4"),
+        ("google a2-highgpu-1g", "a2-highgpu-1g"),
+    ],
+)
+def test_spelling_is_forgiven(asked: str, name: str) -> None:
+    assert find(asked).name == name
+
+
+@pytest.mark.parametrize("asked", ["A100", "V100", "RTX 4060 Ti", "p5", "aws a100", "M3 Max"])
+def test_an_ambiguous_name_gets_the_candidates(asked: str) -> None:
+    with pytest.raises(AmbiguousName) as caught:
+        find(asked)
+    assert len(caught.value.matches) > 1
+    assert caught.value.matches[0] in caught.value.why
+
+
+@pytest.mark.parametrize(
+    ("asked", "near"),
+    [
+        ("AWS P8", "p5"),
+        ("rtx 3065", "GeForce RTX 3060 Ti"),
+        ("H300", "H200"),
+        ("gtx 1085", "GeForce GTX 1080"),
+        ("g9.xlarge", "g6"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest(asked: str, near: str) -> None:
+    with pytest.raises(UnknownName) as caught:
+        find(asked)
+    assert near in caught.value.nearest
+    assert near in str(caught.value)
+
+
+def test_a_provider_s_name_looks_among_machines_only() -> None:
+    assert isinstance(find("P4"), GpuSpec)
+    with pytest.raises(UnknownName, match="no cloud machine"):
+        find("aws p44")
+    assert isinstance(find_cloud("aws g5.xlarge"), CloudMachine)
+
+
+@pytest.mark.parametrize("gpu", gpus(), ids=lambda gpu: gpu.name)
+def test_every_gpu_is_found_by_all_of_its_names(gpu: GpuSpec) -> None:
+    for name in (gpu.name, gpu.name.lower(), *gpu.aliases):
+        assert find_gpu(name) == gpu
+
+
+def test_no_two_gpus_share_a_name() -> None:
+    owners: dict[str, str] = {}
+    for gpu in gpus():
+        for key in {_key(name) for name in (gpu.name, *gpu.aliases)}:
+            assert owners.setdefault(key, gpu.name) == gpu.name
+
+
+@given(st.text(max_size=20))
+def test_any_text_ends_in_an_answer_or_in_one_of_our_errors(text: str) -> None:
+    try:
+        find(text)
+    except (AmbiguousName, UnknownName) as error:
+        assert str(error).endswith(".")
+
+
+def test_machines_that_have_a_gpu_are_found_smallest_first() -> None:
+    machines = machines_with(find_gpu("A100-40"))
+    assert [machine.gpu_count for machine in machines["gcp"]] == sorted(
+        one.gpu_count for one in machines["gcp"]
+    )
+    assert machines["aws"][0].name == "p4d.24xlarge"

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from oomph.machine._fact import Unknown
+from oomph.machine._memory import read_memory
+from oomph.machine._source import Source
+from oomph.units import GIB, KIB
+
+Recorded = Callable[[str], Source]
+
+
+def test_swap_in_use_has_a_size_and_a_rate(recorded: Recorded) -> None:
+    memory = read_memory(recorded("swapping"))
+    assert memory.swap_total.known == 16 * GIB
+    assert memory.swap_used.known == int(8.5 * GIB)
+    assert memory.swap_in_rate.known == pytest.approx(2560 * 4 * KIB / 0.2)
+    assert memory.swap_out_rate.known == pytest.approx(5120 * 4 * KIB / 0.2)
+    assert memory.major_faults_rate.known == pytest.approx(1024 / 0.2)
+    assert memory.swap_in_rate.source == "/proc/vmstat pswpin, twice"
+
+
+def test_no_swap_is_zero_and_not_unknown(recorded: Recorded) -> None:
+    memory = read_memory(recorded("no_limit"))
+    assert (memory.swap_total.value, memory.swap_used.value) == (0, 0)
+    assert memory.swap_out_rate.value == 0
+
+
+def test_commit_is_a_limit_only_in_mode_two(recorded: Recorded) -> None:
+    source = recorded("bare_metal")
+    memory = read_memory(source)
+    assert (memory.overcommit.known, memory.commit_enforced.known) == (0, False)
+    source.path("/proc/sys/vm/overcommit_memory").write_text("2\n")
+    assert read_memory(source).commit_enforced.known is True
+
+
+def test_what_is_not_there_is_unknown_with_a_reason(tmp_path: Path) -> None:
+    memory = read_memory(Source.recorded(tmp_path))
+    assert memory.ram_total.value == Unknown("there is no such file")
+    assert isinstance(memory.swap_used.value, Unknown)
+    assert isinstance(memory.swap_in_rate.value, Unknown)
+    assert isinstance(memory.commit_enforced.value, Unknown)
+
+
+def test_this_machine_agrees_with_psutil() -> None:
+    memory = read_memory(Source())
+    assert memory.ram_total.known == psutil.virtual_memory().total
+    assert memory.ram_available.known == pytest.approx(psutil.virtual_memory().available, rel=0.1)
+    assert memory.swap_total.known == psutil.swap_memory().total

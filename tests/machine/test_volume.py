@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from oomph.machine._fact import Unknown
+from oomph.machine._source import Source
+from oomph.machine._volume import read_volume
+from oomph.units import GIB, MIB
+
+Recorded = Callable[[str], Source]
+
+
+@pytest.mark.parametrize(("name", "rotational"), [("bare_metal", False), ("cgroup_v1", True), ("wsl", False)])
+def test_disks_say_whether_they_spin(recorded: Recorded, name: str, rotational: bool) -> None:  # noqa: FBT001
+    assert read_volume(recorded(name), "/data").rotational.known is rotational
+
+
+def test_a_virtual_disk_says_that_it_spins_and_is_not_believed(recorded: Recorded) -> None:
+    value = read_volume(recorded("no_limit"), "/data").rotational.value
+    assert isinstance(value, Unknown)
+    assert "virtual" in value.unknown
+
+
+def test_an_overlay_has_no_disk_of_its_own(recorded: Recorded) -> None:
+    assert isinstance(read_volume(recorded("docker_v2"), "/data").rotational.value, Unknown)
+
+
+def test_the_shared_memory_of_a_container_is_small(recorded: Recorded) -> None:
+    shm = read_volume(recorded("docker_v2"), "/dev/shm")  # noqa: S108
+    assert shm.total.known == 64 * MIB
+
+
+def test_mounts_with_spaces_in_their_names_are_found(recorded: Recorded) -> None:
+    source = recorded("bare_metal")
+    mounts = source.path("/proc/self/mountinfo")
+    mounts.write_text(mounts.read_text() + r"99 29 8:17 / /my\040disk rw - ext4 /dev/sdb1 rw" + "\n")
+    disk = source.path("/sys/devices/sdb")
+    (disk / "queue").mkdir(parents=True)
+    (disk / "queue" / "rotational").write_text("1\n")
+    (disk / "uevent").write_text("DEVNAME=sdb1\n")
+    source.path("/sys/dev/block/8:17").symlink_to(disk)
+    source.path("/volumes.json").write_text('{"/my disk/runs": {"total": 2, "free": 1}}')
+    assert read_volume(source, "/my disk/runs").rotational.known is True
+
+
+def test_this_machine_s_disk_is_what_statvfs_says(tmp_path: Path) -> None:
+    volume = read_volume(Source(), str(tmp_path))
+    stat = os.statvfs(tmp_path)
+    assert volume.total.known == stat.f_blocks * stat.f_frsize
+    assert volume.free.known == pytest.approx(stat.f_bavail * stat.f_frsize, abs=GIB)

@@ -1,0 +1,72 @@
+"""Every command and flag is documented and has help, and what the docs show is what happens."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oomph.cli import run
+from oomph.cli._main import build
+
+REPO = Path(__file__).parent.parent
+COMMANDS: dict[str, Any] = dict(build().commands)
+PAGES = sorted([REPO / "README.md", *(REPO / "docs").glob("*.md")])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_a_page_of_its_own(name: str) -> None:
+    assert COMMANDS[name].help
+    page = (REPO / "docs" / f"{name}.md").read_text()
+    assert page.startswith(f"# `oomph {name}`")
+    assert f"(docs/{name}.md)" in (REPO / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_flag_has_help_and_stands_on_the_page(name: str) -> None:
+    page = (REPO / "docs" / f"{name}.md").read_text()
+    parameters = COMMANDS[name].params
+    assert len(parameters) <= 14
+    for parameter in parameters:
+        assert getattr(parameter, "help", None), f"{name} {parameter.name} has no help"
+        for flag in parameter.opts:
+            shown = flag if flag.startswith("-") else flag.upper()
+            assert f"`{shown}" in page, f"docs/{name}.md does not explain {shown}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def shown_commands() -> list[tuple[str, str, str]]:
+    """Each `$ oomph …` in a fenced console block with the lines that the page shows under it."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL):
+            for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                command, _, output = part.partition("\n")
+                if command.startswith("oomph "):
+                    found.append((page.name, command, output))
+    return found
+
+
+@pytest.mark.parametrize(("page", "command", "output"), shown_commands(), ids=lambda value: str(value)[:40])
+def test_what_a_page_shows_is_what_the_command_prints(
+    page: str, command: str, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A "…" line stands for lines left out; the numbers of this machine are not compared."""
+    del page
+    run(shlex.split(command)[1:])
+    captured = capsys.readouterr()
+    printed = captured.out + captured.err
+    for line in output.splitlines():
+        if line.strip() and line.strip() != "…":
+            pattern = re.sub(
+                r"\d+(\\?\.\d+)*", lambda _: r"\\d+(\\.\\d+)*", re.escape(" ".join(line.split()))
+            )
+            assert re.search(pattern, " ".join(printed.split())), f"not printed: {line}\n{printed}"

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oomph.errors import BadSize
+from oomph.units import GIB, KIB, MIB, TIB, format_rate, format_size, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("24GB", 24 * 10**9),
+        ("11.4 GiB", int(11.4 * GIB)),
+        ("16g", 16 * GIB),
+        ("512M", 512 * MIB),
+        ("1.5KiB", 1536),
+        ("0", 0),
+        ("1048576", MIB),
+        (".5gib", GIB // 2),
+        ("100 bytes", 100),
+        (" 2TB ", 2 * 10**12),
+        (4096, 4096),
+    ],
+)
+def test_sizes_are_read_as_they_are_written(text: str | int, size: int) -> None:
+    assert parse_size(text) == size
+
+
+def test_a_share_is_taken_of_what_is_said() -> None:
+    assert parse_size("80%", of=1000) == 800
+    assert parse_size("12.5 %", of=GIB) == GIB // 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["12 bananas", "", "GiB", "-3GiB", "1e9", "nan", "inf", "1,5GB", "3 GiB 2", "٣GB", "80%", "1.2.3GB"],
+)
+def test_what_is_no_size_is_refused_with_a_way_out(text: str) -> None:
+    with pytest.raises(BadSize) as caught:
+        parse_size(text)
+    assert repr(text) in caught.value.why
+    assert "GiB" in caught.value.fix
+
+
+def test_more_than_all_and_less_than_nothing_are_refused() -> None:
+    with pytest.raises(BadSize, match="more than there is"):
+        parse_size("120%", of=100)
+    with pytest.raises(BadSize, match="not a size"):
+        parse_size(-1)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (512, "512 B"),
+        (64 * MIB, "64 MiB"),
+        (int(11.4 * GIB), "11.4 GiB"),
+        (141 * GIB, "141 GiB"),
+        (GIB - 1, "1 GiB"),
+        (1023 * MIB, "1023 MiB"),
+        (2 * TIB, "2 TiB"),
+        (1.25 * GIB, "1.25 GiB"),
+        (-3 * KIB, "-3 KiB"),
+    ],
+)
+def test_sizes_are_written_with_three_digits(size: float, text: str) -> None:
+    assert format_size(size) == text
+
+
+def test_rates_are_sizes_per_second() -> None:
+    assert format_rate(12 * MIB) == "12 MiB/s"
+
+
+@given(st.integers(min_value=0, max_value=2**50))
+def test_reading_what_was_written_loses_less_than_a_percent(size: int) -> None:
+    assert parse_size(format_size(size)) == pytest.approx(size, rel=0.006)
+
+
+@given(st.integers(min_value=0, max_value=2**50), st.integers(min_value=0, max_value=2**50))
+def test_a_larger_size_never_reads_as_a_smaller_one(a: int, b: int) -> None:
+    small, large = sorted((a, b))
+    assert parse_size(format_size(small)) <= parse_size(format_size(large))
