@@ -66,7 +66,5 @@ def test_what_a_page_shows_is_what_the_command_prints(
     printed = captured.out + captured.err
     for line in output.splitlines():
         if line.strip() and line.strip() != "…":
-            pattern = re.sub(
-                r"\d+(\\?\.\d+)*", lambda _: r"\\d+(\\.\\d+)*", re.escape(" ".join(line.split()))
-            )
+            pattern = re.sub(r"\d+(\\?\.\d+)*", lambda _: r"\\d+(\\.\\d+)*", re.escape(" ".join(line.split())))
             assert re.search(pattern, " ".join(printed.split())), f"not printed: {line}\n{printed}"

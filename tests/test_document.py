@@ -79,7 +79,7 @@ def test_what_is_no_document_is_refused(data: object) -> None:
 
 
 def test_files_that_are_missing_or_no_json_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(MissingFile, match="nothing.json"):
+    with pytest.raises(MissingFile, match=r"nothing\.json"):
         document.load(tmp_path / "nothing.json")
     (tmp_path / "text").write_text("hello\n{")
     with pytest.raises(BadDocument, match="not JSON"):

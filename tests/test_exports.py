@@ -11,9 +11,7 @@ import pytest
 import oomph
 
 ROOT = Path(oomph.__file__).parent
-DOORS = sorted(
-    ".".join(("oomph", *path.parent.relative_to(ROOT).parts)) for path in ROOT.rglob("__init__.py")
-)
+DOORS = sorted(".".join(("oomph", *path.parent.relative_to(ROOT).parts)) for path in ROOT.rglob("__init__.py"))
 
 
 @pytest.mark.parametrize("door", DOORS)

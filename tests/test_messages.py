@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def faults(source: str) -> Iterator[tuple[int, str]]:
             continue
         text = ast.get_source_segment(source, node) or ""
         pieces = [line.strip() for line in text.splitlines()]
-        for left, right in zip(pieces, pieces[1:], strict=False):
+        for left, right in itertools.pairwise(pieces):
             if not (left.endswith(('"', "'")) and right.lstrip("fr").startswith(('"', "'"))):
                 continue
             before, after = left[:-1], right.lstrip("fr")[1:]

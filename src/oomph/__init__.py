@@ -5,19 +5,32 @@ Importing this package costs milliseconds, imports no torch, prints nothing and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # type checkers take it for true; importing typing for it would double the time
 if TYPE_CHECKING:
     from .errors import (
         AmbiguousName as AmbiguousName,
+    )
+    from .errors import (
         BadDocument as BadDocument,
+    )
+    from .errors import (
         BadSize as BadSize,
+    )
+    from .errors import (
         CannotFit as CannotFit,
+    )
+    from .errors import (
         MissingFile as MissingFile,
+    )
+    from .errors import (
         OomphError as OomphError,
+    )
+    from .errors import (
         UnknownName as UnknownName,
+    )
+    from .errors import (
         WrongCall as WrongCall,
     )
 

@@ -27,7 +27,7 @@ class _Mismatch(Exception):  # noqa: N818  never leaves this module
         super().__init__(f"{place or 'the document'} should be {wanted}")
 
 
-def encode(value: object) -> Any:  # noqa: ANN401  JSON is what it is
+def encode(value: object) -> Any:
     """Turn a value made of dataclasses, enums, tuples and plain values into what `json.dumps` takes."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
@@ -57,9 +57,7 @@ def read(kind: str, version: int, wanted: type[T], data: object) -> T:
     """
     if not isinstance(data, dict) or data.get("oomph") != kind:
         found = data.get("oomph") if isinstance(data, dict) else None
-        raise BadDocument(
-            f"this is {found or 'no oomph'} document, not a {kind} document", "name another file"
-        )
+        raise BadDocument(f"this is {found or 'no oomph'} document, not a {kind} document", "name another file")
     if data.get("version") != version:
         raise BadDocument(
             f"this {kind} document has version {data.get('version')!r} and this oomph reads version {version}",
@@ -90,7 +88,7 @@ def load(path: Path) -> object:
         raise BadDocument(f"{str(path)!r} is not JSON (line {error.lineno})", "name a JSON file") from None
 
 
-def _decode(wanted: Any, data: Any, place: str) -> Any:  # noqa: ANN401  a type is data here
+def _decode(wanted: Any, data: Any, place: str) -> Any:
     origin = get_origin(wanted)
     if origin in {Union, types.UnionType}:
         return _decode_union(wanted, data, place)
@@ -105,7 +103,7 @@ def _decode(wanted: Any, data: Any, place: str) -> Any:  # noqa: ANN401  a type 
     return _decode_plain(wanted, data, place)
 
 
-def _decode_plain(wanted: Any, data: Any, place: str) -> Any:  # noqa: ANN401
+def _decode_plain(wanted: Any, data: Any, place: str) -> Any:
     if wanted is type(None) or wanted is None:
         accepted: tuple[type, ...] = (type(None),)
     elif wanted is float:
@@ -118,23 +116,23 @@ def _decode_plain(wanted: Any, data: Any, place: str) -> Any:  # noqa: ANN401
     return data
 
 
-def _decode_union(wanted: Any, data: Any, place: str) -> Any:  # noqa: ANN401
+def _decode_union(wanted: Any, data: Any, place: str) -> Any:
     for member in get_args(wanted):
         try:
             return _decode(member, data, place)
-        except _Mismatch:
+        except _Mismatch:  # noqa: PERF203  a union has two or three members
             continue
     names = " or ".join(getattr(member, "__name__", str(member)) for member in get_args(wanted))
     raise _Mismatch(place, names)
 
 
-def _decode_tuple(item: Any, data: Any, place: str) -> Any:  # noqa: ANN401
+def _decode_tuple(item: Any, data: Any, place: str) -> Any:
     if not isinstance(data, list):
         raise _Mismatch(place, "a list")
     return tuple(_decode(item, value, f"{place}[{index}]") for index, value in enumerate(data))
 
 
-def _decode_dataclass(wanted: Any, data: Any, place: str) -> Any:  # noqa: ANN401
+def _decode_dataclass(wanted: Any, data: Any, place: str) -> Any:
     cls = get_origin(wanted) or wanted
     if not isinstance(data, dict):
         raise _Mismatch(place, f"an object ({cls.__name__})")
@@ -146,7 +144,7 @@ def _decode_dataclass(wanted: Any, data: Any, place: str) -> Any:  # noqa: ANN40
     return cls(**{name: _decode(hints[name], data[name], f"{place}.{name}".lstrip(".")) for name in names})
 
 
-def _bind(hint: Any, bound: dict[Any, Any]) -> Any:  # noqa: ANN401
+def _bind(hint: Any, bound: dict[Any, Any]) -> Any:
     """Put the arguments of a generic dataclass into the hint of one of its fields."""
     if hint in bound:
         return bound[hint]

@@ -1,4 +1,4 @@
-"""Every error that oomph raises on purpose.
+r"""Every error that oomph raises on purpose.
 
     OomphError                 exit code 1: something failed
     ├── WrongCall              exit code 2: the call can't be carried out as written
@@ -15,7 +15,7 @@ both. The command line prints that sentence and leaves with `exit_code`:
     try:
         parse_size("12 bananas")
     except BadSize as error:
-        print(error.why, error.fix, sep="\\n")
+        print(error.why, error.fix, sep="\n")
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OomphError(Exception):
         return f"{self.why}; {self.fix}."
 
 
-class WrongCall(OomphError):
+class WrongCall(OomphError):  # noqa: N818  the name is the sentence: "raise WrongCall"
     """The call can't be carried out as written; nothing was done."""
 
     exit_code = 2
@@ -73,7 +73,7 @@ class BadDocument(WrongCall):
     """A file that should be one of oomph's JSON documents can't be read as one."""
 
 
-class CannotFit(OomphError):
+class CannotFit(OomphError):  # noqa: N818  as above
     """No settings fit the memory there is."""
 
     exit_code = 3

@@ -31,7 +31,10 @@ def test_json_is_one_document_and_nothing_else() -> None:
 
 
 def test_doctor_answers_within_a_second_of_the_interpreter_s_start() -> None:
-    code = "import time; began = time.perf_counter(); from oomph.cli import run; run(['doctor']); import sys; sys.stderr.write(str(time.perf_counter() - began))"
+    code = (
+        "import sys, time; began = time.perf_counter(); from oomph.cli import run; run(['doctor']); "
+        "sys.stderr.write(str(time.perf_counter() - began))"
+    )
     runs = [
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr)
         for _ in range(3)

@@ -42,9 +42,7 @@ def shell(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     ],
     ids=" ".join,
 )
-def test_wrong_input_is_one_sentence_and_exit_code_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_input_is_one_sentence_and_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -109,9 +107,9 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S602  the pipe is what is tested
         f"{sys.executable} -m oomph gpus | head -n 1; exit ${{PIPESTATUS[0]}}",
-        shell=True,  # noqa: S602  the pipe is what is tested
+        shell=True,
         executable="/bin/bash",
         capture_output=True,
         text=True,

@@ -6,8 +6,8 @@ import ctypes
 
 from oomph.machine import Load, Machine, judge
 from oomph.machine._fact import Fact, Unknown, unknown
-from oomph.machine._macos import MacMemory, ask_macos, read_macos_memory
 from oomph.machine._machine import compose, machine_document
+from oomph.machine._macos import MacMemory, ask_macos, read_macos_memory
 from oomph.machine._surroundings import surroundings_elsewhere
 from oomph.machine._volume import Volume
 from oomph.machine._windows import (
@@ -19,23 +19,17 @@ from oomph.machine._windows import (
 )
 from oomph.units import GIB, MIB
 
-from .conftest import NO_DRIVER, software
+from .recordings import NO_DRIVER, software
 
-DISK = Volume(
-    "C:\\runs", Fact(900 * GIB, "psutil"), Fact(300 * GIB, "psutil"), unknown("not read here", "psutil")
-)
+DISK = Volume("C:\\runs", Fact(900 * GIB, "psutil"), Fact(300 * GIB, "psutil"), unknown("not read here", "psutil"))
 
 
 def windows(commit_total: int, commit_limit: int) -> Machine:
     info = PerformanceInfo(commit_total, commit_limit, 16 * GIB, 9 * GIB)
-    cuda = software(
-        torch=Fact("2.9.0+cu128", "v"), torch_cuda=Fact("12.8", "v"), torchvision=unknown("absent", "v")
-    )
+    cuda = software(torch=Fact("2.9.0+cu128", "v"), torch_cuda=Fact("12.8", "v"), torchvision=unknown("absent", "v"))
     libraries = Fact(int(3.6 * GIB), "torch/lib")
     changed = type(cuda)(**{**vars(cuda), "torch_libraries": libraries})
-    return compose(
-        read_windows_memory(info, 1 * GIB), surroundings_elsewhere("windows", {}), NO_DRIVER, changed, DISK
-    )
+    return compose(read_windows_memory(info, 1 * GIB), surroundings_elsewhere("windows", {}), NO_DRIVER, changed, DISK)
 
 
 def test_the_structure_has_the_layout_that_windows_documents() -> None:

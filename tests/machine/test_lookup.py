@@ -93,7 +93,5 @@ def test_any_text_ends_in_an_answer_or_in_one_of_our_errors(text: str) -> None:
 
 def test_machines_that_have_a_gpu_are_found_smallest_first() -> None:
     machines = machines_with(find_gpu("A100-40"))
-    assert [machine.gpu_count for machine in machines["gcp"]] == sorted(
-        one.gpu_count for one in machines["gcp"]
-    )
+    assert [machine.gpu_count for machine in machines["gcp"]] == sorted(one.gpu_count for one in machines["gcp"])
     assert machines["aws"][0].name == "p4d.24xlarge"

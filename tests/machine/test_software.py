@@ -60,9 +60,7 @@ def test_a_trial_import_says_what_torch_says() -> None:
     assert isinstance(trial.torchvision_error.value, Unknown)
 
 
-def test_a_torch_that_kills_its_interpreter_is_an_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torch_that_kills_its_interpreter_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     trial = read_software(try_torch=True).trial
@@ -77,10 +75,7 @@ def test_a_broken_torchvision_keeps_its_words() -> None:
         "archs": [],
         "torchvision": "RuntimeError: operator torchvision::nms does not exist",
     }
-    assert (
-        _trial(answer, "x").torchvision_error.known
-        == "RuntimeError: operator torchvision::nms does not exist"
-    )
+    assert _trial(answer, "x").torchvision_error.known == "RuntimeError: operator torchvision::nms does not exist"
 
 
 def test_a_torch_that_does_not_import_keeps_its_words() -> None:

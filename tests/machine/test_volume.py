@@ -30,7 +30,7 @@ def test_an_overlay_has_no_disk_of_its_own(recorded: Recorded) -> None:
 
 
 def test_the_shared_memory_of_a_container_is_small(recorded: Recorded) -> None:
-    shm = read_volume(recorded("docker_v2"), "/dev/shm")  # noqa: S108
+    shm = read_volume(recorded("docker_v2"), "/dev/shm")
     assert shm.total.known == 64 * MIB
 
 

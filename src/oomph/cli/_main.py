@@ -62,7 +62,7 @@ def build() -> typer.core.TyperGroup:
     return group
 
 
-def _show_version(wanted: bool) -> None:  # noqa: FBT001  typer calls it so
+def _show_version(wanted: bool) -> None:
     if wanted:
         sys.stdout.write(f"oomph {__version__}\n")
         raise typer.Exit

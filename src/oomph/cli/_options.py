@@ -6,6 +6,4 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[
-    bool, typer.Option("--json", help="Write one JSON document to standard output and nothing else.")
-]
+Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to standard output and nothing else.")]

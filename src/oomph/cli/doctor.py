@@ -13,16 +13,12 @@ from ._options import Json
 def doctor(
     workers: Annotated[
         Optional[int],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Option(
-            min=0, help="Loader workers to judge for.  [default: 8, or one a core]", show_default=False
-        ),
+        typer.Option(min=0, help="Loader workers to judge for.  [default: 8, or one a core]", show_default=False),
     ] = None,
     batch: Annotated[
         str, typer.Option(metavar="SIZE", help="Bytes of one batch, as a loader hands it over.")
     ] = "75MiB",
-    checkpoints: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where checkpoints will be written.")
-    ] = Path(),
+    checkpoints: Annotated[Path, typer.Option(metavar="FOLDER", help="Where checkpoints will be written.")] = Path(),
     machine: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="Judge another machine, from what its doctor --json wrote."),

@@ -46,9 +46,7 @@ class Budget:
         return min(self.bounds, key=lambda bound: bound.limit, default=None)
 
 
-def find_budget(
-    memory: Memory, groups: tuple[MemoryGroup, ...], limits: Limits, surroundings: Surroundings
-) -> Budget:
+def find_budget(memory: Memory, groups: tuple[MemoryGroup, ...], limits: Limits, surroundings: Surroundings) -> Budget:
     """Collect the bounds of a machine."""
     bounds = [
         *_ram(memory),

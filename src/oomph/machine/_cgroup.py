@@ -83,7 +83,7 @@ def _groups(source: Source) -> dict[str, str]:
     text = source.text("/proc/self/cgroup")
     if isinstance(text, Unknown):
         return {}
-    found = {}
+    found: dict[str, str] = {}
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
         found |= dict.fromkeys(controllers.split(","), path)
@@ -95,7 +95,7 @@ def _mounts(source: Source) -> dict[str, tuple[str, str]]:
     text = source.text("/proc/self/mountinfo")
     if isinstance(text, Unknown):
         return {}
-    found = {}
+    found: dict[str, tuple[str, str]] = {}
     for line in text.splitlines():
         left, _, right = line.partition(" - ")
         root, folder = left.split()[3:5]

@@ -95,9 +95,7 @@ def read_graphics(answers: Answers) -> Graphics:
     """Turn the driver's answers into facts."""
     state = DriverState(answers["state"])
     if "driver" not in answers:
-        return Graphics(
-            state, answers["why"], unknown(answers["why"], "NVML"), unknown(answers["why"], "NVML"), ()
-        )
+        return Graphics(state, answers["why"], unknown(answers["why"], "NVML"), unknown(answers["why"], "NVML"), ())
     return Graphics(
         state=state,
         why=answers["why"],

@@ -93,9 +93,7 @@ def find_cloud(name: str) -> CloudMachine:
             return found[0]
         if found:
             raise _ambiguous(name, [machine.name for machine in found])
-    raise _unknown(
-        f"there is no cloud machine {name!r}", wanted, [_family_name(machine) for machine in offered]
-    )
+    raise _unknown(f"there is no cloud machine {name!r}", wanted, [_family_name(machine) for machine in offered])
 
 
 def find(name: str) -> GpuSpec | CloudMachine:

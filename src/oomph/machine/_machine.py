@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,12 +56,10 @@ def read_machine(folder: Path = Path(), *, try_torch: bool = False) -> Machine:
         MissingFile: there is no such folder.
     """
     if not folder.is_dir():
-        raise MissingFile(
-            f"there is no folder {str(folder)!r}", "name the folder that checkpoints are written to"
-        )
+        raise MissingFile(f"there is no folder {str(folder)!r}", "name the folder that checkpoints are written to")
     software, answers = read_software(try_torch=try_torch), ask_driver()
     place = str(folder.resolve())
-    if sys.platform == "linux":
+    if platform.system() == "Linux":
         return machine_from(Source(), answers, software, place)
     return _elsewhere(answers, software, place)
 
@@ -87,7 +85,7 @@ def machine_from(source: Source, answers: Answers, software: Software, folder: s
 
 def _elsewhere(answers: Answers, software: Software, folder: str) -> Machine:
     """Read a macOS or Windows machine."""
-    if sys.platform == "win32":
+    if platform.system() == "Windows":
         from ._windows import ask_windows, page_file_used, read_windows_memory  # noqa: PLC0415
 
         system, memory = "windows", read_windows_memory(ask_windows(), page_file_used())
@@ -98,9 +96,7 @@ def _elsewhere(answers: Answers, software: Software, folder: str) -> Machine:
     return compose(memory, surroundings_elsewhere(system, dict(os.environ)), answers, software, _disk(folder))
 
 
-def compose(
-    memory: Memory, surroundings: Surroundings, answers: Answers, software: Software, disk: Volume
-) -> Machine:
+def compose(memory: Memory, surroundings: Surroundings, answers: Answers, software: Software, disk: Volume) -> Machine:
     """Put together a machine that has no Linux files."""
     why, source = f"{surroundings.system} has no such thing", surroundings.system
     limits = no_limits(why, source)
@@ -122,9 +118,7 @@ def compose(
 
 def _disk(folder: str) -> Volume:
     usage, source = psutil.disk_usage(folder), "psutil.disk_usage()"
-    return Volume(
-        folder, Fact(usage.total, source), Fact(usage.free, source), unknown("not read here", source)
-    )
+    return Volume(folder, Fact(usage.total, source), Fact(usage.free, source), unknown("not read here", source))
 
 
 def machine_document(machine: Machine) -> dict[str, object]:

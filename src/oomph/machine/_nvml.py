@@ -27,7 +27,7 @@ def ask_driver() -> Answers:
         pynvml.nvmlShutdown()
 
 
-def _ask(nvml: Any) -> Answers:  # noqa: ANN401  pynvml has no types
+def _ask(nvml: Any) -> Answers:
     count = nvml.nvmlDeviceGetCount()
     return {
         "state": "ready" if count else "no gpu",
@@ -38,7 +38,7 @@ def _ask(nvml: Any) -> Answers:  # noqa: ANN401  pynvml has no types
     }
 
 
-def _ask_device(nvml: Any, handle: Any) -> Answers:  # noqa: ANN401
+def _ask_device(nvml: Any, handle: Any) -> Answers:
     reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
     return {
         "name": _answer(nvml.nvmlDeviceGetName, handle),
@@ -52,11 +52,11 @@ def _ask_device(nvml: Any, handle: Any) -> Answers:  # noqa: ANN401
     }
 
 
-def _memory(info: Any) -> Answers:  # noqa: ANN401
+def _memory(info: Any) -> Answers:
     return {"total": info.total, "free": info.free, "used": info.used}
 
 
-def _processes(nvml: Any, handle: Any) -> list[Answers]:  # noqa: ANN401
+def _processes(nvml: Any, handle: Any) -> list[Answers]:
     found = {
         process.pid: process
         for ask in (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses)

@@ -111,9 +111,7 @@ def _libraries(folder: Path | Unknown) -> Fact[int]:
 
 def _wanted_torch(packages: Path | None) -> Fact[str]:
     source = "torchvision's metadata"
-    found = importlib.metadata.distributions(
-        name="torchvision", path=sys.path if packages is None else [str(packages)]
-    )
+    found = importlib.metadata.distributions(name="torchvision", path=sys.path if packages is None else [str(packages)])
     for distribution in found:
         for requirement in distribution.requires or ():
             if match := re.match(r"torch\s*\(?==\s*([\w.+]+)", requirement):

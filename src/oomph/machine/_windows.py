@@ -59,7 +59,7 @@ def ask_windows() -> PerformanceInfo:
     return from_structure(raw)
 
 
-def from_structure(raw: Any) -> PerformanceInfo:  # noqa: ANN401  a ctypes structure
+def from_structure(raw: Any) -> PerformanceInfo:
     """Windows counts in pages; we count in bytes."""
     page = int(raw.PageSize)
     return PerformanceInfo(
@@ -77,9 +77,7 @@ def read_windows_memory(info: PerformanceInfo, page_file_used: int) -> Memory:
     return Memory(
         ram_total=Fact(info.physical_total, f"{source} PhysicalTotal"),
         ram_available=Fact(info.physical_available, f"{source} PhysicalAvailable"),
-        swap_total=Fact(
-            max(info.commit_limit - info.physical_total, 0), f"{source} CommitLimit - PhysicalTotal"
-        ),
+        swap_total=Fact(max(info.commit_limit - info.physical_total, 0), f"{source} CommitLimit - PhysicalTotal"),
         swap_used=Fact(page_file_used, "psutil.swap_memory()"),
         swap_in_rate=unknown(no_rate, source),
         swap_out_rate=unknown(no_rate, source),

@@ -37,9 +37,7 @@ class GpuList:
                 _rate(gpu.rates.fp16),
                 gpu.compute_capability or "",
             )
-        note = (
-            "~ is the size it is sold with; the others are what a driver reported. Rates are TFLOP/s, dense."
-        )
+        note = "~ is the size it is sold with; the others are what a driver reported. Rates are TFLOP/s, dense."
         return Group(made, Text(note, "dim"))
 
 

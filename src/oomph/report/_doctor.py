@@ -50,9 +50,7 @@ def _verdicts(verdicts: tuple[Verdict, ...]) -> Iterator[RenderableType]:
         yield Text("Healthy: nothing on this machine stands in the way of training.", "bold green")
         return
     for verdict in verdicts:
-        head = Text.assemble(
-            (f"{verdict.severity.value}: ", _STYLE[verdict.severity]), (verdict.what, "bold")
-        )
+        head = Text.assemble((f"{verdict.severity.value}: ", _STYLE[verdict.severity]), (verdict.what, "bold"))
         body = [
             Text(verdict.why),
             *(Text(line, "green" if line.startswith("$ ") else "") for line in verdict.fix),
@@ -117,9 +115,7 @@ def _memory(machine: Machine) -> Iterator[Row]:
         yield "budget", text, tightest.source
     word = "page file" if machine.surroundings.system == "windows" else "swap"
     yield word, _swap(machine), memory.swap_total.source
-    enforced = {True: "enforced", False: "not enforced", None: "unknown whether enforced"}[
-        memory.commit_enforced.known
-    ]
+    enforced = {True: "enforced", False: "not enforced", None: "unknown whether enforced"}[memory.commit_enforced.known]
     if memory.commit_limit.known is not None:
         text = f"{size(memory.commit_charge)} promised of {size(memory.commit_limit)}, {enforced}"
         yield "commit", text, memory.commit_limit.source
@@ -135,12 +131,10 @@ def _swap(machine: Machine) -> str:
 
 
 def _places(machine: Machine) -> Iterator[Row]:
-    for name, volume in (("/dev/shm", machine.shm), ("disk", machine.disk)):  # noqa: S108  a label
+    for name, volume in ((machine.shm.path, machine.shm), ("disk", machine.disk)):
         if isinstance(volume.total.value, Unknown):
             continue
-        spinning = {True: ", a spinning disk", False: ", a solid-state disk", None: ""}[
-            volume.rotational.known
-        ]
+        spinning = {True: ", a spinning disk", False: ", a solid-state disk", None: ""}[volume.rotational.known]
         where = f" at {volume.path}" if name == "disk" else ""
         yield name, f"{size(volume.free)} free of {size(volume.total)}{where}{spinning}", volume.free.source
     cores = machine.cores

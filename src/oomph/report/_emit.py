@@ -40,9 +40,7 @@ def emit(report: Report, *, as_json: bool, stream: TextIO | None = None) -> None
 
 def _plain(report: Report) -> str:
     """The text for a pipe: no colour, nothing wrapped or cut, no blanks at the ends of lines."""
-    console = Console(
-        file=io.StringIO(), highlight=False, force_jupyter=False, color_system=None, width=_PIPE_WIDTH
-    )
+    console = Console(file=io.StringIO(), highlight=False, force_jupyter=False, color_system=None, width=_PIPE_WIDTH)
     with console.capture() as captured:
         console.print(report.render(plain=True))
     return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())

@@ -12,7 +12,7 @@ from oomph.machine._machine import machine_from
 from oomph.machine._source import Source
 from oomph.units import GIB, MIB
 
-from ..conftest import NO_DRIVER, software
+from ..recordings import NO_DRIVER, software
 
 ReadMachine = Callable[[str], Machine]
 
@@ -39,9 +39,7 @@ def names(machine: Machine, load: Load | None = None) -> list[str]:
         ("swapping", ["swapping", "memory-pressure"]),
     ],
 )
-def test_each_machine_gets_its_verdicts_worst_first(
-    machine: ReadMachine, name: str, expected: list[str]
-) -> None:
+def test_each_machine_gets_its_verdicts_worst_first(machine: ReadMachine, name: str, expected: list[str]) -> None:
     assert names(machine(name)) == expected
 
 

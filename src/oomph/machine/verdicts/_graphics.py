@@ -112,8 +112,7 @@ def torch_unfit(machine: Machine, load: Load) -> Iterator[Verdict]:
             Severity.FAILS,
             "torch-without-cuda",
             f"This machine has a GPU, but torch {version} is a build without CUDA.",
-            "Training would run on the CPU, many times slower, or stop with "
-            '"Torch not compiled with CUDA enabled".',
+            'Training would run on the CPU, many times slower, or stop with "Torch not compiled with CUDA enabled".',
             ("$ pip uninstall torch && pip install torch",),
             (machine.software.torch_cuda.source,),
         )
@@ -125,7 +124,7 @@ def torch_unfit(machine: Machine, load: Load) -> Iterator[Verdict]:
 def _driver_too_old(machine: Machine, build: str) -> Iterator[Verdict]:
     driver = machine.graphics.cuda.known
     # A driver runs every CUDA version of its own major number or below.
-    if driver is not None and int(driver.split(".")[0]) < int(build.split(".")[0]):
+    if driver is not None and int(driver.split(".")[0]) < int(build.split(".", maxsplit=1)[0]):
         yield Verdict(
             Severity.FAILS,
             "driver-old",
@@ -138,7 +137,7 @@ def _driver_too_old(machine: Machine, build: str) -> Iterator[Verdict]:
 
 
 def _gpu_too_old(machine: Machine, build: str) -> Iterator[Verdict]:
-    oldest = _OLDEST_CAPABILITY.get(int(build.split(".")[0]))
+    oldest = _OLDEST_CAPABILITY.get(int(build.split(".", maxsplit=1)[0]))
     for gpu in machine.graphics.gpus:
         capability = gpu.compute_capability.known
         if oldest is None or capability is None:
@@ -185,7 +184,7 @@ def _vision_fault(machine: Machine, torch: str, vision: str) -> str | None:
     if software.trial:
         return software.trial.torchvision_error.known or None
     wanted = software.torchvision_wants.known
-    if wanted is not None and wanted.split("+")[0] != torch.split("+")[0]:
+    if wanted is not None and wanted.split("+")[0] != torch.split("+", maxsplit=1)[0]:
         return f"it was built for torch {wanted}"
     cuda_vision = "+cu" in vision
     if cuda_vision and software.torch_cuda.known == "none":

@@ -70,12 +70,7 @@ def no_swap(machine: Machine, load: Load) -> Iterator[Verdict]:
     del load
     swap, smallest = machine.memory.swap_total, machine.budget.smallest
     # macOS makes its swap files when it needs them.
-    if (
-        machine.surroundings.system == "macos"
-        or swap.known != 0
-        or smallest is None
-        or smallest.limit >= _LITTLE_RAM
-    ):
+    if machine.surroundings.system == "macos" or swap.known != 0 or smallest is None or smallest.limit >= _LITTLE_RAM:
         return
     yield Verdict(
         Severity.RISKY,
@@ -96,8 +91,8 @@ def _add_swap(machine: Machine, size: int) -> tuple[str, ...]:
     if machine.surroundings.system == "windows":
         return (
             "Press Win+R, run SystemPropertiesPerformance.exe, then Advanced, Virtual memory, Change.",
-            'Clear "Automatically manage", choose "Custom size" '
-            f"and enter {gib * 1024} MB as initial and maximum size; restart Windows.",
+            'Clear "Automatically manage" and choose "Custom size":',
+            f"enter {gib * 1024} MB as initial and maximum size, and restart Windows.",
         )
     if machine.surroundings.inside(Place.WSL):
         return (

@@ -25,8 +25,8 @@ def shm_small(machine: Machine, load: Load) -> Iterator[Verdict]:
     yield Verdict(
         Severity.FAILS,
         "shm-small",
-        f"/dev/shm has {format_size(free)} free of {format_size(total)}; {load.workers} loader workers with batches of "
-        f"{format_size(load.batch)} fill {format_size(needed)}.",
+        f"{machine.shm.path} has {format_size(free)} free of {format_size(total)}; {load.workers} loader workers "
+        f"with batches of {format_size(load.batch)} fill {format_size(needed)}.",
         'When it is full, workers die of "Bus error" or "unable to allocate shared memory".',
         (
             *_more_shm(machine, needed),
