@@ -30,7 +30,9 @@ def shm_small(machine: Machine, load: Load) -> Iterator[Verdict]:
         'When it is full, workers die of "Bus error" or "unable to allocate shared memory".',
         (
             *_more_shm(machine, needed),
-            f"or use at most {fitting} workers" + (", or threads." if fitting else ": none."),
+            f"or use at most {fitting} workers."
+            if fitting
+            else "or load in the training process itself (num_workers=0).",
         ),
         (machine.shm.free.source,),
     )
