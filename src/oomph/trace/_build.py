@@ -1,0 +1,102 @@
+"""A Job's model, optimizer and batches as fake tensors: shapes and lifetimes without memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+
+from ..errors import WrongCall
+from ..job import Job
+
+_NEEDS_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
+
+
+def build_model(job: Job, mode: FakeTensorMode) -> nn.Module:
+    """Build the Job's model out of fake tensors; for real, and then turned into fake ones, where it insists."""
+    try:
+        with mode:
+            model = job.model()
+    except _NEEDS_DATA:
+        model = _call("model", job.model)
+        _to_fake(model, mode)
+    except Exception as error:
+        raise _raised("model", error) from error
+    if not isinstance(model, nn.Module):
+        raise WrongCall(f"the Job's model returned a {type(model).__name__}", "return an nn.Module")
+    return model.train()
+
+
+def build_batch(job: Job, count: int, size: Any, mode: FakeTensorMode) -> Any:  # noqa: ANN401
+    """Make a batch out of fake tensors."""
+    try:
+        with mode:
+            return job.batch(count, size)
+    except Exception as error:
+        raise _raised("batch", error) from error
+
+
+def build_optimizer(job: Job, model: nn.Module) -> torch.optim.Optimizer:
+    """Make the Job's optimizer, with the multi-tensor kernels that CUDA takes where nothing else was asked for."""
+    assert job.optimizer is not None  # noqa: S101  a Job has one
+    try:
+        optimizer = job.optimizer(model)
+    except Exception as error:
+        raise _raised("optimizer", error) from error
+    for group in optimizer.param_groups:
+        if group.get("foreach", "absent") is None and not group.get("fused") and not _single(optimizer):
+            group["foreach"] = True
+    return optimizer
+
+
+def _single(optimizer: torch.optim.Optimizer) -> bool:
+    """Optimizers that go one tensor at a time on CUDA too."""
+    return type(optimizer).__name__ in {"Adafactor", "LBFGS", "SparseAdam"}
+
+
+def in_order(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, Tensor, bool]]:
+    """Parameters and buffers in the order in which `model.to(device)` moves them: name, tensor, is a parameter."""
+    for name, child in model.named_children():
+        yield from in_order(child, f"{prefix}{name}.")
+    for name, parameter in model._parameters.items():
+        if parameter is not None:
+            yield prefix + name, parameter, True
+    for name, buffer in model._buffers.items():
+        if buffer is not None:
+            yield prefix + name, buffer, False
+
+
+def _to_fake(model: nn.Module, mode: FakeTensorMode) -> None:
+    seen: dict[int, Tensor] = {}
+    for module in model.modules():
+        for name, parameter in list(module._parameters.items()):
+            if parameter is not None:
+                fake = seen.setdefault(id(parameter), nn.Parameter(_fake(parameter, mode), parameter.requires_grad))
+                module._parameters[name] = fake  # type: ignore[assignment]
+        for name, buffer in list(module._buffers.items()):
+            if buffer is not None:
+                module._buffers[name] = seen.setdefault(id(buffer), _fake(buffer, mode))
+
+
+def _fake(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
+    return mode.from_tensor(tensor.detach())
+
+
+def _call(name: str, function: Any, *args: Any) -> Any:  # noqa: ANN401
+    try:
+        return function(*args)
+    except Exception as error:
+        raise _raised(name, error) from error
+
+
+def _raised(name: str, error: Exception) -> WrongCall:
+    words = " ".join(str(error).split()) or "no message"
+    return WrongCall(f"the Job's {name} raised {type(error).__name__}: {words[:300]}", f"mend the function {name}")

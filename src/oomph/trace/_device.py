@@ -1,0 +1,33 @@
+"""The GPU that is traced for: the few facts of it that decide which kernels run and what they allocate. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..units import KIB, MIB
+
+_HOPPER = 9
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU and the software on it.
+
+    Attributes:
+        capability: compute capability as (major, minor).
+        processors: number of streaming multiprocessors.
+        threads: resident threads of one of them.
+        torch: torch's version as (major, minor).
+        cudnn: cuDNN's version as torch counts it (91900 is 9.19.0).
+    """
+
+    capability: tuple[int, int] = (9, 0)
+    processors: int = 132
+    threads: int = 2048
+    torch: tuple[int, int] = (2, 11)
+    cudnn: int = 91900
+
+    @property
+    def blas_workspace(self) -> int:
+        """Bytes that cuBLAS keeps for each thread that multiplies matrices."""
+        return 32 * MIB if self.capability[0] in {_HOPPER, 10, 12} else (4096 * 2 + 16 * 8) * KIB

@@ -1,0 +1,64 @@
+"""Operations that CUDA runs differently from the CPU, replaced while a trace runs.
+
+The replacement sits on the CPU's autograd key, so that calls from Python and from C++ alike end up here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._attention import attend
+from ._device import Device
+
+_KEYS = ("AutogradCPU", "CPU")
+
+
+class CudaKernels:
+    """Context in which dropout and attention take CUDA's kernels."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._library: torch.library.Library | None = None
+
+    def __enter__(self) -> CudaKernels:
+        self._library = torch.library.Library("aten", "IMPL")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for key in _KEYS:
+                self._library.impl("dropout", _dropout, key)
+                self._library.impl("scaled_dot_product_attention", self._attention, key)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._library is not None  # noqa: S101  set on entry
+        self._library._destroy()  # noqa: SLF001  puts the CPU's own kernels back
+
+    def _attention(  # noqa: PLR0913
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,  # noqa: FBT001, FBT002
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        if enable_gqa:
+            repeat = q.shape[-3] // k.shape[-3]
+            k, v = k.repeat_interleave(repeat, -3), v.repeat_interleave(repeat, -3)
+        return attend(q, k, v, attn_mask, dropout_p, is_causal, scale, self.device)
+
+
+def _dropout(x: Tensor, p: float, train: bool) -> Any:  # noqa: ANN401, FBT001
+    """CUDA's fused dropout keeps a mask of booleans; the CPU's keeps noise in the input's own type."""
+    if not train or p == 0 or x.numel() == 0:
+        return torch.ops.aten.alias(x)
+    if p == 1:
+        return x * torch.zeros_like(x)
+    return torch.ops.aten.native_dropout(x, p, True)[0]

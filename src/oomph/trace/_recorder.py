@@ -1,0 +1,210 @@
+"""Records the birth and death of every storage while operations run on fake tensors."""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ._data import answer_for
+from ._device import Device
+from ._events import Kind, Phase, Storage, Trace, Work
+from ._temporaries import BLAS, RULES, Result, Temp
+from ._work import work_of
+
+
+@dataclass
+class _Place:
+    """Where in training we are."""
+
+    phase: Phase = Phase.BUILD
+    step: int = 0
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc]
+    """A dispatch mode that turns operations into events."""
+
+    def __init__(self, device: Device, selected: float = 1.0) -> None:
+        super().__init__()
+        self.device, self.selected = device, selected
+        self.assumptions: list[str] = []
+        self._storages: list[Storage] = []
+        self._events: list[int] = []
+        self._marks: list[tuple[int, int, Phase]] = []
+        self._alive: dict[int, int] = {}
+        self._watched: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._place = _Place()
+        self._modules: list[str] = []
+        self._sequence: tuple[list[int], list[str]] = ([], [])
+        self._recording = False
+        self._blas: set[Phase] = set()
+        self._work: list[Work] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        answer = answer_for(func, args)
+        if answer is None:
+            out = func(*args, **(kwargs or {}))
+        else:
+            self.assumptions.append(answer[1])
+            out = answer[0](func, args, kwargs or {}, self.selected)
+        if self._recording:
+            self._record(str(func), args, out)
+        return out
+
+    @contextmanager
+    def phase(self, phase: Phase, step: int) -> Iterator[None]:
+        """Record what happens inside as part of a phase of a step."""
+        self._place = _Place(phase, step)
+        self._marks.append((len(self._events), step, phase))
+        self._recording = True
+        try:
+            yield
+        finally:
+            self._recording = False
+
+    def begin_step(self) -> None:
+        """Forget the work of earlier steps: the last one counts."""
+        self._work.clear()
+
+    def adopt(self, tensor: Tensor, kind: Kind, name: str = "") -> None:
+        """Count a tensor that was made outside of the recording as born now."""
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._alive and storage.nbytes():  # noqa: SLF001
+            self._birth(storage, Storage(storage.nbytes(), kind, "", name, self._place.phase, self._place.step))
+
+    def label(self, tensor: Tensor, kind: Kind, name: str = "") -> None:
+        """Say what a living tensor is for."""
+        index = self._alive.get(tensor.untyped_storage()._cdata)  # noqa: SLF001
+        if index is not None:
+            known = self._storages[index]
+            self._storages[index] = replace(known, kind=kind, module=name or known.module)
+
+    def enter_module(self, path: str) -> None:
+        """A module's forward begins."""
+        self._modules.append(path)
+
+    def leave_module(self) -> None:
+        """A module's forward ends."""
+        self._modules.pop()
+
+    def trace(self) -> Trace:
+        """Everything recorded so far."""
+        return Trace(
+            storages=tuple(self._classified()),
+            events=tuple(self._events),
+            marks=tuple(self._marks),
+            work=tuple(self._work),
+            assumptions=tuple(dict.fromkeys(self.assumptions)),
+        )
+
+    def _record(self, op: str, args: tuple[Any, ...], out: Any) -> None:  # noqa: ANN401
+        outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        module = self._module()
+        self._work.extend(work_of(op, args, outs))
+        if op in BLAS and self._place.phase not in self._blas:
+            # The main thread's handle and the backward thread's have a workspace each, for good.
+            self._blas.add(self._place.phase)
+            self._take(self.device.blas_workspace, op, module)
+        rule = RULES.get(op)
+        if rule is None:
+            for tensor in tree_leaves(out):
+                self._result(tensor, op, module)
+            return
+        held = []
+        for step in rule(args, outs, self.device):
+            if isinstance(step, Result):
+                self._result(outs[step.index], op, module)
+            elif step.size:
+                index = self._take(step.size, op, module, workspace=step.workspace, optional=step.optional)
+                if step.hold:
+                    held.append(index)
+                else:
+                    self._events.append(-index - 1)
+        self._events.extend(-index - 1 for index in held)
+
+    def _result(self, tensor: object, op: str, module: str) -> None:
+        if not isinstance(tensor, Tensor):
+            return
+        storage = tensor.untyped_storage()
+        if storage._cdata in self._alive or not storage.nbytes():  # noqa: SLF001
+            return
+        place = self._place
+        self._birth(storage, Storage(storage.nbytes(), Kind.TEMPORARY, op, module, place.phase, place.step))
+
+    def _take(self, size: int, op: str, module: str, *, workspace: bool = True, optional: bool = False) -> int:
+        kind = Kind.WORKSPACE if workspace else Kind.TEMPORARY
+        self._storages.append(Storage(size, kind, op, module, self._place.phase, self._place.step, optional))
+        self._events.append(len(self._storages))
+        return len(self._storages) - 1
+
+    def _birth(self, storage: torch.UntypedStorage, known: Storage) -> None:
+        index, key = len(self._storages), storage._cdata  # noqa: SLF001
+        self._storages.append(known)
+        self._events.append(index + 1)
+        self._alive[key] = index
+
+        def died(_: object) -> None:
+            self._events.append(-index - 1)
+            self._watched.pop(index, None)
+            if self._alive.get(key) == index:
+                del self._alive[key]
+
+        self._watched[index] = weakref.ref(storage, died)
+
+    def _module(self) -> str:
+        """The module that an operation belongs to; in the backward pass that of the operation it differentiates."""
+        starts, names = self._sequence
+        node = torch._C._current_autograd_node() if self._place.phase is Phase.BACKWARD else None  # noqa: SLF001
+        if node is not None:
+            place = bisect_right(starts, node._sequence_nr()) - 1
+            return names[place] if 0 <= place < len(names) else ""
+        name = self._modules[-1] if self._modules else ""
+        if self._place.phase is Phase.FORWARD:
+            number = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001
+            if not starts or starts[-1] < number:
+                starts.append(number)
+                names.append(name)
+        return name
+
+    def _classified(self) -> Iterator[Storage]:
+        """Tell activations that wait for the backward pass from what was only passing through."""
+        death: dict[int, int] = {-event - 1: place for place, event in enumerate(self._events) if event < 0}
+        starts = [place for place, _, _ in self._marks]
+        for index, storage in enumerate(self._storages):
+            if storage.kind is Kind.TEMPORARY and storage.phase is Phase.FORWARD and index in death:
+                mark = self._marks[max(bisect_right(starts, death[index]) - 1, 0)]
+                if mark[2] is not Phase.FORWARD:
+                    yield replace(storage, kind=Kind.ACTIVATION)
+                    continue
+            yield storage
+
+
+@contextmanager
+def watching(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Tell the recorder which module is running."""
+    paths = {id(module): path for path, module in model.named_modules()}
+
+    def before(module: nn.Module, _: Any) -> None:  # noqa: ANN401
+        recorder.enter_module(paths.get(id(module), type(module).__name__))
+
+    def after(module: nn.Module, inputs: Any, output: Any) -> None:  # noqa: ANN401
+        del module, inputs, output
+        recorder.leave_module()
+
+    hooks = [module.register_forward_pre_hook(before) for module in model.modules()]
+    hooks += [module.register_forward_hook(after, always_call=True) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

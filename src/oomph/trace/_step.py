@@ -1,0 +1,170 @@
+"""The training step that is predicted and measured: always the same one.
+
+A fresh process; the model and optimizer built; several steps; for each piece the inputs are made on the device,
+forward and loss run inside autocast (if any), the loss is divided among the pieces, backward, and the inputs are
+dropped; then the optimizer step and `zero_grad(set_to_none=True)`.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+from ..changes import convert_batch, convert_model
+from ..errors import OomphError, WrongCall
+from ..job import Job
+from ..settings import Settings
+from ._autocast import CudaAutocast
+from ._build import build_batch, build_model, build_optimizer, in_order
+from ._device import Device
+from ._events import Kind, Phase, Trace
+from ._kernels import CudaKernels
+from ._recorder import Recorder, watching
+
+STEPS = 3
+_AUTOCAST = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}
+
+
+def trace_step(job: Job, settings: Settings, device: Device, steps: int = STEPS) -> Trace:
+    """Trace several training steps of a Job as they would run on a GPU.
+
+    Raises:
+        WrongCall: the Job raises, or its loss is no scalar.
+    """
+    mode = FakeTensorMode()
+    recorder = Recorder(device, job.selected)
+    collecting = gc.isenabled()
+    gc.disable()  # a collection in the middle would free cycles earlier than they are freed on the device
+    try:
+        model = build_model(job, mode)
+        with ExitStack() as stack:
+            stack.enter_context(CudaKernels(device))
+            stack.enter_context(_cuda_means_cpu())
+            autocast = None
+            if settings.precision in _AUTOCAST:
+                autocast = stack.enter_context(CudaAutocast(_AUTOCAST[settings.precision]))
+            stack.enter_context(mode)
+            run = _Run(job, settings, recorder, autocast, mode)
+            stack.enter_context(recorder)
+            run.build(model)
+            with watching(model, recorder):
+                for step in range(steps):
+                    run.step(step)
+        return recorder.trace()
+    finally:
+        if collecting:
+            gc.enable()
+
+
+class _Run:
+    """One traced run."""
+
+    def __init__(
+        self, job: Job, settings: Settings, recorder: Recorder, autocast: CudaAutocast | None, mode: FakeTensorMode
+    ) -> None:
+        self.job, self.settings, self.recorder = job, settings, recorder
+        self.autocast, self.mode = autocast, mode
+
+    def build(self, model: nn.Module) -> None:
+        """Put the model and the optimizer onto the device."""
+        convert_model(model, self.settings)
+        self.model = model
+        with self.recorder.phase(Phase.BUILD, 0):
+            for name, tensor, is_parameter in in_order(model):
+                self.recorder.adopt(tensor, Kind.PARAMETER if is_parameter else Kind.BUFFER, name)
+        self.optimizer = build_optimizer(self.job, model)
+        scaled = self.settings.precision == "amp-fp16"
+        self.scale = torch.full((), 65536.0) if scaled else None
+
+    def step(self, step: int) -> None:
+        """One optimizer step over all pieces."""
+        self.recorder.begin_step()
+        pieces = self.settings.pieces
+        for count in pieces:
+            self._piece(step, count, len(pieces))
+        with self.recorder.phase(Phase.OPTIMIZER, step):
+            self._unscale()
+            self.optimizer.step()
+            for state in self.optimizer.state.values():
+                for value in tree_leaves(dict(state)):
+                    if isinstance(value, Tensor):
+                        self.recorder.label(value, Kind.STATE)
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def _piece(self, step: int, count: int, pieces: int) -> None:
+        with self.recorder.phase(Phase.FORWARD, step):
+            batch = self._batch(count)
+            loss = self._loss(batch) / pieces
+            if self.autocast is not None:
+                self.autocast.forget()
+        with self.recorder.phase(Phase.BACKWARD, step):
+            if self.scale is not None:
+                loss = loss * self.scale
+            loss.backward()
+            for name, parameter in self.model.named_parameters():
+                if parameter.grad is not None:
+                    self.recorder.label(parameter.grad, Kind.GRADIENT, name)
+            del batch, loss
+
+    def _batch(self, count: int) -> Any:  # noqa: ANN401
+        recording, self.recorder._recording = self.recorder._recording, False  # noqa: SLF001
+        batch = build_batch(self.job, count, self.settings.size, self.mode)
+        self.recorder._recording = recording  # noqa: SLF001
+        for leaf in tree_leaves(batch):
+            if isinstance(leaf, Tensor):
+                self.recorder.adopt(leaf, Kind.INPUT)
+        changed = convert_batch(batch, self.settings)
+        for leaf in tree_leaves(changed):
+            if isinstance(leaf, Tensor):
+                self.recorder.label(leaf, Kind.INPUT)
+        return changed
+
+    def _loss(self, batch: Any) -> Tensor:  # noqa: ANN401
+        dtype = _AUTOCAST.get(self.settings.precision, torch.bfloat16)
+        try:
+            with torch.autocast("cpu", dtype, enabled=self.autocast is not None):
+                loss = self.job.run(self.model, batch)
+        except OomphError:
+            raise
+        except Exception as error:
+            words = " ".join(str(error).split())[:300]
+            raise WrongCall(
+                f"the Job can't be run with {self.settings.batch} samples of size {self.settings.size}: "
+                f"{type(error).__name__}: {words}",
+                "check the Job's batch, loss and the size",
+            ) from error
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+            raise WrongCall(f"the Job's loss is {got}, not a scalar", "return one number, such as a mean")
+        return loss
+
+    def _unscale(self) -> None:
+        """What the scaler does before an fp16 step: look for infinities and divide, in place."""
+        if self.scale is None:
+            return
+        grads = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        if grads:
+            found, inverse = torch.zeros(1), torch.ones(1)
+            torch._amp_foreach_non_finite_check_and_unscale_(grads, found, inverse)
+
+
+@contextmanager
+def _cuda_means_cpu() -> Iterator[None]:
+    """Let a model that says `torch.autocast("cuda")` reach the autocast of the trace, which sits on the CPU's key."""
+    original = torch.autocast.__init__
+
+    def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        original(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+
+    torch.autocast.__init__ = init  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.autocast.__init__ = original  # type: ignore[method-assign]

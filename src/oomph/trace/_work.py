@@ -1,0 +1,78 @@
+"""How much an operation computes and moves, for an estimate of its time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from ._events import Work
+
+
+def work_of(op: str, args: tuple[Any, ...], outs: tuple[Any, ...]) -> Iterator[Work]:
+    """The work of one operation; a view does none."""
+    name = op.split(".")[1]
+    tensors = [leaf for leaf in tree_leaves((args, outs)) if isinstance(leaf, Tensor)]
+    if not tensors or name in _VIEWS:
+        return
+    traffic = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    first = next((tensor for tensor in tensors if tensor.is_floating_point()), tensors[0])
+    flops = _FLOPS.get(name, _elementwise)(args, outs)
+    yield Work(name, str(first.dtype).removeprefix("torch."), flops, traffic)
+
+
+_VIEWS = frozenset(
+    "view _unsafe_view expand permute transpose t select slice unsqueeze squeeze alias detach split split_with_sizes "
+    "unbind as_strided empty empty_like empty_strided".split()
+)
+
+
+def _elementwise(args: tuple[Any, ...], outs: tuple[Any, ...]) -> int:
+    del args
+    return sum(out.numel() for out in tree_leaves(outs) if isinstance(out, Tensor))
+
+
+def _mm(args: tuple[Any, ...], outs: tuple[Any, ...]) -> int:
+    del outs
+    left, right = [arg for arg in args if isinstance(arg, Tensor)][-2:]
+    return 2 * left.numel() * int(right.shape[-1])
+
+
+def _conv(args: tuple[Any, ...], outs: tuple[Any, ...]) -> int:
+    weight = args[1]
+    positions = args[0] if args[6] else outs[0]
+    return 2 * positions.shape[0] * math.prod(positions.shape[2:]) * int(weight.numel())
+
+
+def _conv_backward(args: tuple[Any, ...], outs: tuple[Any, ...]) -> int:
+    grad, x, weight = args[:3]
+    positions = x if args[7] else grad
+    passes = sum(out is not None for out in outs[:2])
+    return 2 * passes * positions.shape[0] * math.prod(positions.shape[2:]) * int(weight.numel())
+
+
+def _attention(args: tuple[Any, ...], outs: tuple[Any, ...]) -> int:
+    del outs
+    q, k = args[0], args[1]
+    return 4 * int(q.numel()) * int(k.shape[-2])
+
+
+def _attention_backward(args: tuple[Any, ...], outs: tuple[Any, ...]) -> int:
+    del outs
+    q, k = args[1], args[2]
+    return 10 * int(q.numel()) * int(k.shape[-2])
+
+
+_FLOPS = {
+    "mm": _mm,
+    "addmm": _mm,
+    "bmm": _mm,
+    "baddbmm": _mm,
+    "convolution": _conv,
+    "convolution_backward": _conv_backward,
+    **{f"_scaled_dot_product_{kind}_attention": _attention for kind in ("cudnn", "flash", "efficient")},
+    **{f"_scaled_dot_product_{kind}_attention_backward": _attention_backward for kind in ("cudnn", "flash", "efficient")},
+}
