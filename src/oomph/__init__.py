@@ -9,40 +9,36 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it would double the time
 if TYPE_CHECKING:
-    from .errors import (
-        AmbiguousName as AmbiguousName,
-    )
-    from .errors import (
-        BadDocument as BadDocument,
-    )
-    from .errors import (
-        BadSize as BadSize,
-    )
-    from .errors import (
-        CannotFit as CannotFit,
-    )
-    from .errors import (
-        MissingFile as MissingFile,
-    )
-    from .errors import (
-        OomphError as OomphError,
-    )
-    from .errors import (
-        UnknownName as UnknownName,
-    )
-    from .errors import (
-        WrongCall as WrongCall,
-    )
+    from .errors import AmbiguousName as AmbiguousName
+    from .errors import BadDocument as BadDocument
+    from .errors import BadSize as BadSize
+    from .errors import CannotFit as CannotFit
+    from .errors import MissingFile as MissingFile
+    from .errors import OomphError as OomphError
+    from .errors import UnknownName as UnknownName
+    from .errors import WrongCall as WrongCall
+    from .job import Job as Job
+    from .ledger import Prediction as Prediction
+    from .ledger import Range as Range
+    from .ledger import predict as predict
+    from .machine import Target as Target
+    from .settings import Settings as Settings
 
 _HOME = {
     "AmbiguousName": "errors",
     "BadDocument": "errors",
     "BadSize": "errors",
     "CannotFit": "errors",
+    "Job": "job",
     "MissingFile": "errors",
     "OomphError": "errors",
+    "Prediction": "ledger",
+    "Range": "ledger",
+    "Settings": "settings",
+    "Target": "machine",
     "UnknownName": "errors",
     "WrongCall": "errors",
+    "predict": "ledger",
 }
 
 __all__ = [
@@ -50,11 +46,17 @@ __all__ = [
     "BadDocument",
     "BadSize",
     "CannotFit",
+    "Job",
     "MissingFile",
     "OomphError",
+    "Prediction",
+    "Range",
+    "Settings",
+    "Target",
     "UnknownName",
     "WrongCall",
     "__version__",
+    "predict",
 ]
 
 

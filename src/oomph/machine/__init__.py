@@ -7,6 +7,7 @@ from ._gpu import DriverState, Gpu, GpuProcess, Graphics
 from ._lookup import find, find_cloud, find_gpu, machines_with
 from ._machine import Machine, load_machine, machine_document, read_machine
 from ._surroundings import Place
+from ._target import Target, find_target, target_of
 from .verdicts import Load, Severity, Verdict, default_workers, judge
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Place",
     "Rates",
     "Severity",
+    "Target",
     "Unknown",
     "Verdict",
     "clouds",
@@ -33,10 +35,12 @@ __all__ = [
     "find",
     "find_cloud",
     "find_gpu",
+    "find_target",
     "gpus",
     "judge",
     "load_machine",
     "machine_document",
     "machines_with",
     "read_machine",
+    "target_of",
 ]

@@ -68,13 +68,16 @@ class CudaAutocast:
             (FULL, self._full),
             (FULL_RESULT, self._full_result),
             (WIDEST, self._widest),
-            (UNTOUCHED, self._untouched),
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a kernel is replaced is the point
             for names, policy in policies:
                 for name in names.split():
                     self._replace(name, policy)
+            for name in UNTOUCHED.split():
+                if _operation(name) is not None:
+                    # What such an operation calls is still cast, as on CUDA: it falls through, it isn't excluded.
+                    self._library.impl(name, torch.library.fallthrough_kernel, _KEY)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,10 +90,9 @@ class CudaAutocast:
         self._cast.clear()
 
     def _replace(self, name: str, policy: Callable[[Kernel], Kernel]) -> None:
-        packet = getattr(torch.ops.aten, name.split(".")[0], None)
-        op = getattr(packet, name.partition(".")[2] or "default", None)
+        op = _operation(name)
         if op is None:
-            return  # not in this version of torch
+            return
 
         def kernel(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  any operation
             with torch._C._ExcludeDispatchKeyGuard(_ALONE):  # noqa: SLF001
@@ -122,10 +124,6 @@ class CudaAutocast:
 
         return call
 
-    @staticmethod
-    def _untouched(op: Kernel) -> Kernel:
-        return op
-
     def _to(self, values: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401
         return tree_map(lambda value: self._cached(value, dtype) if _eligible(value) else value, values)
 
@@ -138,6 +136,12 @@ class CudaAutocast:
         if id(tensor) not in self._cast:
             self._cast[id(tensor)] = (tensor, tensor.to(dtype))
         return self._cast[id(tensor)][1]
+
+
+def _operation(name: str) -> Kernel | None:
+    """An operation by name; None where this version of torch has none of that name."""
+    packet = getattr(torch.ops.aten, name.split(".")[0], None)
+    return getattr(packet, name.partition(".")[2] or "default", None)
 
 
 def _eligible(value: object) -> bool:

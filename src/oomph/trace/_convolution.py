@@ -77,11 +77,27 @@ def input_gradient_workspace(conv: Convolution) -> int:
 def weight_gradient_workspace(conv: Convolution) -> int:
     """Bytes of workspace of the gradient of the weight."""
     if conv.depthwise:
-        return 0
-    if conv.pointwise and not conv.channels_last and _direct(conv):
-        return conv.batch * conv.ins * conv.outs * 4
+        return _converted(conv) if _depthwise_by_cudnn(conv) else 0
+    if not conv.channels_last and _direct(conv) and not _starved(conv):
+        # One product a sample, summed up at the end; beyond the size of a conversion, cuDNN converts instead.
+        return min(conv.batch * conv.ins * conv.outs * 4, conv.input() + conv.output())
     pieces = _SPLIT_PIECES * conv.weight * 4 // conv.element
     return _converted(conv) + min(pieces, _MOST_SPLIT)
+
+
+def _starved(conv: Convolution) -> bool:
+    """So few channels for so many pixels that one product a sample wouldn't fill the GPU."""
+    return conv.pixels_in > conv.batch * conv.ins * conv.outs // 2
+
+
+_LARGE_DEPTHWISE = {9: 56 * 56, 25: 28 * 28}  # taps to pixels from which on cuDNN takes over
+
+
+def _depthwise_by_cudnn(conv: Convolution) -> bool:
+    """Torch leaves depthwise convolutions of half precision to cuDNN where these are large and keep their size."""
+    large = conv.pixels_in >= _LARGE_DEPTHWISE.get(conv.kernel, conv.pixels_in + 1)
+    half = conv.element == 2  # noqa: PLR2004  bytes
+    return half and large and conv.pixels_in == conv.pixels_out and not conv.channels_last
 
 
 def _direct(conv: Convolution) -> bool:
@@ -93,9 +109,10 @@ def _converted(conv: Convolution) -> int:
     """What is converted: everything without channels_last; with it, only what isn't aligned."""
     align = 16 // conv.element  # tensor cores take 16 bytes of channels at once
     if not conv.channels_last:
-        if _direct(conv):
+        if _direct(conv) and not _starved(conv):
             return 0
-        return conv.input() + conv.output() + conv.weight
+        # The weight of a pointwise convolution looks the same in both layouts.
+        return conv.input() + conv.output() + (conv.weight if conv.kernel > 1 else 0)
     ragged = 0
     if conv.ins % align and conv.groups == 1:
         ragged += conv.input(align)

@@ -28,6 +28,11 @@ class Device:
     cudnn: int = 91900
 
     @property
+    def blas_light_workspace(self) -> int:
+        """Bytes that cuBLASLt keeps for products with a bias."""
+        return MIB
+
+    @property
     def blas_workspace(self) -> int:
         """Bytes that cuBLAS keeps for each thread that multiplies matrices."""
         return 32 * MIB if self.capability[0] in {_HOPPER, 10, 12} else (4096 * 2 + 16 * 8) * KIB

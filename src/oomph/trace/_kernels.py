@@ -5,14 +5,16 @@ The replacement sits on the CPU's autograd key, so that calls from Python and fr
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ._attention import attend
+from ._attention import Backend, attend, choose
 from ._device import Device
+from ._recurrent import run
 
 _KEYS = ("AutogradCPU", "CPU")
 
@@ -31,6 +33,9 @@ class CudaKernels:
             for key in _KEYS:
                 self._library.impl("dropout", _dropout, key)
                 self._library.impl("scaled_dot_product_attention", self._attention, key)
+                self._library.impl("lstm.input", _lstm, key)
+                for kind in ("gru", "rnn_tanh", "rnn_relu"):
+                    self._library.impl(f"{kind}.input", functools.partial(_recurrent, kind), key)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -49,10 +54,21 @@ class CudaKernels:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        if enable_gqa:
+        if enable_gqa and choose(q, k, v, attn_mask, dropout_p, self.device) in {Backend.EFFICIENT, Backend.MATH}:
+            # The other kernels take fewer key heads as they are.
             repeat = q.shape[-3] // k.shape[-3]
             k, v = k.repeat_interleave(repeat, -3), v.repeat_interleave(repeat, -3)
         return attend(q, k, v, attn_mask, dropout_p, is_causal, scale, self.device)
+
+
+def _lstm(x: Tensor, states: list[Tensor], weights: list[Tensor], *how: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+    _, layers, dropout, train, bidirectional, batch_first = how
+    return run("lstm", x, list(states), list(weights), layers, dropout, train, bidirectional, batch_first)
+
+
+def _recurrent(kind: str, x: Tensor, state: Tensor, weights: list[Tensor], *how: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+    _, layers, dropout, train, bidirectional, batch_first = how
+    return run(kind, x, [state], list(weights), layers, dropout, train, bidirectional, batch_first)
 
 
 def _dropout(x: Tensor, p: float, train: bool) -> Any:  # noqa: ANN401, FBT001

@@ -45,7 +45,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._modules: list[str] = []
         self._sequence: tuple[list[int], list[str]] = ([], [])
         self._recording = False
-        self._blas: set[Phase] = set()
+        self._blas: set[str] = set()
         self._work: list[Work] = []
 
     def __torch_dispatch__(
@@ -111,14 +111,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         module = self._module()
         self._work.extend(work_of(op, args, outs))
-        if op in BLAS and self._place.phase not in self._blas:
-            # The main thread's handle and the backward thread's have a workspace each, for good.
-            self._blas.add(self._place.phase)
-            self._take(self.device.blas_workspace, op, module)
         rule = RULES.get(op)
         if rule is None:
             for tensor in tree_leaves(out):
                 self._result(tensor, op, module)
+            if op in BLAS:
+                self._multiply(op, module)
             return
         held = []
         for step in rule(args, outs, self.device):
@@ -131,6 +129,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 else:
                     self._events.append(-index - 1)
         self._events.extend(-index - 1 for index in held)
+
+    def _multiply(self, op: str, module: str) -> None:
+        """The workspaces of cuBLAS: one for the main thread's handle, one for the backward thread's, kept for good."""
+        thread = "backward" if self._place.phase is Phase.BACKWARD else "main"
+        if thread not in self._blas:
+            self._blas.add(thread)
+            self._take(self.device.blas_workspace, op, module)
+        if op == "aten.addmm.default" and "bias" not in self._blas:
+            self._blas.add("bias")
+            self._take(self.device.blas_light_workspace, op, module)
 
     def _result(self, tensor: object, op: str, module: str) -> None:
         if not isinstance(tensor, Tensor):

@@ -146,13 +146,12 @@ class _Run:
         return loss
 
     def _unscale(self) -> None:
-        """What the scaler does before an fp16 step: look for infinities and divide, in place."""
-        if self.scale is None:
-            return
-        grads = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
-        if grads:
-            found, inverse = torch.zeros(1), torch.ones(1)
-            torch._amp_foreach_non_finite_check_and_unscale_(grads, found, inverse)
+        """What the scaler does before an fp16 step: it divides in place and keeps two numbers.
+
+        The operation itself is left out: traced, it would make new gradients.
+        """
+        if self.scale is not None:
+            torch.zeros(1), torch.ones(1)
 
 
 @contextmanager

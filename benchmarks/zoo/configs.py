@@ -1,0 +1,265 @@
+"""Named configurations over many model families: what is predicted on a CPU and measured on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oomph.job import Job
+from oomph.settings import Settings
+
+from . import own
+from .shim import declare_operators
+
+Model = Callable[[], nn.Module]
+
+
+@dataclass(frozen=True)
+class Config:
+    """One configuration.
+
+    Attributes:
+        name: unique.
+        family: the model family it belongs to.
+        job: what is trained.
+        settings: how.
+    """
+
+    name: str
+    family: str
+    job: Job
+    settings: Settings
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    """Stochastic gradient descent with momentum."""
+    return torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+
+
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    """AdamW with torch's default implementation."""
+    return torch.optim.AdamW(model.parameters(), 1e-4)
+
+
+def fused(model: nn.Module) -> torch.optim.Optimizer:
+    """AdamW in one kernel."""
+    return torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
+
+
+def images(count: int, size: Any) -> tuple[Tensor, Tensor]:
+    """Images and one class each."""
+    return torch.randn(count, 3, size, size), torch.randint(0, 1000, (count,))
+
+
+def masks(count: int, size: Any) -> tuple[Tensor, Tensor]:
+    """Images and a class for each pixel."""
+    return torch.randn(count, 3, size, size), torch.randint(0, 4, (count, size, size))
+
+
+def volumes(count: int, size: Any) -> tuple[Tensor, Tensor]:
+    """One-channel volumes and a class for each voxel."""
+    return torch.randn(count, 1, size, size, size), torch.randint(0, 4, (count, size, size, size))
+
+
+def clips(count: int, size: Any) -> tuple[Tensor, Tensor]:
+    """Short videos and one class each."""
+    return torch.randn(count, 3, 8, size, size), torch.randint(0, 400, (count,))
+
+
+def pairs(count: int, size: Any) -> tuple[Tensor, Tensor]:
+    """Images and images of twice the size."""
+    return torch.randn(count, 3, size, size), torch.randn(count, 3, 2 * size, 2 * size)
+
+
+def text(count: int, size: Any) -> tuple[Tensor, Tensor]:
+    """Token ids and the next ones."""
+    return torch.randint(0, 20000, (count, size)), torch.randint(0, 20000, (count, size))
+
+
+def tags(count: int, size: Any) -> tuple[Tensor, Tensor]:
+    """Token ids and a tag each."""
+    return torch.randint(0, 20000, (count, size)), torch.randint(0, 200, (count, size))
+
+
+def vectors(count: int, size: Any) -> tuple[Tensor, Tensor]:
+    """Vectors and one class each."""
+    return torch.randn(count, size), torch.randint(0, 1000, (count,))
+
+
+def boxes(count: int, size: Any) -> tuple[Tensor, Tensor]:
+    """Images and twenty boxes each, as rows of image, class, centre and size."""
+    rows = count * 20
+    image = torch.arange(count).repeat_interleave(20)[:, None].float()
+    kind = torch.randint(0, 20, (rows, 1)).float()
+    return torch.randn(count, 3, size, size), torch.cat([image, kind, torch.rand(rows, 4) * 0.5 + 0.1], 1)
+
+
+def cross_entropy(outputs: Any, targets: Tensor) -> Tensor:
+    """Over classes, pixels or tokens, whatever the model returns."""
+    logits = outputs if isinstance(outputs, Tensor) else outputs["out"] if "out" in outputs else outputs.logits
+    if logits.dim() == 3:
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    return F.cross_entropy(logits, targets)
+
+
+def patch_loss(outputs: Any, targets: Tensor) -> Tensor:
+    """Of a segmentation head that predicts at a quarter of the size."""
+    return F.cross_entropy(F.interpolate(outputs.logits, size=targets.shape[-2:], mode="bilinear"), targets)
+
+
+def _vision(name: str, **options: Any) -> Model:
+    def build() -> nn.Module:
+        declare_operators()
+        import torchvision.models as models
+
+        return getattr(models, name)(**options)
+
+    return build
+
+
+def _segmentation(name: str) -> Model:
+    def build() -> nn.Module:
+        declare_operators()
+        from torchvision.models import segmentation
+
+        return getattr(segmentation, name)(weights=None, weights_backbone=None, num_classes=4)
+
+    return build
+
+
+def _video(name: str) -> Model:
+    def build() -> nn.Module:
+        declare_operators()
+        from torchvision.models import video
+
+        return getattr(video, name)()
+
+    return build
+
+
+def _timm(name: str, **options: Any) -> Model:
+    def build() -> nn.Module:
+        declare_operators()
+        import timm
+
+        return timm.create_model(name, **options)
+
+    return build
+
+
+def _transformer(model: str, config: str, **options: Any) -> Model:
+    def build() -> nn.Module:
+        declare_operators()
+        import transformers
+
+        return getattr(transformers, model)(getattr(transformers, config)(**options))
+
+    return build
+
+
+Row = tuple[str, str, Model, Callable[..., Any], Callable[..., Any], Callable[..., Any], dict[str, Any]]
+
+
+def _rows() -> list[Row]:
+    b16, f16, last = {"precision": "amp-bf16"}, {"precision": "amp-fp16"}, {"memory_format": "channels_last"}
+    ce, det = cross_entropy, own.detector_loss
+    bert = _transformer("BertForMaskedLM", "BertConfig", num_hidden_layers=6)
+    gpt2 = _transformer("GPT2LMHeadModel", "GPT2Config", n_layer=6)
+    llama = _transformer(
+        "LlamaForCausalLM", "LlamaConfig", hidden_size=1024, intermediate_size=2816, num_hidden_layers=4,
+        num_attention_heads=16, num_key_value_heads=4,
+    )
+    return [
+        ("mlp-fp32", "mlp", own.mlp, vectors, ce, adamw, {"batch": 512, "size": 4096}),
+        ("mlp-bf16", "mlp", own.mlp, vectors, ce, fused, {"batch": 2048, "size": 4096, **b16}),
+        ("unet-fp32", "unet", own.UNet, masks, ce, sgd, {"batch": 8, "size": 256}),
+        ("unet-fp16-last", "unet", own.UNet, masks, ce, adamw, {"batch": 16, "size": 320, **f16, **last}),
+        ("unet-group-bf16", "unet", lambda: own.UNet(norm="group"), masks, ce, sgd, {"batch": 8, "size": 256, **b16}),
+        ("unet-pieces", "unet", own.UNet, masks, ce, adamw, {"batch": 24, "micro_batch": 8, "size": 256, **b16}),
+        ("unet3d-bf16", "unet3d", lambda: own.UNet(16, 3, 3, "instance", 1), volumes, ce_plain, sgd, {"batch": 4, "size": 96, **b16}),
+        ("unet3d-fp32", "unet3d", lambda: own.UNet(16, 3, 3, "batch", 1), volumes, ce_plain, adamw, {"batch": 2, "size": 96}),
+        ("gpt-bf16", "gpt", own.GPT, text32, ce, adamw, {"batch": 8, "size": 512, **b16}),
+        ("gpt-fp32-dropout", "gpt", lambda: own.GPT(dropout=0.1), text32, ce, adamw, {"batch": 4, "size": 512}),
+        ("gpt-fp16-dropout", "gpt", lambda: own.GPT(dropout=0.1), text32, ce, fused, {"batch": 8, "size": 1024, **f16}),
+        ("gpt-checkpoint", "gpt", lambda: own.GPT(recompute="plain", dropout=0.1), text32, ce, adamw, {"batch": 8, "size": 512, **f16}),
+        ("gpt-reentrant", "gpt", lambda: own.GPT(recompute="reentrant"), text32, ce, adamw, {"batch": 8, "size": 512, **b16}),
+        ("gpt-pure-bf16", "gpt", own.GPT, text32, ce, adamw, {"batch": 8, "size": 512, "precision": "bf16"}),
+        ("gpt-pieces", "gpt", own.GPT, text32, ce, fused, {"batch": 16, "micro_batch": 4, "size": 512, **b16}),
+        ("vit-own-bf16", "vit-own", own.ViT, images, ce, adamw, {"batch": 64, "size": 224, **b16}),
+        ("vit-own-fp32", "vit-own", lambda: own.ViT(dropout=0.1), images, ce, fused, {"batch": 32, "size": 224}),
+        ("lstm-fp32", "recurrent", own.Tagger, tags, ce, adamw, {"batch": 32, "size": 128}),
+        ("lstm-fp16", "recurrent", own.Tagger, tags, ce, adamw, {"batch": 64, "size": 256, **f16}),
+        ("gru-fp16", "recurrent", lambda: own.Tagger("gru", both=False), tags, ce, adamw, {"batch": 32, "size": 128, **f16}),
+        ("gru-fp32", "recurrent", lambda: own.Tagger("gru", depth=3), tags, ce, sgd, {"batch": 32, "size": 256}),
+        ("rnn-fp32", "recurrent", lambda: own.Tagger("rnn", both=False), tags, ce, sgd, {"batch": 64, "size": 200}),
+        ("convnext-own", "convnext-own", own.ConvNext, images, ce, adamw, {"batch": 32, "size": 224, **f16}),
+        ("convnext-own-last", "convnext-own", own.ConvNext, images, ce, adamw, {"batch": 32, "size": 224, **b16, **last}),
+        ("autoencoder-fp32", "autoencoder", own.Autoencoder, pairs, F.mse_loss, sgd, {"batch": 8, "size": 128}),
+        ("autoencoder-fp16", "autoencoder", own.Autoencoder, pairs, F.mse_loss, adamw, {"batch": 32, "size": 128, **f16}),
+        ("detector-fp32", "detector", own.Detector, boxes, det, sgd, {"batch": 8, "size": 640}),
+        ("detector-fp16", "detector", own.Detector, boxes, det, sgd, {"batch": 16, "size": 640, **f16}),
+        ("detector-last", "detector", own.Detector, boxes, det, sgd, {"batch": 16, "size": 640, **f16, **last}),
+        ("detector-wide", "detector", lambda: own.Detector(64, 2), boxes, det, adamw, {"batch": 8, "size": 640, **f16}),
+        ("detector-pieces", "detector", own.Detector, boxes, det, sgd, {"batch": 32, "micro_batch": 8, "size": 480, **f16}),
+        ("resnet50-fp32", "resnet", _vision("resnet50"), images, ce, sgd, {"batch": 32, "size": 224}),
+        ("resnet50-fp16", "resnet", _vision("resnet50"), images, ce, sgd, {"batch": 64, "size": 224, **f16}),
+        ("resnet50-fp16-last", "resnet", _vision("resnet50"), images, ce, adamw, {"batch": 64, "size": 224, **f16, **last}),
+        ("resnet50-bf16-pieces", "resnet", _vision("resnet50"), images, ce, sgd, {"batch": 64, "micro_batch": 16, "size": 224, **b16, **last}),
+        ("resnet18-fp32-320", "resnet", _vision("resnet18"), images, ce, adamw, {"batch": 24, "size": 320}),
+        ("resnet101-bf16", "resnet", _vision("resnet101"), images, ce, fused, {"batch": 32, "size": 256, **b16}),
+        ("vgg16-fp32", "vgg", _vision("vgg16"), images, ce, sgd, {"batch": 32, "size": 224}),
+        ("vgg16-bn-fp16", "vgg", _vision("vgg16_bn"), images, ce, sgd, {"batch": 32, "size": 224, **f16, **last}),
+        ("densenet-fp32", "densenet", _vision("densenet121"), images, ce, sgd, {"batch": 32, "size": 224}),
+        ("densenet-bf16", "densenet", _vision("densenet121"), images, ce, sgd, {"batch": 32, "size": 224, **b16, **last}),
+        ("efficientnet-fp16", "efficientnet", _vision("efficientnet_b0"), images, ce, adamw, {"batch": 64, "size": 224, **f16}),
+        ("efficientnet-last", "efficientnet", _vision("efficientnet_b0"), images, ce, adamw, {"batch": 64, "size": 224, **b16, **last}),
+        ("mobilenet-fp32", "mobilenet", _vision("mobilenet_v3_large"), images, ce, sgd, {"batch": 64, "size": 224}),
+        ("mobilenet-fp16", "mobilenet", _vision("mobilenet_v3_large"), images, ce, sgd, {"batch": 128, "size": 224, **f16}),
+        ("convnext-fp16", "convnext", _vision("convnext_tiny"), images, ce, adamw, {"batch": 32, "size": 224, **f16}),
+        ("swin-fp16", "swin", _vision("swin_t"), images, ce, adamw, {"batch": 32, "size": 224, **f16}),
+        ("swin-fp32", "swin", _vision("swin_t"), images, ce, sgd, {"batch": 16, "size": 224}),
+        ("vit-bf16", "vit", _vision("vit_b_16"), images, ce, fused, {"batch": 32, "size": 224, **b16}),
+        ("vit-fp32", "vit", _vision("vit_b_16"), images, ce, adamw, {"batch": 32, "size": 224}),
+        ("regnet-fp16", "regnet", _vision("regnet_y_3_2gf"), images, ce, sgd, {"batch": 32, "size": 224, **f16}),
+        ("deeplab-fp16", "deeplab", _segmentation("deeplabv3_resnet50"), masks, ce, sgd, {"batch": 8, "size": 320, **f16}),
+        ("fcn-fp32", "fcn", _segmentation("fcn_resnet50"), masks, ce, adamw, {"batch": 8, "size": 256}),
+        ("lraspp-bf16", "lraspp", _segmentation("lraspp_mobilenet_v3_large"), masks, ce, sgd, {"batch": 16, "size": 320, **b16}),
+        ("r3d-fp16", "video", _video("r3d_18"), clips, ce, sgd, {"batch": 8, "size": 112, **f16}),
+        ("timm-vit-bf16", "timm-vit", _timm("vit_small_patch16_224"), images, ce, adamw, {"batch": 64, "size": 224, **b16}),
+        ("timm-vit-fp32", "timm-vit", _timm("vit_small_patch16_224", drop_path_rate=0.1), images, ce, adamw, {"batch": 32, "size": 224}),
+        ("timm-mixer", "timm-mixer", _timm("mixer_b16_224"), images, ce, adamw, {"batch": 32, "size": 224, **f16}),
+        ("timm-resnetv2", "timm-resnetv2", _timm("resnetv2_50"), images, ce, sgd, {"batch": 32, "size": 224, **b16}),
+        ("timm-efficientnetv2", "timm-efficientnetv2", _timm("efficientnetv2_rw_s"), images, ce, adamw, {"batch": 32, "size": 288, **f16, **last}),
+        ("timm-convnextv2", "timm-convnextv2", _timm("convnextv2_tiny"), images, ce, adamw, {"batch": 32, "size": 224, **b16}),
+        ("bert-fp16", "bert", bert, text, ce, adamw, {"batch": 16, "size": 128, **f16}),
+        ("bert-fp32", "bert", bert, text, ce, fused, {"batch": 8, "size": 256}),
+        ("gpt2-bf16", "gpt2", gpt2, text, ce, adamw, {"batch": 4, "size": 512, **b16}),
+        ("gpt2-fp32", "gpt2", gpt2, text, ce, adamw, {"batch": 2, "size": 512}),
+        ("llama-pure-bf16", "llama", llama, text, ce, fused, {"batch": 4, "size": 512, "precision": "bf16"}),
+        ("llama-bf16", "llama", llama, text, ce, adamw, {"batch": 4, "size": 512, **b16}),
+        ("hf-segformer", "segformer", _transformer("SegformerForSemanticSegmentation", "SegformerConfig", num_labels=4), masks, patch_loss, adamw, {"batch": 8, "size": 256, **f16}),
+        ("hf-vit", "hf-vit", _transformer("ViTForImageClassification", "ViTConfig", num_hidden_layers=6, num_labels=1000), images, ce, adamw, {"batch": 32, "size": 224, **b16}),
+    ]
+
+
+def text32(count: int, size: Any) -> tuple[Tensor, Tensor]:
+    """Token ids of a vocabulary of 32,000 and the next ones."""
+    return torch.randint(0, 32000, (count, size)), torch.randint(0, 32000, (count, size))
+
+
+def ce_plain(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Over voxels."""
+    return F.cross_entropy(outputs, targets)
+
+
+def configs() -> dict[str, Config]:
+    """Every configuration by name."""
+    return {
+        name: Config(name, family, Job(model=model, batch=batch, loss=loss, optimizer=optimizer), Settings(**how))
+        for name, family, model, batch, loss, optimizer, how in _rows()
+    }

@@ -1,0 +1,83 @@
+"""What a training step will need: figures with a range and an origin."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Origin(enum.Enum):
+    """Where a figure comes from."""
+
+    TRACED = "traced"
+    MEASURED = "measured"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True)
+class Range:
+    """A figure between two others that it is unlikely to leave."""
+
+    low: float
+    value: float
+    high: float
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who holds memory at the peak: a module and what the memory is for."""
+
+    module: str
+    kind: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The moment at which most memory is allocated.
+
+    Attributes:
+        phase: the phase it falls into.
+        step: the training step, 0 being the first.
+        op: the operation that asked for the last of it.
+        module: the module of that operation.
+        kinds: bytes by what they are for, largest first.
+        owners: bytes by module and kind, largest first.
+    """
+
+    phase: str
+    step: int
+    op: str
+    module: str
+    kinds: tuple[tuple[str, int], ...]
+    owners: tuple[Owner, ...]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a training step will need, in bytes and seconds.
+
+    Attributes:
+        target: the GPU it was made for.
+        allocated: what `torch.cuda.max_memory_allocated` will say.
+        reserved: what `torch.cuda.max_memory_reserved` will say, without a cap.
+        needed: the smallest allocator cap under which it runs at all.
+        comfortable: the smallest cap at which it runs at full speed.
+        device: comfortable, and what lives outside of the allocator: as nvidia-smi shows it.
+        seconds: time of one step.
+        peak: what the peak is made of.
+        phases: the most that is allocated in each phase of the first and of a later step.
+        assumptions: what was taken for granted, in words.
+    """
+
+    target: str
+    allocated: Range
+    reserved: Range
+    needed: Range
+    comfortable: Range
+    device: Range
+    seconds: Range
+    peak: Peak
+    phases: tuple[tuple[str, int], ...]
+    assumptions: tuple[str, ...]
