@@ -17,8 +17,8 @@ LAYERS = (
     "errors",
     "units",
     "document",
-    "job",
     "settings",
+    "job",
     "machine",
     "failures",
     "changes",
@@ -40,8 +40,8 @@ NO_TORCH = {
     "errors",
     "units",
     "document",
-    "job",
     "settings",
+    "job",
     "machine",
     "failures",
     "ledger",
@@ -59,7 +59,11 @@ def layer_of(path: Path) -> str:
 def imports(path: Path) -> Iterator[tuple[str, ...]]:
     """Every module a file imports, as absolute dotted parts."""
     package = ("oomph", *path.parts[:-1])
-    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+    tree = ast.parse((ROOT / path).read_text())
+    for block in [node for node in ast.walk(tree) if isinstance(node, ast.If)]:
+        if isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING":
+            block.body = []  # never imported at run time
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (tuple(alias.name.split(".")) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .errors import WrongCall
+from .errors import MissingFile, WrongCall
 from .settings import Size
 
 if TYPE_CHECKING:
@@ -58,3 +58,40 @@ class Job:
         else:
             outputs = model(inputs)
         return self.loss(outputs, targets)
+
+
+def load_job(reference: str) -> Job:
+    """The Job that `path/to/file.py:function` returns.
+
+    Raises:
+        MissingFile: there is no such file.
+        WrongCall: the reference has another form, or the file or the function raises, or it returns no Job.
+    """
+    import runpy  # noqa: PLC0415  only the command line needs it
+    from pathlib import Path  # noqa: PLC0415
+
+    file, colon, name = reference.rpartition(":")
+    if not colon or not file.endswith(".py") or not name.isidentifier():
+        raise WrongCall(f"{reference!r} is no Job", "write path/to/file.py:function, a function that returns a Job")
+    path = Path(file)
+    if not path.is_file():
+        raise MissingFile(f"there is no file {file!r}", "check the path")
+    try:
+        found = runpy.run_path(str(path)).get(name)
+    except Exception as error:
+        raise WrongCall(f"{file} raised {_words(error)}", "mend the file") from error
+    if not callable(found):
+        raise WrongCall(f"{file} has no function {name!r}", "name a function of that file that returns a Job")
+    try:
+        job = found()
+    except WrongCall:
+        raise
+    except Exception as error:
+        raise WrongCall(f"{reference} raised {_words(error)}", "mend the function") from error
+    if not isinstance(job, Job):
+        raise WrongCall(f"{reference} returned a {type(job).__name__}", "return an oomph.Job")
+    return job
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -53,6 +53,19 @@ class Settings:
         return (micro,) * whole + ((rest,) if rest else ())
 
 
+def parse_side(text: str) -> Size:
+    """Read an image side or a sequence length: "640", or "640x480" as height and width.
+
+    Raises:
+        WrongCall: it is neither.
+    """
+    parts = text.lower().split("x")
+    if len(parts) > 2 or not all(part.isdigit() for part in parts):  # noqa: PLR2004  height and width
+        raise WrongCall(f"size is {text!r}", "write a whole number, or height x width such as 640x480")
+    sides = tuple(int(part) for part in parts)
+    return sides[0] if len(sides) == 1 else (sides[0], sides[1])
+
+
 def _whole(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise WrongCall(f"{name} is {value!r}", "it must be a whole number of at least 1")

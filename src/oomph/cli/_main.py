@@ -14,8 +14,9 @@ from .. import __version__
 from ..errors import OomphError, WrongCall
 from .doctor import doctor
 from .gpus import gpus
+from .predict import predict
 
-_COMMANDS = (doctor, gpus)
+_COMMANDS = (doctor, gpus, predict)
 _INTERRUPTED = 130  # what shells expect of a program ended by Ctrl-C
 
 

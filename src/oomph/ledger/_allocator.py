@@ -23,6 +23,7 @@ _LARGE_SEGMENT = 20 * MIB
 _MIN_LARGE = 10 * MIB  # requests from here on get a segment of their own size
 _ROUND_LARGE = 2 * MIB
 _NEVER = 1 << 62
+_RANGE = _LARGE_SEGMENT << 20  # addresses of an expandable segment: far more than memory, and whole pages of both sizes
 
 
 class OutOfMemory(Exception):  # noqa: N818  the event of a simulated device, not an error of ours
@@ -107,7 +108,7 @@ class Allocator:
         self.small, self.large = _Pool(small=True), _Pool(small=False)
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = self.retries = 0
         self._addresses = iter(addresses or ())
-        self._top = 1 << 40
+        self._top = _RANGE
 
     def malloc(self, size: int) -> _Block:
         """Serve a request.
@@ -283,8 +284,8 @@ class Allocator:
                 block = block.next  # type: ignore[assignment]
             if length >= size:
                 return start
-        block = _Block(self._top, 1 << 45, pool)
-        self._top += 1 << 46
+        block = _Block(self._top, _RANGE, pool)
+        self._top += _RANGE
         block.mapped = False
         pool.unmapped.append(block)
         return block
