@@ -9,11 +9,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
-from ._fact import Unknown
+from ._fact import Fact, Unknown
+
+T = TypeVar("T")
+
+_QUOTED = 40  # characters of an odd file that are shown
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,30 @@ class Source:
         except OSError as error:
             # PSI is there but answers "operation not supported" when it is switched off: not an error of ours.
             return Unknown(error.strerror or str(error))
+
+    def fact(self, path: str, parse: Callable[[str], T | Unknown]) -> Fact[T]:
+        """What a file says; a text that `parse` refuses with a ValueError is unknown."""
+        text = self.text(path)
+        if isinstance(text, Unknown):
+            return Fact(text, path)
+        try:
+            return Fact(parse(text), path)
+        except ValueError:
+            return Fact(Unknown(f"unexpected text {text.strip()[:_QUOTED]!r}"), path)
+
+    def has_folder(self, path: str) -> bool:
+        """Whether a folder is there and may be looked into."""
+        try:
+            return self.path(path).is_dir()
+        except OSError:
+            return False
+
+    def has_file(self, path: str) -> bool:
+        """Whether a file is there; one that can't be seen isn't."""
+        try:
+            return self.path(path).exists()
+        except OSError:
+            return False
 
     def path(self, path: str) -> Path:
         """Where a file of the machine really lies."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from ._fact import Fact, Unknown, unknown
+from ._mounts import MOUNTINFO, Mount, read_mounts
 from ._source import Source
 
 SHM = "/dev/shm"  # noqa: S108  the name is the system's
@@ -40,11 +41,10 @@ def read_volume(source: Source, path: str) -> Volume:
 
 
 def _rotational(source: Source, path: str) -> Fact[bool]:
-    mounts = source.text("/proc/self/mountinfo")
+    mounts = read_mounts(source)
     if isinstance(mounts, Unknown):
-        return Fact(mounts, "/proc/self/mountinfo")
-    device = _device(mounts, path)
-    folder = f"/sys/dev/block/{device}"
+        return Fact(mounts, MOUNTINFO)
+    folder = f"/sys/dev/block/{_device(mounts, path)}"
     about = source.text(f"{folder}/uevent")
     if isinstance(about, Unknown):
         return unknown("not on a disk of its own (memory, network or overlay)", folder)
@@ -52,21 +52,14 @@ def _rotational(source: Source, path: str) -> Fact[bool]:
     if name and re.match(r"(vd|xvd)", name[1]):
         return unknown("a virtual disk: what the host keeps it on isn't visible", folder)
     # A partition has no queue of its own; its disk is the folder above the one the link points to.
-    real = source.path(folder).resolve()
-    for holder in (real, real.parent):
-        queue = holder / "queue" / "rotational"
-        if queue.is_file():
-            return Fact(queue.read_text().strip() == "1", f"{folder} queue/rotational")
+    for holder in (folder, f"{folder}/.."):
+        spins = source.fact(f"{holder}/queue/rotational", lambda text: bool(int(text)))
+        if spins.known is not None:
+            return Fact(spins.known, f"{folder} queue/rotational")
     return unknown("this disk doesn't say", folder)
 
 
-def _device(mounts: str, path: str) -> str:
-    """The major:minor number of the device mounted closest above a path."""
-    best, number = -1, "?"
-    for line in mounts.splitlines():
-        fields = line.split()
-        # Octal escapes for spaces in the mount's folder.
-        folder = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), fields[4])
-        if PurePosixPath(path).is_relative_to(folder) and len(folder) >= best:
-            best, number = len(folder), fields[2]
-    return number
+def _device(mounts: tuple[Mount, ...], path: str) -> str:
+    """The major:minor number of the device mounted closest above a path; of several at one folder, the last."""
+    above = [mount for mount in mounts if PurePosixPath(path).is_relative_to(mount.folder)]
+    return max(reversed(above), key=lambda mount: len(mount.folder)).device if above else "?"
