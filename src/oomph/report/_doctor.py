@@ -110,7 +110,9 @@ def _memory(machine: Machine) -> Iterator[Row]:
         f"{size(memory.ram_available)} available of {size(memory.ram_total)}",
         memory.ram_total.source,
     )
-    if tightest is not None:
+    if tightest is None:
+        yield "budget", "unknown: nothing that limits memory could be read", ""
+    else:
         text = f"{format_size(tightest.room)}, set by the {tightest.name} ({format_size(tightest.limit)})"
         yield "budget", text, tightest.source
     word = "page file" if machine.surroundings.system == "windows" else "swap"

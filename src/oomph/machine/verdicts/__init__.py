@@ -27,6 +27,7 @@ _RULES = (
     _host.under_pressure,
     _host.no_swap,
     _host.hidden_limit,
+    _host.memory_unknown,
     _places.shm_small,
     _places.disk_full,
     _places.few_cores,

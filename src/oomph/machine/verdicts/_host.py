@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from ...units import GIB, MIB, format_rate, format_size
-from .._fact import limited
+from .._fact import Unknown, limited
 from .._machine import Machine
 from .._surroundings import Place
 from ._verdict import Load, Severity, Verdict
@@ -21,6 +21,26 @@ _FELT_PAGING = MIB
 _CUDA_ADDRESS_SPACE = 64 * GIB
 # Private memory of a spawned worker that has imported torch: 221 MiB measured on Linux with torch 2.13 (CPU build).
 _WORKER_COMMIT = 221 * MIB
+
+
+def memory_unknown(machine: Machine, load: Load) -> Iterator[Verdict]:
+    """RAM that could not be read: nothing that was not looked at is called healthy."""
+    del load
+    missing = [
+        (name, fact.value.unknown, fact.source)
+        for name, fact in (("RAM", machine.memory.ram_total), ("available RAM", machine.memory.ram_available))
+        if isinstance(fact.value, Unknown)
+    ]
+    if missing:
+        name, why, source = missing[0]
+        yield Verdict(
+            Severity.NOTE,
+            "memory-unknown",
+            f"The {name} of this machine could not be read from {source}: {why}.",
+            "Whether memory suffices was not judged; no verdict on it doesn't mean that all is well.",
+            ("Run the doctor where that can be read, for instance outside of the sandbox.",),
+            (source,),
+        )
 
 
 def hidden_limit(machine: Machine, load: Load) -> Iterator[Verdict]:
