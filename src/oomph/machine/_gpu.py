@@ -35,12 +35,21 @@ class DriverState(enum.Enum):
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process that holds GPU memory; `ours` marks this very process."""
+    """A process that holds GPU memory.
+
+    Attributes:
+        pid: its number.
+        name: its program.
+        used: bytes it holds.
+        ours: whether it is this very process.
+        graphics: whether it only draws, as a desktop does.
+    """
 
     pid: int
     name: Fact[str]
     used: Fact[int]
     ours: bool
+    graphics: bool
 
 
 @dataclass(frozen=True)
@@ -143,6 +152,7 @@ def _process(answer: Answers, source: str) -> GpuProcess:
         if used is None
         else Fact(used, source),
         ours=answer["pid"] == os.getpid(),
+        graphics=bool(answer.get("graphics")),
     )
 
 
