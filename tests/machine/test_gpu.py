@@ -117,6 +117,21 @@ def test_a_gpu_too_old_for_the_build_is_told(machine: Callable[[str], Machine]) 
     assert "6.1" in verdicts(on_gpu(machine("bare_metal"), pascal))["gpu-old"].what
 
 
+def test_a_gpu_too_new_for_the_build_is_told(machine: Callable[[str], Machine]) -> None:
+    blackwell = read_graphics(answers(capability={"value": [12, 0]}))
+    facts = machine("bare_metal")
+    new = verdicts(on_gpu(facts, blackwell, torch_cuda=Fact("12.6", "v")))["gpu-new"]
+    assert "12.8 or newer" in new.fix[0]
+    assert "gpu-new" not in verdicts(on_gpu(facts, blackwell, torch_cuda=Fact("12.8", "v")))
+
+
+def test_versions_that_are_none_are_not_judged(machine: Callable[[str], Machine]) -> None:
+    graphics = dataclasses.replace(read_graphics(H200), cuda=Fact("new", "x"))
+    odd = dataclasses.replace(graphics.gpus[0], compute_capability=Fact("ninety", "x"))
+    facts = on_gpu(machine("bare_metal"), dataclasses.replace(graphics, gpus=(odd,)), torch_cuda=Fact("abc", "v"))
+    assert set(verdicts(facts)) == {"gpu-held"}
+
+
 def test_a_cuda_torchvision_beside_a_cpu_torch_is_broken(machine: Callable[[str], Machine]) -> None:
     facts = machine("bare_metal")
     pair = software(torchvision=Fact("0.28.0+cu130", "v"))
@@ -132,6 +147,8 @@ def test_a_failed_driver_and_a_hot_gpu_are_told(machine: Callable[[str], Machine
     facts = machine("bare_metal")
     failed = read_graphics({"state": "driver failed", "why": "Driver/library version mismatch"})
     assert "mismatch" in verdicts(on_gpu(facts, failed))["driver-failed"].what
+    lost = read_graphics(answers(name={"error": "GPU is lost"}, memory={"error": "GPU is lost"}))
+    assert "GPU is lost" in verdicts(on_gpu(facts, lost))["gpu-lost"].what
     hot = read_graphics(answers(slowdown={"value": 0x20}))
     assert "hot GPU" in verdicts(on_gpu(facts, hot))["gpu-slow"].what
 

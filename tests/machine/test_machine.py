@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,4 +45,13 @@ def test_a_file_that_holds_no_machine_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text("{}")
     with pytest.raises(BadDocument, match="not a machine"):
+        load_machine(file)
+
+
+def test_sizes_below_zero_are_refused_with_their_place(machine: Callable[[str], Machine], tmp_path: Path) -> None:
+    data: Any = machine_document(machine("bare_metal"))
+    data["memory"]["ram_total"]["value"] = -5
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(data))
+    with pytest.raises(BadDocument, match=r"memory\.ram_total\.value is below zero"):
         load_machine(file)

@@ -29,7 +29,7 @@ def test_a_pipe_gets_bare_columns_that_are_never_wrapped() -> None:
     assert row.split() == ["x" * 200, "1"]
 
 
-def test_json_keeps_letters_readable() -> None:
+def test_json_is_ascii_so_that_no_shell_can_break_it() -> None:
     out = io.StringIO()
     emit(Long(), as_json=True, stream=out)
-    assert out.getvalue() == '{\n  "oomph": "long",\n  "ü": 1\n}\n'
+    assert out.getvalue() == '{\n  "oomph": "long",\n  "\\u00fc": 1\n}\n'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from .. import __version__
+from .. import __version__, document
 from ..errors import OomphError, WrongCall
 from .doctor import doctor
 from .gpus import gpus
@@ -90,13 +89,13 @@ def _wrong_call(error: Exception) -> WrongCall | None:
 def _report(error: OomphError, arguments: Sequence[str]) -> int:
     """Say what is wrong in one sentence, and as a document where one was asked for."""
     if "--json" in arguments:
-        document = {
+        told = {
             "oomph": "error",
             "version": 1,
             "kind": type(error).__name__,
             "why": error.why,
             "fix": error.fix,
         }
-        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(document.dumps(told))
     sys.stderr.write(f"oomph: {error}\n")
     return error.exit_code

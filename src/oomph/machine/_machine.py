@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from .. import document
-from ..errors import MissingFile
+from ..errors import BadDocument, MissingFile
 from ._budget import Budget, find_budget
 from ._cgroup import Cgroups, read_cgroups
 from ._cores import Cores, read_cores
@@ -136,4 +137,19 @@ def load_machine(path: Path) -> Machine:
     data = document.load(path)
     if isinstance(data, dict) and data.get("oomph") == "diagnosis":
         data = data.get("machine")
-    return document.read(_KIND, _VERSION, Machine, data)
+    machine = document.read(_KIND, _VERSION, Machine, data)
+    if negative := next(_negatives(document.encode(machine), ""), None):
+        raise BadDocument(f"this machine document is damaged ({negative} is below zero)", "write it again")
+    return machine
+
+
+def _negatives(data: object, place: str) -> Iterator[str]:
+    """Where numbers below zero are: no size, count or rate of a machine is."""
+    if isinstance(data, dict):
+        for name, value in data.items():
+            yield from _negatives(value, f"{place}.{name}".lstrip("."))
+    elif isinstance(data, list):
+        for index, value in enumerate(data):
+            yield from _negatives(value, f"{place}[{index}]")
+    elif isinstance(data, (int, float)) and data < 0:
+        yield place

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 from typing import Any, Protocol, TextIO
 
 from rich.console import Console, RenderableType
+
+from .. import document
 
 # Wide enough that nothing a pipe gets is ever wrapped or cut.
 _PIPE_WIDTH = 1000
@@ -29,7 +30,7 @@ def emit(report: Report, *, as_json: bool, stream: TextIO | None = None) -> None
     """Write a report to standard output: as one JSON document, or as text."""
     out = stream or sys.stdout
     if as_json:
-        out.write(json.dumps(report.document(), indent=2, ensure_ascii=False) + "\n")
+        out.write(document.dumps(report.document()))
         return
     console = Console(file=out, highlight=False, force_jupyter=False)
     if console.is_terminal:

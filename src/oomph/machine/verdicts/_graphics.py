@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ...units import GIB, format_size
+from .._fact import Unknown
 from .._gpu import DriverState, Gpu, GpuProcess
 from .._machine import Machine
 from ._verdict import Load, Severity, Verdict
@@ -12,6 +14,8 @@ from ._verdict import Load, Severity, Verdict
 _MUCH_HELD = GIB // 2
 # CUDA 13 dropped everything before Turing.
 _OLDEST_CAPABILITY = {13: (7, 5)}
+# And builds before CUDA 12.8 know nothing of Blackwell.
+_BLACKWELL, _BLACKWELL_CUDA = (10, 0), (12, 8)
 
 
 def driver_failed(machine: Machine, load: Load) -> Iterator[Verdict]:
@@ -26,6 +30,16 @@ def driver_failed(machine: Machine, load: Load) -> Iterator[Verdict]:
             ("$ nvidia-smi", "$ sudo reboot"),
             ("NVML",),
         )
+    for gpu in machine.graphics.gpus:
+        if isinstance(gpu.name.value, Unknown) and isinstance(gpu.total.value, Unknown):
+            yield Verdict(
+                Severity.FAILS,
+                "gpu-lost",
+                f"GPU {gpu.index} doesn't answer the driver: {gpu.name.value.unknown}.",
+                "It can't be used, and programs that ask for all GPUs may hang or fail.",
+                ("Restart the machine; if that doesn't help, the card, its power or its slot is at fault.",),
+                (gpu.name.source,),
+            )
 
 
 def held_by_others(machine: Machine, load: Load) -> Iterator[Verdict]:
@@ -118,13 +132,13 @@ def torch_unfit(machine: Machine, load: Load) -> Iterator[Verdict]:
         )
         return
     yield from _driver_too_old(machine, build)
-    yield from _gpu_too_old(machine, build)
+    yield from _gpu_unserved(machine, build)
 
 
 def _driver_too_old(machine: Machine, build: str) -> Iterator[Verdict]:
-    driver = machine.graphics.cuda.known
+    driver = machine.graphics.cuda.known or ""
     # A driver runs every CUDA version of its own major number or below.
-    if driver is not None and int(driver.split(".")[0]) < int(build.split(".", maxsplit=1)[0]):
+    if driver and _version(driver) and _version(driver)[:1] < _version(build)[:1]:
         yield Verdict(
             Severity.FAILS,
             "driver-old",
@@ -136,23 +150,37 @@ def _driver_too_old(machine: Machine, build: str) -> Iterator[Verdict]:
         )
 
 
-def _gpu_too_old(machine: Machine, build: str) -> Iterator[Verdict]:
-    oldest = _OLDEST_CAPABILITY.get(int(build.split(".", maxsplit=1)[0]))
+def _gpu_unserved(machine: Machine, build: str) -> Iterator[Verdict]:
+    """GPUs that the build has no kernels for, being too old or too new for it."""
+    cuda = _version(build)
     for gpu in machine.graphics.gpus:
-        capability = gpu.compute_capability.known
-        if oldest is None or capability is None:
+        capability = _version(gpu.compute_capability.known or "")
+        if not cuda or not capability:
             continue
-        major, minor = capability.split(".")
-        if (int(major), int(minor)) < oldest:
-            yield Verdict(
-                Severity.FAILS,
-                "gpu-old",
-                f"GPU {gpu.index} has compute capability {capability}; torch built for CUDA {build} needs "
-                f"{oldest[0]}.{oldest[1]} or more.",
-                '"no kernel image is available for execution on the device" at the first step.',
-                ("Install a torch built for CUDA 12.",),
-                (gpu.compute_capability.source, machine.software.torch_cuda.source),
-            )
+        oldest = _OLDEST_CAPABILITY.get(cuda[0])
+        if oldest is not None and capability < oldest:
+            name, needs = "gpu-old", f"needs {oldest[0]}.{oldest[1]} or more"
+            fix = "Install a torch built for CUDA 12."
+        elif capability >= _BLACKWELL and cuda < _BLACKWELL_CUDA:
+            name, needs = "gpu-new", "has no kernels for it"
+            fix = "Install a torch built for CUDA 12.8 or newer."
+        else:
+            continue
+        yield Verdict(
+            Severity.FAILS,
+            name,
+            f"GPU {gpu.index} has compute capability {gpu.compute_capability.known}; torch built for CUDA {build} "
+            f"{needs}.",
+            '"no kernel image is available for execution on the device" at the first step.',
+            (fix,),
+            (gpu.compute_capability.source, machine.software.torch_cuda.source),
+        )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """The numbers a version starts with; none where it is something else."""
+    match = re.match(r"\d{1,9}(\.\d{1,9})*", text)
+    return tuple(map(int, match[0].split("."))) if match else ()
 
 
 def torchvision_broken(machine: Machine, load: Load) -> Iterator[Verdict]:
