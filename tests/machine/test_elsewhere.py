@@ -21,7 +21,13 @@ from oomph.units import GIB, MIB
 
 from .recordings import NO_DRIVER, software
 
-DISK = Volume("C:\\runs", Fact(900 * GIB, "psutil"), Fact(300 * GIB, "psutil"), unknown("not read here", "psutil"))
+DISK = Volume(
+    path="C:\\runs",
+    total=Fact(900 * GIB, "psutil"),
+    free=Fact(300 * GIB, "psutil"),
+    rotational=unknown("not read here", "psutil"),
+    writable=unknown("only trying tells", "psutil"),
+)
 
 
 def windows(commit_total: int, commit_limit: int) -> Machine:

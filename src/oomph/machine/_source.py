@@ -95,6 +95,12 @@ class Source:
             return Unknown("not in the recording")
         return volumes[path]["total"], volumes[path]["free"]
 
+    def writable(self, path: str) -> bool | Unknown:
+        """Whether this user may make files in a folder."""
+        if not self.live:
+            return Unknown("not in the recording")
+        return os.access(path, os.W_OK | os.X_OK)
+
     def wait(self, seconds: float) -> Source:
         """The same machine a little later; a recording holds its later files in the folder `later`."""
         if self.live:

@@ -22,12 +22,14 @@ class Volume:
         total: its size.
         free: what this user may still write.
         rotational: whether it lies on a spinning disk.
+        writable: whether this user may make files in the folder.
     """
 
     path: str
     total: Fact[int]
     free: Fact[int]
     rotational: Fact[bool]
+    writable: Fact[bool]
 
 
 def read_volume(source: Source, path: str) -> Volume:
@@ -35,9 +37,20 @@ def read_volume(source: Source, path: str) -> Volume:
     space = source.volume(path)
     origin = f"statvfs {path}"
     if isinstance(space, Unknown):
-        return Volume(path, Fact(space, origin), Fact(space, origin), unknown(space.unknown, origin))
+        return no_volume(path, space.unknown, origin)
     total, free = space
-    return Volume(path, Fact(total, origin), Fact(free, origin), _rotational(source, path))
+    return Volume(
+        path=path,
+        total=Fact(total, origin),
+        free=Fact(free, origin),
+        rotational=_rotational(source, path),
+        writable=Fact(source.writable(path), f"access {path}"),
+    )
+
+
+def no_volume(path: str, why: str, origin: str) -> Volume:
+    """A file system of which nothing is known."""
+    return Volume(path, unknown(why, origin), unknown(why, origin), unknown(why, origin), unknown(why, origin))
 
 
 def _rotational(source: Source, path: str) -> Fact[bool]:

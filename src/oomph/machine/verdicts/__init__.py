@@ -29,6 +29,7 @@ _RULES = (
     _host.hidden_limit,
     _host.memory_unknown,
     _places.shm_small,
+    _places.folder_readonly,
     _places.disk_full,
     _places.few_cores,
 )

@@ -68,6 +68,20 @@ def disk_full(machine: Machine, load: Load) -> Iterator[Verdict]:
     )
 
 
+def folder_readonly(machine: Machine, load: Load) -> Iterator[Verdict]:
+    """A folder for checkpoints that nothing can be written to."""
+    del load
+    if machine.disk.writable.known is False:
+        yield Verdict(
+            Severity.FAILS,
+            "folder-readonly",
+            f"This user may not write to {machine.disk.path}.",
+            "The first checkpoint fails, after the work that it should have kept.",
+            ("Write checkpoints elsewhere, and name that folder:", "$ oomph doctor --checkpoints FOLDER"),
+            (machine.disk.writable.source,),
+        )
+
+
 def few_cores(machine: Machine, load: Load) -> Iterator[Verdict]:
     """Fewer cores than the loader and the GPUs want."""
     usable = machine.cores.usable.known
