@@ -133,3 +133,39 @@ def test_a_terminal_gets_a_table(tmp_path: Path) -> None:
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"},
     )
     assert "\x1b[1m" in typescript.read_text()
+
+
+def in_shell(command: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of shell in which `oomph` is this one."""
+    return subprocess.run(
+        ["bash", "-c", command.replace("oomph", f"{sys.executable} -m oomph", 1)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environ},
+    )
+
+
+@pytest.mark.parametrize("arguments", ["gpus", "doctor --json", "--version", "gpus --help"])
+def test_output_that_cannot_be_written_is_one_sentence_and_exit_code_1(arguments: str) -> None:
+    done = in_shell(f"oomph {arguments} > /dev/full")
+    assert done.returncode == 1
+    assert done.stderr == "oomph: the output can't be written (No space left on device); send it elsewhere.\n"
+
+
+def test_a_closed_output_is_one_sentence() -> None:
+    done = in_shell("oomph gpus >&-")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "standard output is closed" in done.stderr
+    assert in_shell("oomph gpus >&- 2>&-").returncode == 1
+
+
+def test_an_output_that_knows_only_ascii_gets_question_marks() -> None:
+    done = shell("gpus", "a100-40", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "8 ? A100 SXM4 40GB" in done.stdout
+
+
+def test_an_error_obeys_no_escape_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--\x1b[31mred"]) == 2
+    assert "\x1b" not in capsys.readouterr().err

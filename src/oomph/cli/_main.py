@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -16,10 +18,18 @@ from .gpus import gpus
 
 _COMMANDS = (doctor, gpus)
 _INTERRUPTED = 130  # what shells expect of a program ended by Ctrl-C
+# What writing to a full disk, over a quota or to a broken device says; reading facts never ends in these.
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 def main() -> NoReturn:
     """Run the command line of this process and leave with its exit code."""
+    # Python leaves these out where the shell has closed them (`>&-`).
+    out = sys.stdout
+    if not isinstance(out, io.TextIOWrapper):
+        sys.exit(_report(OomphError("standard output is closed", "send it to a file or to /dev/null"), ()))
+    # A terminal or pipe that can't show a letter shows a question mark.
+    out.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
 
 
@@ -34,14 +44,24 @@ def run(arguments: Sequence[str]) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has seen enough (`| head`); Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        _discard_output()
+        return _report(OomphError(f"the output can't be written ({error.strerror})", "send it elsewhere"), ())
     except Exception as error:
         refused = _wrong_call(error)
         if refused is None:
             raise
         return _report(refused, arguments)
     return result if isinstance(result, int) else 0
+
+
+def _discard_output() -> None:
+    """Send what is still to be written nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build() -> typer.core.TyperGroup:
@@ -97,5 +117,8 @@ def _report(error: OomphError, arguments: Sequence[str]) -> int:
             "fix": error.fix,
         }
         sys.stdout.write(document.dumps(told))
-    sys.stderr.write(f"oomph: {error}\n")
+    if sys.stderr is not None:
+        from ..report import printable  # noqa: PLC0415  rich is slow to import
+
+        sys.stderr.write(f"oomph: {printable(str(error))}\n")
     return error.exit_code

@@ -3,5 +3,6 @@
 from ._catalogue import CloudList, GpuList, OneGpu
 from ._doctor import DoctorReport
 from ._emit import Report, emit
+from ._text import printable
 
-__all__ = ["CloudList", "DoctorReport", "GpuList", "OneGpu", "Report", "emit"]
+__all__ = ["CloudList", "DoctorReport", "GpuList", "OneGpu", "Report", "emit", "printable"]

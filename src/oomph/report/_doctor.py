@@ -11,11 +11,19 @@ from rich.padding import Padding
 from rich.text import Text
 
 from .. import document
-from ..machine import DriverState, Fact, Gpu, Machine, NoLimit, Severity, Unknown, Verdict, machine_document
+from ..machine import DriverState, Fact, Gpu, Machine, NoLimit, Place, Severity, Unknown, Verdict, machine_document
 from ..units import format_rate, format_size
 from ._table import table
+from ._text import printable
 
 _STYLE = {Severity.FAILS: "bold red", Severity.RISKY: "bold yellow", Severity.NOTE: "bold cyan"}
+_PLACE = {
+    Place.CONTAINER: "in a container",
+    Place.WSL: "under WSL",
+    Place.SLURM: "in a Slurm job",
+    Place.NOTEBOOK: "in a notebook",
+}
+_INDENT = 4
 
 Row = tuple[str, str, str]
 
@@ -41,7 +49,7 @@ class DoctorReport:
         """A table of facts, then the verdicts in words."""
         facts = table("", "", "read from", plain=plain)
         for name, value, source in rows(self.machine):
-            facts.add_row(Text(name, "bold"), Text(value), Text(source, "dim"))
+            facts.add_row(Text(name, "bold"), Text(printable(value)), Text(printable(source), "dim"))
         return Group(facts, Text(), *_verdicts(self.verdicts))
 
 
@@ -50,13 +58,17 @@ def _verdicts(verdicts: tuple[Verdict, ...]) -> Iterator[RenderableType]:
         yield Text("Healthy: nothing on this machine stands in the way of training.", "bold green")
         return
     for verdict in verdicts:
-        head = Text.assemble((f"{verdict.severity.value}: ", _STYLE[verdict.severity]), (verdict.what, "bold"))
-        body = [
-            Text(verdict.why),
-            *(Text(line, "green" if line.startswith("$ ") else "") for line in verdict.fix),
-        ]
-        yield head
-        yield Padding(Group(*body), (0, 0, 1, 4))
+        head, what = f"{verdict.severity.value}: ", printable(verdict.what)
+        yield Text.assemble((head, _STYLE[verdict.severity]), (what, "bold"))
+        yield from (_line(printable(line)) for line in (verdict.why, *verdict.fix))
+        yield Text()
+
+
+def _line(line: str) -> RenderableType:
+    """A line of a verdict's body; a command stays in one piece, so that it can be copied."""
+    if line.startswith("$ "):
+        return Text(" " * _INDENT + line, "green", no_wrap=True, overflow="ignore")
+    return Padding(Text(line), (0, 0, 0, _INDENT))
 
 
 def rows(machine: Machine) -> Iterator[Row]:
@@ -73,7 +85,7 @@ def rows(machine: Machine) -> Iterator[Row]:
 
 def _system(machine: Machine) -> Row:
     around = machine.surroundings
-    places = ", ".join(f"in a {found.place.value}" for found in around.places) or "a plain machine"
+    places = ", ".join(_PLACE[found.place] for found in around.places) or "a plain machine"
     release = words(around.release)
     return (
         "system",
