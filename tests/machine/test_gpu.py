@@ -103,6 +103,7 @@ def test_memory_held_by_the_invisible_is_reported_as_such(machine: Callable[[str
         ({"torch": Fact("2.13.0+cpu", "v"), "torch_cuda": Fact("none", "v")}, "torch-without-cuda", "without CUDA"),
         ({"torch_cuda": Fact("14.1", "v")}, "driver-old", "supports CUDA 13.0 at most"),
         ({"torch": Fact(Unknown("not installed"), "v")}, "torch-missing", "not installed"),
+        ({"torch": Fact(Unknown("Permission denied"), "v")}, "torch-unreadable", "can't be read: Permission denied"),
         ({"torchvision_wants": Fact("2.9.0", "v")}, "torchvision-broken", "built for torch 2.9.0"),
     ],
 )

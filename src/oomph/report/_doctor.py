@@ -158,8 +158,9 @@ def _places(machine: Machine) -> Iterator[Row]:
 
 def _torch(machine: Machine) -> str:
     software = machine.software
-    if software.torch.known is None:
-        return "not installed"
+    if isinstance(software.torch.value, Unknown):
+        missing = software.torch.value.unknown
+        return "not installed" if missing.endswith("not installed") else f"installed, version unknown ({missing})"
     built = software.torch_cuda.known
     return f"{software.torch.known}, {'built without CUDA' if built in {None, 'none'} else f'built for CUDA {built}'}"
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ...units import GIB, format_size
-from .._fact import Unknown
+from .._fact import Fact, Unknown
 from .._gpu import DriverState, Gpu, GpuProcess
 from .._machine import Machine
 from ._verdict import Load, Severity, Verdict
@@ -95,7 +95,8 @@ def torch_missing(machine: Machine, load: Load) -> Iterator[Verdict]:
     """No torch, or one that doesn't import."""
     del load
     software = machine.software
-    if software.torch.known is None:
+    absent = software.torch.value
+    if _is_missing(software.torch):
         yield Verdict(
             Severity.FAILS,
             "torch-missing",
@@ -104,15 +105,30 @@ def torch_missing(machine: Machine, load: Load) -> Iterator[Verdict]:
             ("$ pip install torch",),
             (software.torch.source,),
         )
-    elif software.trial and software.trial.torch_error.known:
+    elif isinstance(absent, Unknown):
+        yield Verdict(
+            Severity.RISKY,
+            "torch-unreadable",
+            f"torch is installed, but its version can't be read: {absent.unknown}.",
+            "The install may be damaged, and whether it fits the GPU was not judged.",
+            ("See whether it works:", "$ oomph doctor --torch"),
+            (software.torch.source,),
+        )
+    version = software.torch.known
+    if software.trial and software.trial.torch_error.known and not _is_missing(software.torch):
         yield Verdict(
             Severity.FAILS,
             "torch-broken",
-            f"torch {software.torch.known} doesn't import: {software.trial.torch_error.known}.",
+            f"torch{f' {version}' if version else ''} doesn't import: {software.trial.torch_error.known}.",
             "Nothing can be trained.",
             ("$ pip install --force-reinstall torch",),
             (software.trial.torch_error.source,),
         )
+
+
+def _is_missing(package: Fact[str]) -> bool:
+    """Whether a package is not installed at all, rather than installed and unreadable."""
+    return isinstance(package.value, Unknown) and package.value.unknown.endswith("not installed")
 
 
 def torch_unfit(machine: Machine, load: Load) -> Iterator[Verdict]:
