@@ -132,13 +132,13 @@ def _gpu(index: int, device: Answers) -> Gpu:
 
 
 # An idle driver holds some memory itself; beyond this much, somebody must be using the GPU.
-_DRIVER_SHARE = 1024**3
+DRIVER_SHARE = 1024**3
 
 
 def _processes(device: Answers, where: str) -> Fact[tuple[GpuProcess, ...]]:
     source = f"{where} processes"
     answer, memory = device["processes"], device["memory"].get("value")
-    if answer.get("value") == [] and memory and memory["used"] > _DRIVER_SHARE:
+    if answer.get("value") == [] and memory and memory["used"] > DRIVER_SHARE:
         return unknown("memory is in use, but the processes that use it can't be seen from here", source)
     return _fact(answer, source, lambda found: tuple(_process(one, source) for one in found))
 

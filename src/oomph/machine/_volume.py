@@ -12,6 +12,9 @@ from ._source import Source
 
 SHM = "/dev/shm"  # noqa: S108  the name is the system's
 
+# How the disks of Hyper-V, KVM, VMware, Google's cloud, VirtualBox and Xen call themselves.
+_HYPERVISORS = ("msft", "qemu", "vmware", "google", "vbox", "xen")
+
 
 @dataclass(frozen=True)
 class Volume:
@@ -61,15 +64,26 @@ def _rotational(source: Source, path: str) -> Fact[bool]:
     about = source.text(f"{folder}/uevent")
     if isinstance(about, Unknown):
         return unknown("not on a disk of its own (memory, network or overlay)", folder)
-    name = re.search(r"^DEVNAME=(.+)$", about, re.MULTILINE)
-    if name and re.match(r"(vd|xvd)", name[1]):
-        return unknown("a virtual disk: what the host keeps it on isn't visible", folder)
     # A partition has no queue of its own; its disk is the folder above the one the link points to.
-    for holder in (folder, f"{folder}/.."):
+    holders = (folder, f"{folder}/..")
+    if _is_virtual(source, about, holders):
+        return unknown("a virtual disk: what the host keeps it on isn't visible", folder)
+    for holder in holders:
         spins = source.fact(f"{holder}/queue/rotational", lambda text: bool(int(text)))
         if spins.known is not None:
             return Fact(spins.known, f"{folder} queue/rotational")
     return unknown("this disk doesn't say", folder)
+
+
+def _is_virtual(source: Source, about: str, holders: tuple[str, ...]) -> bool:
+    """Whether a hypervisor made the disk up: by its name, its maker, or because this is WSL."""
+    name = re.search(r"^DEVNAME=(.+)$", about, re.MULTILINE)
+    if name and re.match(r"(vd|xvd)", name[1]):
+        return True
+    labels = [source.text(f"{holder}/device/{label}") for holder in holders for label in ("vendor", "model")]
+    made_up = any(isinstance(text, str) and text.strip().lower().startswith(_HYPERVISORS) for text in labels)
+    release = source.text("/proc/sys/kernel/osrelease")
+    return made_up or (isinstance(release, str) and "microsoft" in release.lower())
 
 
 def _device(mounts: tuple[Mount, ...], path: str) -> str:
