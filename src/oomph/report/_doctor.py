@@ -49,7 +49,7 @@ class DoctorReport:
         """A table of facts, then the verdicts in words."""
         facts = table("", "", "read from", plain=plain)
         for name, value, source in rows(self.machine):
-            facts.add_row(Text(name, "bold"), Text(printable(value)), Text(printable(source), "dim"))
+            facts.add_row(Text(printable(name), "bold"), Text(printable(value)), Text(printable(source), "dim"))
         return Group(facts, Text(), *_verdicts(self.verdicts))
 
 
