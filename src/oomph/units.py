@@ -60,9 +60,9 @@ def _short(text: str) -> str:
 
 def _share(text: str, percent: Decimal, of: int | None) -> int:
     if of is None:
-        raise BadSize(f"{text!r} is a share of nothing that is known here", _HOW)
+        raise BadSize(f"{_short(text)} is a share of nothing that is known here", _HOW)
     if percent > 100:  # noqa: PLR2004  a hundred percent is all of it
-        raise BadSize(f"{text!r} is more than there is", "write at most 100%")
+        raise BadSize(f"{_short(text)} is more than there is", "write at most 100%")
     return int(of * percent / 100)
 
 
