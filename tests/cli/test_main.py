@@ -210,6 +210,10 @@ def test_an_output_that_knows_only_ascii_gets_question_marks() -> None:
     assert "8 ? A100 SXM4 40GB" in done.stdout
 
 
-def test_an_error_obeys_no_escape_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["doctor", "--\x1b[31mred"]) == 2
-    assert "\x1b" not in capsys.readouterr().err
+def test_an_error_obeys_no_escape_codes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise OomphError("\x1b[31mred", "mend it")
+
+    monkeypatch.setattr("oomph.machine.judge", broken)
+    assert run(["doctor"]) == 1
+    assert capsys.readouterr().err == "oomph: ?[31mred; mend it.\n"
