@@ -51,6 +51,13 @@ def test_more_than_all_and_less_than_nothing_are_refused() -> None:
         parse_size(-1)
 
 
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 400 + "GiB", "99999999999TB", "9" * 10_000 + " bananas"])
+def test_sizes_beyond_any_machine_are_refused_in_a_short_sentence(text: str) -> None:
+    with pytest.raises(BadSize) as caught:
+        parse_size(text)
+    assert len(str(caught.value)) < 250
+
+
 @pytest.mark.parametrize(
     ("size", "text"),
     [

@@ -19,6 +19,9 @@ from .errors import BadDocument, MissingFile
 
 T = TypeVar("T")
 
+_BEYOND = 2**63
+_QUOTED = 40  # characters of a wrong text that are shown
+
 
 class _Mismatch(Exception):  # noqa: N818  never leaves this module
     """A value does not have the type its place asks for."""
@@ -57,10 +60,13 @@ def read(kind: str, version: int, wanted: type[T], data: object) -> T:
     """
     if not isinstance(data, dict) or data.get("oomph") != kind:
         found = data.get("oomph") if isinstance(data, dict) else None
-        raise BadDocument(f"this is {found or 'no oomph'} document, not a {kind} document", "name another file")
+        if isinstance(found, str):
+            raise BadDocument(f"this document is of the kind {found[:_QUOTED]!r}, not {kind!r}", "name another file")
+        raise BadDocument(f"this is no oomph document, not a {kind} document", "name another file")
     if data.get("version") != version:
+        written = str(data.get("version"))[:_QUOTED]
         raise BadDocument(
-            f"this {kind} document has version {data.get('version')!r} and this oomph reads version {version}",
+            f"this {kind} document has version {written} and this oomph reads version {version}",
             "write it again with this oomph",
         )
     try:
@@ -79,13 +85,28 @@ def load(path: Path) -> object:
         BadDocument: it is not JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        # Bytes, so that the encoding is told by their beginning: PowerShell writes UTF-16 or a byte-order mark.
+        return json.loads(path.read_bytes(), parse_constant=_refuse_constant)
     except FileNotFoundError:
         raise MissingFile(f"there is no file {str(path)!r}", "check the path") from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadDocument(f"{str(path)!r} can't be read ({error})", "name a JSON file") from None
     except json.JSONDecodeError as error:
         raise BadDocument(f"{str(path)!r} is not JSON (line {error.lineno})", "name a JSON file") from None
+    except RecursionError:
+        raise BadDocument(f"{str(path)!r} is nested too deeply", "name a file that oomph wrote") from None
+    except ValueError:
+        raise BadDocument(f"{str(path)!r} holds a number that is none", "name a file that oomph wrote") from None
+
+
+def dumps(data: object) -> str:
+    """Write JSON that every program on every system can read: plain ASCII, and no NaN."""
+    return json.dumps(data, indent=2, allow_nan=False) + "\n"
+
+
+def _refuse_constant(name: str) -> None:
+    """Python's reader would take NaN and Infinity, which JSON doesn't have."""
+    raise ValueError(name)
 
 
 def _decode(wanted: Any, data: Any, place: str) -> Any:
@@ -113,6 +134,9 @@ def _decode_plain(wanted: Any, data: Any, place: str) -> Any:
     # JSON's true is an int to Python; a size of `true` is a damaged file.
     if not isinstance(data, accepted) or (isinstance(data, bool) and bool not in accepted):
         raise _Mismatch(place, f"a {getattr(wanted, '__name__', wanted)}")
+    # A number that a float can't hold, or that no machine has, is a damaged file too.
+    if isinstance(data, (int, float)) and not abs(data) < _BEYOND:
+        raise _Mismatch(place, "a number of reasonable size")
     return data
 
 

@@ -25,6 +25,8 @@ _UNITS = {
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
 }
 _SIZE = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>[a-zA-Z]*|%)\s*", re.ASCII)
+_BEYOND = 2**63
+_QUOTED = 40  # characters of a wrong text that are shown
 _HOW = "write a number and a unit, such as 8GiB, 24GB or 512M"
 
 
@@ -40,21 +42,27 @@ def parse_size(text: str | int, *, of: int | None = None) -> int:
         return text
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise BadSize(f"{text!r} is not a size", _HOW)
+        raise BadSize(f"{_short(text)} is not a size", _HOW)
     number, unit = Decimal(match["number"]), match["unit"].lower()
     if unit == "%":
         return _share(text, number, of)
     factor = _UNITS.get(unit)
     if factor is None:
-        raise BadSize(f"{text!r} is not a size ({match['unit']!r} is no unit of memory)", _HOW)
+        raise BadSize(f"{_short(text)} is not a size ({_short(match['unit'])} is no unit of memory)", _HOW)
+    if number * factor >= _BEYOND:
+        raise BadSize(f"{_short(text)} is more memory than any machine has", _HOW)
     return int(number * factor)
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…")
 
 
 def _share(text: str, percent: Decimal, of: int | None) -> int:
     if of is None:
-        raise BadSize(f"{text!r} is a share of nothing that is known here", _HOW)
+        raise BadSize(f"{_short(text)} is a share of nothing that is known here", _HOW)
     if percent > 100:  # noqa: PLR2004  a hundred percent is all of it
-        raise BadSize(f"{text!r} is more than there is", "write at most 100%")
+        raise BadSize(f"{_short(text)} is more than there is", "write at most 100%")
     return int(of * percent / 100)
 
 

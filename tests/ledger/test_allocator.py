@@ -125,7 +125,8 @@ def test_the_laws_of_an_allocator_hold(script: list[int], expandable: bool) -> N
 
 @settings(max_examples=100, deadline=None)
 @given(operations)
-def test_what_runs_under_a_cap_never_reserves_more(script: list[int]) -> None:
+def test_what_runs_under_a_cap_exceeds_it_by_less_than_a_page(script: list[int]) -> None:
+    """Torch checks the cap before it rounds up to pages of 20 MiB, and so do we."""
     free = Allocator(Rules(expandable=True))
     run(free, script)
     capped = Allocator(Rules(expandable=True, cap=max(free.peak_reserved * 3 // 4, 2 * MIB)))
@@ -133,7 +134,7 @@ def test_what_runs_under_a_cap_never_reserves_more(script: list[int]) -> None:
         run(capped, script)
     except OutOfMemory:
         return
-    assert capped.peak_reserved <= capped.rules.cap
+    assert capped.peak_reserved < capped.rules.cap + 20 * MIB
 
 
 @settings(max_examples=100, deadline=None)

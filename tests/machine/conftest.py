@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,17 @@ def machine(recorded: Callable[[str], Source]) -> Callable[[str], Machine]:
         return machine_from(recorded(name), NO_DRIVER, software(), "/data")
 
     return read
+
+
+@pytest.fixture
+def ordinary_user() -> Iterator[None]:
+    """Not being root for a while: root may read and write everything."""
+    nobody = 65534
+    if os.getuid() != 0:
+        yield
+        return
+    os.setresuid(nobody, nobody, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)

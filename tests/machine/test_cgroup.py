@@ -2,10 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from oomph.machine._cgroup import read_cgroups
-from oomph.machine._fact import NO_LIMIT, Unknown
+from oomph.machine._fact import NO_LIMIT, Fact, Unknown
 from oomph.machine._source import Source
+from oomph.machine._volume import read_volume
 from oomph.units import GIB
 
 Recorded = Callable[[str], Source]
@@ -63,3 +67,83 @@ def test_no_control_groups_at_all(tmp_path: Path) -> None:
     groups = read_cgroups(Source.recorded(tmp_path))
     assert groups.memory == ()
     assert groups.cpu == ()
+
+
+def mount_again(source: Source, root: str, folder: str, **files: str) -> None:
+    """Mount version 2 groups a second time, after the first, with some files at its top."""
+    mounts = source.path("/proc/self/mountinfo")
+    mounts.write_text(mounts.read_text() + f"900 1 0:33 {root} {folder} ro - cgroup2 cgroup rw\n")
+    source.path(folder).mkdir(parents=True)
+    for name, text in files.items():
+        (source.path(folder) / name.replace("_", ".")).write_text(text)
+
+
+@pytest.mark.parametrize("root", ["/../../..", "/another.slice"])
+def test_a_second_mount_does_not_hide_our_own_limits(recorded: Recorded, root: str) -> None:
+    source = recorded("docker_v2")
+    mount_again(source, root, "/host/sys/fs/cgroup", memory_max=str(2 * GIB), cpu_max="max 100000")
+    groups = read_cgroups(source)
+    assert [group.maximum.known for group in groups.memory] == [8 * GIB]
+    assert [group.quota.known for group in groups.cpu] == [4.0]
+
+
+def test_of_several_mounts_the_one_that_shows_all_parents_is_read(recorded: Recorded) -> None:
+    source = recorded("nested")
+    before = read_cgroups(source)
+    group = source.path("/proc/self/cgroup").read_text().strip().removeprefix("0::")
+    mount_again(source, group, "/mine", memory_max="1")
+    assert read_cgroups(source) == before
+
+
+def test_several_mounts_of_which_none_is_ours_tell_nothing(recorded: Recorded) -> None:
+    source = recorded("docker_v2")
+    source.path("/proc/self/cgroup").write_text("0::/../other\n")
+    mount_again(source, "/another.slice", "/elsewhere")
+    assert read_cgroups(source).memory == ()
+
+
+def test_all_page_cache_can_be_dropped_however_lately_it_was_used(recorded: Recorded) -> None:
+    source = recorded("docker_v2")
+    source.path("/sys/fs/cgroup/memory.stat").write_text(f"inactive_file {GIB}\nactive_file {2 * GIB}\n")
+    assert read_cgroups(source).memory[0].reclaimable.known == 3 * GIB
+    old = recorded("cgroup_v1")
+    old.path("/sys/fs/cgroup/memory/memory.stat").write_text(f"total_inactive_file {GIB}\ntotal_active_file {GIB}\n")
+    assert read_cgroups(old).memory[0].reclaimable.known == 2 * GIB
+
+
+@pytest.mark.parametrize("text", ["", "\n", "-1", "lots", "9 9 9", "5 0"])
+@pytest.mark.parametrize("name", ["memory.max", "memory.high", "memory.current", "memory.swap.max", "cpu.max"])
+def test_a_file_with_odd_content_is_unknown(recorded: Recorded, name: str, text: str) -> None:
+    source = recorded("docker_v2")
+    source.path(f"/sys/fs/cgroup/{name}").write_text(text)
+    groups = read_cgroups(source)
+    own = groups.memory[0]
+    facts: dict[str, Fact[Any]] = {
+        "memory.max": own.maximum,
+        "memory.high": own.high,
+        "memory.current": own.current,
+        "memory.swap.max": own.swap,
+        "cpu.max": groups.cpu[0].quota,
+    }
+    value = facts[name].value
+    assert isinstance(value, Unknown)
+    assert value.unknown.startswith("unexpected text")
+
+
+@pytest.mark.parametrize("odd", ["", "nonsense", "1 2 3", "1:2", "36 35 98:0 / /mnt rw,noatime -", ":::"])
+def test_odd_lines_among_groups_and_mounts_are_skipped(recorded: Recorded, odd: str) -> None:
+    source = recorded("docker_v2")
+    before = read_cgroups(source)
+    for path in ("/proc/self/cgroup", "/proc/self/mountinfo"):
+        file = source.path(path)
+        file.write_text(f"{odd}\n{file.read_text()}{odd}\n\n")
+    assert read_cgroups(source) == before
+    assert isinstance(read_volume(source, "/data").free.value, int)
+
+
+def test_a_group_mounted_at_a_folder_with_a_space_is_read(recorded: Recorded) -> None:
+    source = recorded("docker_v2")
+    source.path("/sys/fs/cgroup").rename(source.path("/sys/fs/my cgroup"))
+    mounts = source.path("/proc/self/mountinfo")
+    mounts.write_text(mounts.read_text().replace("/sys/fs/cgroup", r"/sys/fs/my\040cgroup"))
+    assert read_cgroups(source).memory[0].maximum.known == 8 * GIB

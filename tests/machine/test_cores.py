@@ -43,3 +43,11 @@ def test_a_real_affinity_is_seen() -> None:
 
 def test_unreadable_cores_are_unknown(tmp_path: Path) -> None:
     assert read_cores(Source.recorded(tmp_path), ()).usable.known is None
+
+
+@pytest.mark.parametrize("text", ["", "none", "0-", "0-3,,8"])
+def test_an_odd_list_of_cores_is_unknown(tmp_path: Path, text: str) -> None:
+    folder = tmp_path / "sys/devices/system/cpu"
+    folder.mkdir(parents=True)
+    (folder / "online").write_text(text)
+    assert read_cores(Source.recorded(tmp_path), ()).online.known is None

@@ -21,7 +21,13 @@ from oomph.units import GIB, MIB
 
 from .recordings import NO_DRIVER, software
 
-DISK = Volume("C:\\runs", Fact(900 * GIB, "psutil"), Fact(300 * GIB, "psutil"), unknown("not read here", "psutil"))
+DISK = Volume(
+    path="C:\\runs",
+    total=Fact(900 * GIB, "psutil"),
+    free=Fact(300 * GIB, "psutil"),
+    rotational=unknown("not read here", "psutil"),
+    writable=unknown("only trying tells", "psutil"),
+)
 
 
 def windows(commit_total: int, commit_limit: int) -> Machine:
@@ -63,7 +69,7 @@ def test_spawned_workers_that_exceed_the_commit_limit_are_foretold() -> None:
     each = 3.6 * GIB + 221 * MIB
     assert verdict.severity.value == "fails"
     assert "1455" in verdict.why
-    assert "at most 0 loader workers" in verdict.fix[0]
+    assert "no loader workers (num_workers=0)" in verdict.fix[0]
     size = int(next(word for word in verdict.fix[-1].split() if word.isdigit())) * MIB
     # A page file of that size really would do: RAM and page file hold what is promised and what the workers want.
     assert size + 16 * GIB >= 18 * GIB + 8 * each

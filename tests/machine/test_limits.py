@@ -49,3 +49,10 @@ def test_a_system_without_proc_doesn_t_know(tmp_path: Path) -> None:
     limits = read_limits(Source.recorded(tmp_path))
     assert isinstance(limits.address_space.value, Unknown)
     assert isinstance(limits.address_space_used.value, Unknown)
+
+
+def test_an_odd_limit_is_unknown(recorded: Callable[[str], Source]) -> None:
+    source = recorded("bare_metal")
+    file = source.path("/proc/self/limits")
+    file.write_text(file.read_text().replace("unlimited", "plenty"))
+    assert isinstance(read_limits(source).address_space.value, Unknown)

@@ -95,3 +95,63 @@ def test_machines_that_have_a_gpu_are_found_smallest_first() -> None:
     machines = machines_with(find_gpu("A100-40"))
     assert [machine.gpu_count for machine in machines["gcp"]] == sorted(one.gpu_count for one in machines["gcp"])
     assert machines["aws"][0].name == "p4d.24xlarge"
+
+
+@pytest.mark.parametrize(
+    ("asked", "matches"),
+    [
+        (
+            "rtx pro 6000",
+            {"RTX PRO 6000 Blackwell Workstation", "RTX PRO 6000 Blackwell Max-Q", "RTX PRO 6000 Blackwell Server"},
+        ),
+        (
+            "rtx pro 6000 blackwell",
+            {"RTX PRO 6000 Blackwell Workstation", "RTX PRO 6000 Blackwell Max-Q", "RTX PRO 6000 Blackwell Server"},
+        ),
+        ("rtx pro 5000", {"RTX PRO 5000 Blackwell 48GB", "RTX PRO 5000 Blackwell 72GB"}),
+        ("m2 pro", {"M2 Pro 16GB", "M2 Pro 32GB"}),
+        ("apple m2", {"M2 8GB", "M2 16GB", "M2 24GB"}),
+        ("a100 pcie", {"A100 PCIe 40GB", "A100 PCIe 80GB"}),
+        ("A100 SXM", {"A100 SXM4 40GB", "A100 SXM4 80GB"}),
+    ],
+)
+def test_a_word_that_was_typed_is_never_contradicted(asked: str, matches: set[str]) -> None:
+    with pytest.raises(AmbiguousName) as caught:
+        find(asked)
+    assert set(caught.value.matches) == matches
+
+
+@pytest.mark.parametrize("asked", ["radeon 4090", "tesla 4090", "gtx 3060", "h100 sxm4", "a100 nvl"])
+def test_a_word_that_belongs_to_no_such_card_finds_nothing(asked: str) -> None:
+    with pytest.raises(UnknownName):
+        find(asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("rtx pro 6000 server", "RTX PRO 6000 Blackwell Server"),
+        ("4090 mobile", "GeForce RTX 4090 Laptop"),
+        ("rtx a6000 48gb", "RTX A6000"),
+        ("tesla a30", "A30"),
+        ("a100 pcie 80", "A100 PCIe 80GB"),
+    ],
+)
+def test_other_words_for_a_card_are_understood(asked: str, name: str) -> None:
+    assert find(asked).name == name
+
+
+@pytest.mark.parametrize(("asked", "gpu"), [("azure a10", "A10"), ("aws l4", "L4"), ("aws t4", "T4")])
+def test_machines_are_found_by_whole_gpus(asked: str, gpu: str) -> None:
+    with pytest.raises(AmbiguousName) as caught:
+        find(asked)
+    assert {find_cloud(name).gpu for name in caught.value.matches} == {gpu}
+
+
+@pytest.mark.parametrize("asked", ["", "24gb", "nvidia", "aws", "bananas"])
+def test_what_is_like_nothing_gets_no_suggestions_but_the_lists(asked: str) -> None:
+    with pytest.raises(UnknownName) as caught:
+        find(asked)
+    assert caught.value.nearest == ()
+    assert "nearest" not in caught.value.why
+    assert "`oomph gpus --cloud aws`" in caught.value.fix

@@ -46,6 +46,19 @@ def test_what_is_not_there_is_unknown_with_a_reason(tmp_path: Path) -> None:
     assert isinstance(memory.commit_enforced.value, Unknown)
 
 
+def test_an_empty_overcommit_mode_is_unknown(recorded: Recorded) -> None:
+    source = recorded("bare_metal")
+    source.path("/proc/sys/vm/overcommit_memory").write_text("")
+    assert read_memory(source).overcommit.value == Unknown("unexpected text ''")
+
+
+def test_a_kernel_without_memavailable_gives_its_free_memory(recorded: Recorded) -> None:
+    source = recorded("bare_metal")
+    meminfo = source.path("/proc/meminfo")
+    meminfo.write_text(meminfo.read_text().replace("MemAvailable", "MemElse"))
+    assert read_memory(source).ram_available.source == "/proc/meminfo MemFree"
+
+
 def test_this_machine_agrees_with_psutil() -> None:
     memory = read_memory(Source())
     assert memory.ram_total.known == psutil.virtual_memory().total

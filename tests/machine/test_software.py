@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from oomph.machine._fact import Unknown
-from oomph.machine._software import _trial, read_software
+from oomph.machine._software import Trial, _trial, read_software
 
 
 def package(folder: Path, name: str, version: str, requires: str = "") -> None:
@@ -60,13 +59,71 @@ def test_a_trial_import_says_what_torch_says() -> None:
     assert isinstance(trial.torchvision_error.value, Unknown)
 
 
-def test_a_torch_that_kills_its_interpreter_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "torch.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+def trial_with(torch: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
+    """A trial import of a torch that we wrote ourselves."""
+    (folder / "torch.py").write_text(torch)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
     trial = read_software(try_torch=True).trial
     assert trial is not None
-    assert trial.torch_error.known == "the interpreter that imported torch died or hung"
-    assert sys.executable
+    return trial
+
+
+def test_a_torch_that_kills_its_interpreter_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import os, signal, sys\nsys.stderr.write('out of luck\\n')\nos.kill(os.getpid(), signal.SIGSEGV)\n"
+    trial = trial_with(code, tmp_path, monkeypatch)
+    assert trial.torch_error.known == "the interpreter that imported it was ended by SIGSEGV (out of luck)"
+
+
+def test_a_torch_that_leaves_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = trial_with("import os\nos._exit(3)\n", tmp_path, monkeypatch)
+    assert trial.torch_error.known == "the interpreter that imported it left with exit code 3"
+
+
+def test_a_torch_that_prints_is_heard_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = """
+import atexit
+class cuda:
+    is_available = staticmethod(lambda: True)
+    get_arch_list = staticmethod(lambda: ["sm_90"])
+print("welcome", end="")
+atexit.register(print, "goodbye")
+"""
+    trial = trial_with(code, tmp_path, monkeypatch)
+    assert (trial.torch_error.known, trial.cuda_available.known) == ("", True)
+    assert trial.architectures.known == ("sm_90",)
+
+
+def test_a_torch_whose_cuda_raises_keeps_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = """
+class cuda:
+    @staticmethod
+    def is_available():
+        raise RuntimeError("no luck")
+    get_arch_list = is_available
+"""
+    trial = trial_with(code, tmp_path, monkeypatch)
+    assert trial.torch_error.known == ""
+    assert trial.cuda_available.value == Unknown("RuntimeError: no luck")
+    assert trial.architectures.value == Unknown("RuntimeError: no luck")
+
+
+@pytest.mark.parametrize("name", ["json", "torch"])
+def test_a_trial_runs_nothing_from_the_current_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"{name}.py").write_text("import pathlib; pathlib.Path('trap').touch(); raise SystemExit\n")
+    monkeypatch.chdir(tmp_path)
+    trial = read_software(try_torch=True).trial
+    assert trial is not None
+    assert trial.torch_error.known == ""
+    assert not (tmp_path / "trap").exists()
+
+
+def test_a_library_link_that_leads_nowhere_is_skipped(tmp_path: Path) -> None:
+    package(tmp_path, "torch", "__version__ = '2.11.0'\n")
+    (tmp_path / "torch" / "lib" / "libtorch.so").write_bytes(b"x" * 7)
+    (tmp_path / "torch" / "lib" / "libgone.so").symlink_to("nowhere")
+    assert read_software(packages=tmp_path).torch_libraries.known == 7
 
 
 def test_a_broken_torchvision_keeps_its_words() -> None:

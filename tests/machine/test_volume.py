@@ -14,7 +14,7 @@ from oomph.units import GIB, MIB
 Recorded = Callable[[str], Source]
 
 
-@pytest.mark.parametrize(("name", "rotational"), [("bare_metal", False), ("cgroup_v1", True), ("wsl", False)])
+@pytest.mark.parametrize(("name", "rotational"), [("bare_metal", False), ("cgroup_v1", True)])
 def test_disks_say_whether_they_spin(recorded: Recorded, name: str, rotational: bool) -> None:  # noqa: FBT001
     assert read_volume(recorded(name), "/data").rotational.known is rotational
 
@@ -23,6 +23,19 @@ def test_a_virtual_disk_says_that_it_spins_and_is_not_believed(recorded: Recorde
     value = read_volume(recorded("no_limit"), "/data").rotational.value
     assert isinstance(value, Unknown)
     assert "virtual" in value.unknown
+
+
+@pytest.mark.parametrize("vendor", ["Msft    ", "QEMU", "VMware, ", "Google  "])
+def test_a_disk_made_up_by_a_hypervisor_is_not_believed(recorded: Recorded, vendor: str) -> None:
+    source = recorded("cgroup_v1")
+    device = source.path("/sys/devices/sda/device")
+    device.mkdir()
+    (device / "vendor").write_text(f"{vendor}\n")
+    assert isinstance(read_volume(source, "/data").rotational.value, Unknown)
+
+
+def test_a_disk_of_wsl_is_not_believed(recorded: Recorded) -> None:
+    assert isinstance(read_volume(recorded("wsl"), "/data").rotational.value, Unknown)
 
 
 def test_an_overlay_has_no_disk_of_its_own(recorded: Recorded) -> None:

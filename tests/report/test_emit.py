@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import RenderableType
 
-from oomph.report import emit
+from oomph.machine import Severity, Verdict, load_machine
+from oomph.report import DoctorReport, emit
 from oomph.report._table import table
 
 
@@ -17,7 +21,7 @@ class Long:
 
     def render(self, *, plain: bool) -> RenderableType:
         made = table("name", ">size", plain=plain)
-        made.add_row("x" * 200, "1")
+        made.add_row("x" * 3000, "1")
         return made
 
 
@@ -26,10 +30,27 @@ def test_a_pipe_gets_bare_columns_that_are_never_wrapped() -> None:
     emit(Long(), as_json=False, stream=out)
     head, row = out.getvalue().splitlines()
     assert head.split() == ["name", "size"]
-    assert row.split() == ["x" * 200, "1"]
+    assert row.split() == ["x" * 3000, "1"]
 
 
-def test_json_keeps_letters_readable() -> None:
+def test_json_is_ascii_so_that_no_shell_can_break_it() -> None:
     out = io.StringIO()
     emit(Long(), as_json=True, stream=out)
-    assert out.getvalue() == '{\n  "oomph": "long",\n  "ü": 1\n}\n'
+    assert out.getvalue() == '{\n  "oomph": "long",\n  "\\u00fc": 1\n}\n'
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_commands_are_never_cut_or_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    command = "$ du " + "a" * 100 + " b" * 100
+    verdict = Verdict(Severity.NOTE, "long", "what " * 30, "why " * 30, (command,))
+    machine = load_machine(Path(__file__).parents[2] / "examples" / "machines" / "container.json")
+    for out in (Terminal(), io.StringIO()):
+        emit(DoctorReport(machine, (verdict,)), as_json=False, stream=out)
+        assert f"    {command}" in re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    assert "    " + ("why " * 30).strip() in out.getvalue().splitlines()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from .. import __version__
+from .. import __version__, document
 from ..errors import OomphError, WrongCall
 from .doctor import doctor
 from .gpus import gpus
@@ -18,10 +19,18 @@ from .predict import predict
 
 _COMMANDS = (doctor, gpus, predict)
 _INTERRUPTED = 130  # what shells expect of a program ended by Ctrl-C
+# What writing to a full disk, over a quota or to a broken device says; reading facts never ends in these.
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 def main() -> NoReturn:
     """Run the command line of this process and leave with its exit code."""
+    # Python leaves these out where the shell has closed them (`>&-`).
+    out = sys.stdout
+    if not isinstance(out, io.TextIOWrapper):
+        sys.exit(_report(OomphError("standard output is closed", "send it to a file or to /dev/null"), ()))
+    # A terminal or pipe that can't show a letter shows a question mark.
+    out.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
 
 
@@ -36,14 +45,24 @@ def run(arguments: Sequence[str]) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has seen enough (`| head`); Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        _discard_output()
+        return _report(OomphError(f"the output can't be written ({error.strerror})", "send it elsewhere"), ())
     except Exception as error:
         refused = _wrong_call(error)
         if refused is None:
             raise
         return _report(refused, arguments)
     return result if isinstance(result, int) else 0
+
+
+def _discard_output() -> None:
+    """Send what is still to be written nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build() -> typer.core.TyperGroup:
@@ -91,13 +110,16 @@ def _wrong_call(error: Exception) -> WrongCall | None:
 def _report(error: OomphError, arguments: Sequence[str]) -> int:
     """Say what is wrong in one sentence, and as a document where one was asked for."""
     if "--json" in arguments:
-        document = {
+        told = {
             "oomph": "error",
             "version": 1,
             "kind": type(error).__name__,
             "why": error.why,
             "fix": error.fix,
         }
-        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    sys.stderr.write(f"oomph: {error}\n")
+        sys.stdout.write(document.dumps(told))
+    if sys.stderr is not None:
+        from ..report import printable  # noqa: PLC0415  rich is slow to import
+
+        sys.stderr.write(f"oomph: {printable(str(error))}\n")
     return error.exit_code

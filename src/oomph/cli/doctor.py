@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
+from ..errors import WrongCall
 from ._options import Json
 
 
 def doctor(
     workers: Annotated[
-        Optional[int],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Option(min=0, help="Loader workers to judge for.  [default: 8, or one a core]", show_default=False),
+        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(metavar="NUMBER", help="Loader workers to judge for.", show_default="8, or one a core"),
     ] = None,
     batch: Annotated[
         str, typer.Option(metavar="SIZE", help="Bytes of one batch, as a loader hands it over.")
     ] = "75MiB",
-    checkpoints: Annotated[Path, typer.Option(metavar="FOLDER", help="Where checkpoints will be written.")] = Path(),
+    checkpoints: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FOLDER", help="Where checkpoints will be written.", show_default="this folder"),
+    ] = None,
     machine: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(metavar="FILE", help="Judge another machine, from what its doctor --json wrote."),
+        typer.Option(
+            metavar="FILE", help="Judge another machine, from what its doctor --json wrote.", show_default=False
+        ),
     ] = None,
     torch: Annotated[
         bool, typer.Option("--torch", help="Import torch and torchvision for real, which takes seconds.")
@@ -37,7 +44,24 @@ def doctor(
     from ..report import DoctorReport, emit  # noqa: PLC0415
     from ..units import parse_size  # noqa: PLC0415
 
-    size = parse_size(batch)
-    facts = load_machine(machine) if machine else read_machine(checkpoints, try_torch=torch)
-    load = Load(workers=default_workers(facts) if workers is None else workers, batch=size)
+    size, asked = parse_size(batch), None if workers is None else _workers(workers)
+    if machine is None:
+        facts = read_machine(checkpoints or Path(), try_torch=torch)
+    else:
+        _refuse_beside_machine({"--checkpoints": checkpoints is not None, "--torch": torch})
+        facts = load_machine(machine)
+    load = Load(workers=default_workers(facts) if asked is None else asked, batch=size)
     emit(DoctorReport(facts, judge(facts, load)), as_json=json)
+
+
+def _workers(text: str) -> int:
+    # Read here, because the words for a number that is none differ from one version of typer to the next.
+    if not re.fullmatch(r"[0-9]{1,6}", text):
+        raise WrongCall(f"{text[:40]!r} is not a number of workers", "write a whole number, such as 0 or 8")
+    return int(text)
+
+
+def _refuse_beside_machine(given: dict[str, bool]) -> None:
+    """What looks at this machine can't be asked of another one."""
+    if flags := " and ".join(flag for flag, is_given in given.items() if is_given):
+        raise WrongCall(f"--machine judges another machine, and {flags} looks at this one", "leave one of them out")

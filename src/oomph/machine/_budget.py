@@ -11,6 +11,9 @@ from ._limits import Limits
 from ._memory import Memory
 from ._surroundings import Surroundings
 
+CGROUP_LIMIT = "cgroup limit"
+CGROUP_THROTTLE = "cgroup throttle"
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -50,7 +53,7 @@ def find_budget(memory: Memory, groups: tuple[MemoryGroup, ...], limits: Limits,
     """Collect the bounds of a machine."""
     bounds = [
         *_ram(memory),
-        *_groups(groups),
+        *_groups(groups, memory),
         *_rlimit("address-space limit", limits.address_space, limits.address_space_used.known),
         *_rlimit("data limit", limits.data, limits.data_used.known),
         *_commit(memory),
@@ -66,13 +69,30 @@ def _ram(memory: Memory) -> Iterator[Bound]:
         yield Bound("RAM", total.known, room, available.source)
 
 
-def _groups(groups: tuple[MemoryGroup, ...]) -> Iterator[Bound]:
+def _groups(groups: tuple[MemoryGroup, ...], memory: Memory) -> Iterator[Bound]:
+    """The limits of every level; the process's own group comes first."""
+    used: int | None = None
     for group in groups:
-        used = max((group.current.known or 0) - (group.reclaimable.known or 0), 0)
-        for name, limit in (("cgroup limit", group.maximum), ("cgroup throttle", group.high)):
+        # A group uses at least what the groups inside of it use, whether it tells or not.
+        own = _used(group)
+        used = own if used is None else max(used, own or 0)
+        for name, limit in ((CGROUP_LIMIT, group.maximum), (CGROUP_THROTTLE, group.high)):
             size = limited(limit)
             if size is not None:
-                yield Bound(name, size, max(size - used, 0), limit.source)
+                yield Bound(name, size, _room(size, used, memory), limit.source)
+
+
+def _used(group: MemoryGroup) -> int | None:
+    if group.current.known is None:
+        return None
+    return max(group.current.known - (group.reclaimable.known or 0), 0)
+
+
+def _room(limit: int, used: int | None, memory: Memory) -> int:
+    """What is left of a limit; where nobody says what is used, no more than RAM has."""
+    if used is not None:
+        return max(limit - used, 0)
+    return limit if memory.ram_available.known is None else min(limit, memory.ram_available.known)
 
 
 def _rlimit(name: str, limit: Limit, used: int | None) -> Iterator[Bound]:

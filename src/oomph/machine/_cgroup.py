@@ -7,15 +7,13 @@ top; version 1 still tells what the hidden parents allow, in `hierarchical_memor
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TypeVar
 
 from ._fact import NO_LIMIT, Fact, Limit, NoLimit, Unknown, unknown
+from ._mounts import Mount, read_mounts
 from ._source import Source
-
-T = TypeVar("T")
 
 # Version 1 writes "no limit" as the largest whole number of pages that fits 63 bits.
 _V1_NO_LIMIT = 2**62
@@ -79,67 +77,70 @@ def read_cgroups(source: Source) -> Cgroups:
 
 
 def _groups(source: Source) -> dict[str, str]:
-    """Controller (or "" for version 2) to the path of this process's group."""
+    """Controller (or "" for version 2) to the path of this process's group; odd lines are skipped."""
     text = source.text("/proc/self/cgroup")
-    if isinstance(text, Unknown):
-        return {}
     found: dict[str, str] = {}
-    for line in text.splitlines():
-        _, controllers, path = line.split(":", 2)
-        found |= dict.fromkeys(controllers.split(","), path)
+    for match in re.finditer(r"^\d+:([^:\n]*):(/.*)$", "" if isinstance(text, Unknown) else text, re.MULTILINE):
+        found |= dict.fromkeys(match[1].split(","), match[2])
     return found
 
 
-def _mounts(source: Source) -> dict[str, tuple[str, str]]:
-    """Controller (or "" for version 2) to the group shown at the top of its mount, and the mount's folder."""
-    text = source.text("/proc/self/mountinfo")
-    if isinstance(text, Unknown):
-        return {}
-    found: dict[str, tuple[str, str]] = {}
-    for line in text.splitlines():
-        left, _, right = line.partition(" - ")
-        root, folder = left.split()[3:5]
-        kind, _, options = right.split(" ", 2)
-        if kind == "cgroup2":
-            found[""] = (root, folder)
-        elif kind == "cgroup":
-            found |= dict.fromkeys(options.split()[-1].split(","), (root, folder))
-    return found
+def _mounts(source: Source) -> dict[str, list[Mount]]:
+    """Controller (or "" for version 2) to every mount of it."""
+    mounts = read_mounts(source)
+    found: dict[str, list[Mount]] = defaultdict(list)
+    for mount in () if isinstance(mounts, Unknown) else mounts:
+        for controller in {"cgroup2": ("",), "cgroup": mount.options}.get(mount.kind, ()):
+            found[controller].append(mount)
+    return dict(found)
 
 
 def _folders(
-    source: Source, mounts: dict[str, tuple[str, str]], groups: dict[str, str], controller: str
+    source: Source, mounts: dict[str, list[Mount]], groups: dict[str, str], controller: str
 ) -> tuple[list[str], int]:
     """The folders of this process's group and of its parents, as far up as can be seen, and the version."""
     version = 1 if controller in groups and controller in mounts else 2
     key = controller if version == 1 else ""
     if key not in mounts or key not in groups:
         return [], version
-    top, mount = mounts[key]
-    group = groups[key]
-    # A path outside of the mount's top ("/../x", or a host path seen from inside a container) is not visible here:
-    # what is mounted is then the group that applies.
-    inside = PurePosixPath(group).relative_to(top) if _is_below(group, top) else PurePosixPath()
-    leaf = PurePosixPath(mount) / inside
-    if not source.path(str(leaf)).is_dir():
-        leaf = PurePosixPath(mount)
+    place = _place(source, mounts[key], groups[key])
+    if place is None:
+        return [], version
+    leaf, mount = place
     folders = [leaf, *leaf.parents]
-    return [str(folder) for folder in folders[: folders.index(PurePosixPath(mount)) + 1]], version
+    return [str(folder) for folder in folders[: folders.index(mount) + 1]], version
+
+
+def _place(source: Source, mounts: list[Mount], group: str) -> tuple[PurePosixPath, PurePosixPath] | None:
+    """The folder of a group and the top of the mount that shows it.
+
+    A controller may be mounted several times: the host's groups inside a container, or one group's folder elsewhere.
+    The mount that shows all groups shows most parents; after that the closest one.
+    """
+    fitting = [mount for mount in mounts if _is_below(group, mount.root)]
+    for mount in sorted(fitting, key=lambda mount: (mount.root != "/", -len(mount.root))):
+        leaf = PurePosixPath(mount.folder) / PurePosixPath(group).relative_to(mount.root)
+        if source.has_folder(str(leaf)):
+            return leaf, PurePosixPath(mount.folder)
+    # A path outside of the only mount ("/../x", or a host path seen from inside a container) is not visible here:
+    # what is mounted is then the group that applies.
+    top = PurePosixPath(mounts[0].folder)
+    return (top, top) if len(mounts) == 1 else None
 
 
 def _is_below(group: str, top: str) -> bool:
-    return ".." not in group.split("/") and PurePosixPath(group).is_relative_to(top)
+    return ".." not in (*group.split("/"), *top.split("/")) and PurePosixPath(group).is_relative_to(top)
 
 
 def _memory_v2(source: Source, folder: str) -> MemoryGroup:
     return MemoryGroup(
         path=folder,
         version=2,
-        maximum=_read(source, f"{folder}/memory.max", _limit),
-        high=_read(source, f"{folder}/memory.high", _limit),
-        swap=_read(source, f"{folder}/memory.swap.max", _limit),
-        current=_read(source, f"{folder}/memory.current", int),
-        reclaimable=_field(source, f"{folder}/memory.stat", "inactive_file"),
+        maximum=source.fact(f"{folder}/memory.max", _limit),
+        high=source.fact(f"{folder}/memory.high", _limit),
+        swap=source.fact(f"{folder}/memory.swap.max", _limit),
+        current=source.fact(f"{folder}/memory.current", _bytes),
+        reclaimable=_page_cache(source, folder, ""),
         oom_kills=_field(source, f"{folder}/memory.events", "oom_kill"),
     )
 
@@ -148,11 +149,11 @@ def _memory_v1(source: Source, folder: str) -> MemoryGroup:
     return MemoryGroup(
         path=folder,
         version=1,
-        maximum=_read(source, f"{folder}/memory.limit_in_bytes", _limit),
+        maximum=source.fact(f"{folder}/memory.limit_in_bytes", _limit),
         high=unknown("version 1 has no such limit", f"{folder}/memory.high"),
-        swap=_read(source, f"{folder}/memory.memsw.limit_in_bytes", _limit),
-        current=_read(source, f"{folder}/memory.usage_in_bytes", int),
-        reclaimable=_field(source, f"{folder}/memory.stat", "total_inactive_file"),
+        swap=source.fact(f"{folder}/memory.memsw.limit_in_bytes", _limit),
+        current=source.fact(f"{folder}/memory.usage_in_bytes", _bytes),
+        reclaimable=_page_cache(source, folder, "total_"),
         oom_kills=_field(source, f"{folder}/memory.oom_control", "oom_kill"),
     )
 
@@ -182,26 +183,47 @@ def _hidden_parents(source: Source, levels: tuple[MemoryGroup, ...]) -> tuple[Me
 
 
 def _cpu_v2(source: Source, folder: str) -> CpuGroup:
-    return CpuGroup(folder, 2, _read(source, f"{folder}/cpu.max", _quota))
+    return CpuGroup(folder, 2, source.fact(f"{folder}/cpu.max", _quota))
 
 
 def _cpu_v1(source: Source, folder: str) -> CpuGroup:
-    quota, period = source.text(f"{folder}/cpu.cfs_quota_us"), source.text(f"{folder}/cpu.cfs_period_us")
     path = f"{folder}/cpu.cfs_quota_us"
-    if isinstance(quota, Unknown) or isinstance(period, Unknown):
-        return CpuGroup(folder, 1, unknown("there is no such file", path))
-    return CpuGroup(folder, 1, Fact(_quota(f"{quota.strip()} {period}"), path))
+    period = source.text(f"{folder}/cpu.cfs_period_us")
+    if isinstance(period, Unknown):
+        return CpuGroup(folder, 1, Fact(period, path))
+    return CpuGroup(folder, 1, source.fact(path, lambda quota: _quota(f"{quota} {period}")))
+
+
+def _bytes(text: str) -> int:
+    size = int(text)
+    if size < 0:
+        raise ValueError(text)
+    return size
 
 
 def _limit(text: str) -> int | NoLimit:
-    value = text.strip()
-    return NO_LIMIT if value == "max" or int(value) >= _V1_NO_LIMIT else int(value)
+    if text.strip() == "max":
+        return NO_LIMIT
+    size = _bytes(text)
+    return NO_LIMIT if size >= _V1_NO_LIMIT else size
 
 
 def _quota(text: str) -> float | NoLimit:
     quota, period = text.split()
     # Version 1 writes -1 and version 2 "max" where there is no quota.
-    return NO_LIMIT if quota in {"max", "-1"} else int(quota) / int(period)
+    if quota in {"max", "-1"}:
+        return NO_LIMIT
+    if int(quota) <= 0 or int(period) <= 0:
+        raise ValueError(text)
+    return int(quota) / int(period)
+
+
+def _page_cache(source: Source, folder: str, prefix: str) -> Fact[int]:
+    """Page cache that the kernel can drop: how recently it was used makes no difference to that."""
+    path = f"{folder}/memory.stat"
+    parts = [_field(source, path, f"{prefix}{kind}_file") for kind in ("active", "inactive")]
+    known = [part.known for part in parts if part.known is not None]
+    return Fact(sum(known) if known else parts[1].value, f"{path} {prefix}active_file + {prefix}inactive_file")
 
 
 def _field(source: Source, path: str, key: str) -> Fact[int]:
@@ -211,10 +233,4 @@ def _field(source: Source, path: str, key: str) -> Fact[int]:
         match = re.search(rf"^{key} (\d+)$", text, re.MULTILINE)
         return int(match[1]) if match else Unknown("this kernel doesn't say")
 
-    fact = _read(source, path, pick)
-    return Fact(fact.value, f"{path} {key}")
-
-
-def _read(source: Source, path: str, parse: Callable[[str], T | Unknown]) -> Fact[T]:
-    text = source.text(path)
-    return Fact(text if isinstance(text, Unknown) else parse(text), path)
+    return Fact(source.fact(path, pick).value, f"{path} {key}")

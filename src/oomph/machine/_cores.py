@@ -39,11 +39,11 @@ def usable_cores(allowed: Fact[int], groups: tuple[CpuGroup, ...]) -> Fact[float
 
 
 def _count(source: Source, path: str, pattern: re.Pattern[str]) -> Fact[int]:
-    text = source.text(path)
-    if isinstance(text, Unknown):
-        return Fact(text, path)
-    match = pattern.search(text)
-    return Fact(_length(match[1]) if match else Unknown("this kernel doesn't say"), path)
+    def count(text: str) -> int | Unknown:
+        match = pattern.search(text)
+        return _length(match[1]) if match else Unknown("this kernel doesn't say")
+
+    return source.fact(path, count)
 
 
 def _length(ranges: str) -> int:

@@ -35,12 +35,21 @@ class DriverState(enum.Enum):
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process that holds GPU memory; `ours` marks this very process."""
+    """A process that holds GPU memory.
+
+    Attributes:
+        pid: its number.
+        name: its program.
+        used: bytes it holds.
+        ours: whether it is this very process.
+        graphics: whether it only draws, as a desktop does.
+    """
 
     pid: int
     name: Fact[str]
     used: Fact[int]
     ours: bool
+    graphics: bool
 
 
 @dataclass(frozen=True)
@@ -123,13 +132,13 @@ def _gpu(index: int, device: Answers) -> Gpu:
 
 
 # An idle driver holds some memory itself; beyond this much, somebody must be using the GPU.
-_DRIVER_SHARE = 1024**3
+DRIVER_SHARE = 1024**3
 
 
 def _processes(device: Answers, where: str) -> Fact[tuple[GpuProcess, ...]]:
     source = f"{where} processes"
     answer, memory = device["processes"], device["memory"].get("value")
-    if answer.get("value") == [] and memory and memory["used"] > _DRIVER_SHARE:
+    if answer.get("value") == [] and memory and memory["used"] > DRIVER_SHARE:
         return unknown("memory is in use, but the processes that use it can't be seen from here", source)
     return _fact(answer, source, lambda found: tuple(_process(one, source) for one in found))
 
@@ -143,6 +152,7 @@ def _process(answer: Answers, source: str) -> GpuProcess:
         if used is None
         else Fact(used, source),
         ours=answer["pid"] == os.getpid(),
+        graphics=bool(answer.get("graphics")),
     )
 
 

@@ -53,7 +53,7 @@ def _limit(text: str | Unknown, name: str) -> Limit:
     source = f"/proc/self/limits {name}"
     if isinstance(text, Unknown):
         return Fact(text, source)
-    match = re.search(rf"^{name}\s+(\S+)", text, re.MULTILINE)
+    match = re.search(rf"^{name}\s+(\d+|unlimited)\b", text, re.MULTILINE)
     if match is None:
         return unknown("this kernel doesn't say", source)
     return Fact(NO_LIMIT if match[1] == "unlimited" else int(match[1]), source)

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from ..errors import AmbiguousName, UnknownName
+from ..units import GIB
 from ._catalogue import CloudMachine, GpuSpec, clouds, gpus
 
 _PROVIDERS = {
@@ -21,36 +22,15 @@ _PROVIDERS = {
 }
 
 # Words that most people leave out. What they call "3060" is never the Ti or the laptop, but may be any memory size.
-_SILENT = {
-    "nvidia",
-    "geforce",
-    "rtx",
-    "gtx",
-    "quadro",
-    "tesla",
-    "amd",
-    "radeon",
-    "rx",
-    "pro",
-    "instinct",
-    "apple",
-}
-_SILENT |= {
-    "jetson",
-    "titan",
-    "pcie",
-    "sxm",
-    "sxm2",
-    "sxm4",
-    "sxm5",
-    "hbm2",
-    "hbm3",
-    "gpu",
-    "graphics",
-    "generation",
-}
+_LINES = {"geforce", "rtx", "gtx", "quadro", "tesla", "titan", "jetson", "radeon", "rx", "instinct"}
+_FORMS = {"pcie", "sxm", "sxm2", "sxm4", "sxm5", "hbm2", "hbm3"}
+_EDITIONS = {"blackwell", "edition", "workstation", "server", "maxq"}
+# Words that say nothing about which GPU is meant, whatever its name.
+_EMPTY = {"gpu", "graphics", "generation"}
+_SILENT = _LINES | _FORMS | _EDITIONS | _EMPTY | {"nvidia", "amd", "apple"}
 _MEMORY = re.compile(r"\d+(gb|gib|g)")
 _SHOWN = 5
+_ALIKE = 0.5
 
 
 def find_gpu(name: str) -> GpuSpec:
@@ -60,16 +40,22 @@ def find_gpu(name: str) -> GpuSpec:
         AmbiguousName: several GPUs of different size or kind have it.
         UnknownName: none has; the error knows the nearest.
     """
-    exact = _by_alias().get(_key(name))
-    if exact is not None:
-        return exact
-    wanted = _words(name)
-    matches = [gpu for gpu in gpus() if wanted and _is_meant(wanted, gpu)]
+    matches = _meant(name)
     if len(matches) == 1:
         return matches[0]
     if matches:
         raise _ambiguous(name, [gpu.name for gpu in matches])
     raise _unknown(f"there is no GPU {name!r}", name, [gpu.name for gpu in gpus()])
+
+
+def _meant(name: str) -> list[GpuSpec]:
+    """The GPUs that a name may mean; one that has exactly this name is the only one."""
+    wanted = _words(name)
+    exact = _by_alias().get(_key(name))
+    # The key forgives the line: "Tesla T4" is the T4, but a "Tesla 4090" is not the GeForce.
+    if exact is not None and wanted & _LINES <= _known(exact):
+        return [exact]
+    return [gpu for gpu in gpus() if _is_meant(wanted, gpu)]
 
 
 def find_cloud(name: str) -> CloudMachine:
@@ -79,13 +65,15 @@ def find_cloud(name: str) -> CloudMachine:
         AmbiguousName: it is a family of several machines.
         UnknownName: there is none; the error knows the nearest.
     """
-    provider, wanted = _split_provider(name)
+    provider, text = _split_provider(name)
+    wanted = _squeeze(text)
     offered = [machine for machine in clouds() if provider in {None, machine.provider}]
+    # "aws a100": the machines of that provider which have it, of whatever size and form.
+    asked = {gpu.name for gpu in gpus() if provider is not None and _is_meant(_words(text), gpu)}
     tests: tuple[Callable[[CloudMachine], bool], ...] = (
         lambda machine: wanted in {_squeeze(machine.name), _squeeze(machine.name).removeprefix("standard")},
         lambda machine: wanted == _squeeze(_family_name(machine)),
-        # "aws a100": the machines of that provider which have it.
-        lambda machine: provider is not None and wanted in _squeeze(machine.gpu),
+        lambda machine: find_gpu(machine.gpu).name in asked,
     )
     for test in tests:
         found = [machine for machine in offered if test(machine)]
@@ -93,7 +81,7 @@ def find_cloud(name: str) -> CloudMachine:
             return found[0]
         if found:
             raise _ambiguous(name, [machine.name for machine in found])
-    raise _unknown(f"there is no cloud machine {name!r}", wanted, [_family_name(machine) for machine in offered])
+    raise _unknown(f"there is no cloud machine {name!r}", text, [_family_name(machine) for machine in offered])
 
 
 def find(name: str) -> GpuSpec | CloudMachine:
@@ -130,25 +118,47 @@ def _by_alias() -> dict[str, GpuSpec]:
 
 
 def _words(name: str) -> frozenset[str]:
-    """The words of a name; "rtx3060" is two, "12gb" and "a100" are one."""
+    """The words of a name; "rtx3060" is two, "12gb", "a100" and "max-q" are one."""
     spaced = re.sub(r"(?<![a-z])(rtx|gtx|rx)(?=\d)", r"\1 ", name.lower())
     spaced = re.sub(r"(\d)\s*(gb|gib)\b", r"\1gb", spaced)
+    spaced = re.sub(r"\bmax[ -]?q\b", "maxq", spaced)
     return frozenset(re.findall(r"[a-z0-9.]+", spaced))
 
 
+@functools.cache
+def _variants(gpu: GpuSpec) -> tuple[frozenset[str], ...]:
+    return tuple(_words(name) for name in (gpu.name, *gpu.aliases))
+
+
+@functools.cache
+def _known(gpu: GpuSpec) -> frozenset[str]:
+    """Every word that may stand in a name for this GPU without contradicting it."""
+    words = frozenset[str]().union(*_variants(gpu), {gpu.vendor, f"{gpu.nominal / GIB:g}gb"}, _EMPTY)
+    if words & {"sxm2", "sxm4", "sxm5"}:
+        words |= {"sxm"}
+    # NVIDIA has dropped the name for its data-centre cards; people haven't.
+    return words if gpu.vendor != "nvidia" or words & (_LINES - {"tesla"}) else words | {"tesla"}
+
+
 def _is_meant(wanted: frozenset[str], gpu: GpuSpec) -> bool:
-    """Whether all words asked for are in the GPU's name and none of its telling words were left out."""
-    has = _words(gpu.name)
-    asked = {f"{word}gb" if word.isdigit() and f"{word}gb" in has else word for word in wanted}
-    left_out = {word for word in has - asked - _SILENT if not _MEMORY.fullmatch(word)}
-    return asked <= has | _SILENT and bool(asked - _SILENT) and not left_out
+    """Whether every word typed is one of the GPU's, and none of its telling words were left out."""
+    known = _known(gpu)
+    asked = {f"{word}gb" if word.isdigit() and f"{word}gb" in known else word for word in wanted}
+    if not asked <= known or not _telling(asked):
+        return False
+    return any(not _telling(has - asked) for has in _variants(gpu))
+
+
+def _telling(words: Iterable[str]) -> set[str]:
+    """The words that tell which GPU it is: neither silent nor a size of memory."""
+    return {word for word in words if word not in _SILENT and not _MEMORY.fullmatch(word)}
 
 
 def _split_provider(name: str) -> tuple[str | None, str]:
     words = name.strip().lower().split()
     if len(words) > 1 and words[0] in _PROVIDERS:
-        return _PROVIDERS[words[0]], _squeeze("".join(words[1:]))
-    return None, _squeeze(name)
+        return _PROVIDERS[words[0]], " ".join(words[1:])
+    return None, name
 
 
 def _family_name(machine: CloudMachine) -> str:
@@ -159,8 +169,13 @@ def _family_name(machine: CloudMachine) -> str:
 
 
 def _nearest(name: str, offered: Iterable[str]) -> tuple[str, ...]:
-    """Sort by how alike the letters are, then by how close the numbers, then by the whole text."""
+    """Sort by how alike the letters are, then by how close the numbers, then by the whole text.
+
+    What isn't alike in letters, or has only a number and a very different one, is left out.
+    """
     letters, number = _parts(name)
+    if not _telling(_words(name)) - _PROVIDERS.keys():
+        return ()
 
     def distance(candidate: str) -> tuple[float, float, float]:
         their_letters, their_number = _parts(candidate)
@@ -168,7 +183,11 @@ def _nearest(name: str, offered: Iterable[str]) -> tuple[str, ...]:
         whole = difflib.SequenceMatcher(None, _squeeze(name), _squeeze(candidate)).ratio()
         return -round(alike, 1), abs(number - their_number), -whole
 
-    return tuple(sorted(dict.fromkeys(offered), key=distance)[:_SHOWN])
+    def is_near(candidate: str) -> bool:
+        alike, gap, _ = distance(candidate)
+        return -alike >= _ALIKE and (bool(letters) or gap <= number / 2)
+
+    return tuple(sorted(filter(is_near, dict.fromkeys(offered)), key=distance)[:_SHOWN])
 
 
 def _parts(name: str) -> tuple[str, int]:
@@ -187,7 +206,8 @@ def _ambiguous(name: str, matches: Iterable[str]) -> AmbiguousName:
 
 def _unknown(why: str, name: str, offered: Iterable[str]) -> UnknownName:
     nearest = _nearest(name, offered)
-    return UnknownName(f"{why}; the nearest are {', '.join(nearest)}", "`oomph gpus` lists all", nearest)
+    near = f"; the nearest are {', '.join(nearest)}" if nearest else ""
+    return UnknownName(f"{why}{near}", "`oomph gpus` lists GPUs, `oomph gpus --cloud aws` machines", nearest)
 
 
 def machines_with(gpu: GpuSpec) -> dict[str, list[CloudMachine]]:

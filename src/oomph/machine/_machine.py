@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from .. import document
-from ..errors import MissingFile
+from ..errors import BadDocument, MissingFile
 from ._budget import Budget, find_budget
 from ._cgroup import Cgroups, read_cgroups
 from ._cores import Cores, read_cores
@@ -23,9 +24,10 @@ from ._pressure import Pressure, no_pressure, read_pressure
 from ._software import Software, read_software
 from ._source import Source
 from ._surroundings import Surroundings, read_surroundings, surroundings_elsewhere
-from ._volume import SHM, Volume, read_volume
+from ._volume import SHM, Volume, no_volume, read_volume
 
 _KIND, _VERSION = "machine", 1
+_QUOTED = 200  # characters of a wrong name that are shown
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,26 @@ def read_machine(folder: Path = Path(), *, try_torch: bool = False) -> Machine:
     Raises:
         MissingFile: there is no such folder.
     """
-    if not folder.is_dir():
-        raise MissingFile(f"there is no folder {str(folder)!r}", "name the folder that checkpoints are written to")
+    place = _resolve(folder)
     software, answers = read_software(try_torch=try_torch), ask_driver()
-    place = str(folder.resolve())
     if platform.system() == "Linux":
         return machine_from(Source(), answers, software, place)
     return _elsewhere(answers, software, place)
+
+
+def _resolve(folder: Path) -> str:
+    name = str(folder)
+    shown = repr(name if len(name) <= _QUOTED else f"{name[:_QUOTED]}…")
+    try:
+        found = str(folder.resolve(strict=True)) if folder.is_dir() else None
+    except OSError as error:
+        # A folder that was deleted under us, a name that is too long, a parent that may not be entered.
+        why = f"the folder {shown} can't be opened ({error.strerror or error})"
+    else:
+        why = f"there is no folder {shown}"
+        if found is not None:
+            return found
+    raise MissingFile(why, "name the folder that checkpoints are written to") from None
 
 
 def machine_from(source: Source, answers: Answers, software: Software, folder: str) -> Machine:
@@ -108,7 +123,7 @@ def compose(memory: Memory, surroundings: Surroundings, answers: Answers, softwa
         cgroups=Cgroups((), ()),
         limits=limits,
         pressure=no_pressure(why, source),
-        shm=Volume(SHM, unknown(why, source), unknown(why, source), unknown(why, source)),
+        shm=no_volume(SHM, why, source),
         disk=disk,
         cores=Cores(count, count, count.map(float)),
         software=software,
@@ -118,7 +133,16 @@ def compose(memory: Memory, surroundings: Surroundings, answers: Answers, softwa
 
 def _disk(folder: str) -> Volume:
     usage, source = psutil.disk_usage(folder), "psutil.disk_usage()"
-    return Volume(folder, Fact(usage.total, source), Fact(usage.free, source), unknown("not read here", source))
+    return Volume(
+        path=folder,
+        total=Fact(usage.total, source),
+        free=Fact(usage.free, source),
+        rotational=unknown("not read here", source),
+        # Windows answers by an attribute that folders ignore.
+        writable=unknown("only trying tells", source)
+        if os.name == "nt"
+        else Fact(os.access(folder, os.W_OK | os.X_OK), "access"),
+    )
 
 
 def machine_document(machine: Machine) -> dict[str, object]:
@@ -136,4 +160,19 @@ def load_machine(path: Path) -> Machine:
     data = document.load(path)
     if isinstance(data, dict) and data.get("oomph") == "diagnosis":
         data = data.get("machine")
-    return document.read(_KIND, _VERSION, Machine, data)
+    machine = document.read(_KIND, _VERSION, Machine, data)
+    if negative := next(_negatives(document.encode(machine), ""), None):
+        raise BadDocument(f"this machine document is damaged ({negative} is below zero)", "write it again")
+    return machine
+
+
+def _negatives(data: object, place: str) -> Iterator[str]:
+    """Where numbers below zero are: no size, count or rate of a machine is."""
+    if isinstance(data, dict):
+        for name, value in data.items():
+            yield from _negatives(value, f"{place}.{name}".lstrip("."))
+    elif isinstance(data, list):
+        for index, value in enumerate(data):
+            yield from _negatives(value, f"{place}[{index}]")
+    elif isinstance(data, (int, float)) and data < 0:
+        yield place

@@ -53,7 +53,7 @@ def read_memory(source: Source) -> Memory:
     rates = _rates(source)
     return Memory(
         ram_total=info("MemTotal"),
-        ram_available=info("MemAvailable"),
+        ram_available=_available(info),
         swap_total=total,
         swap_used=Fact(Unknown("swap could not be read") if used is None else used, free.source),
         swap_in_rate=rates["pswpin"],
@@ -66,10 +66,14 @@ def read_memory(source: Source) -> Memory:
     )
 
 
+def _available(info: _Table) -> Fact[int]:
+    """Kernels before 3.14, and some containers' file systems, leave MemAvailable out."""
+    told, free = info("MemAvailable"), info("MemFree")
+    return free if told.known is None and free.known is not None else told
+
+
 def _overcommit(source: Source) -> Fact[int]:
-    path = "/proc/sys/vm/overcommit_memory"
-    text = source.text(path)
-    return Fact(text if isinstance(text, Unknown) else int(text), path)
+    return source.fact("/proc/sys/vm/overcommit_memory", int)
 
 
 class _Table:

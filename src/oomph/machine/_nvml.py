@@ -28,28 +28,37 @@ def ask_driver() -> Answers:
 
 
 def _ask(nvml: Any) -> Answers:
-    count = nvml.nvmlDeviceGetCount()
-    return {
-        "state": "ready" if count else "no gpu",
-        "why": "" if count else "the driver sees no GPU",
+    about = {
         "driver": _answer(nvml.nvmlSystemGetDriverVersion),
         "cuda": _answer(nvml.nvmlSystemGetCudaDriverVersion_v2),
-        "devices": [_ask_device(nvml, nvml.nvmlDeviceGetHandleByIndex(index)) for index in range(count)],
     }
-
-
-def _ask_device(nvml: Any, handle: Any) -> Answers:
-    reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    count = _answer(nvml.nvmlDeviceGetCount)
+    if "error" in count:
+        return {"state": "driver failed", "why": count["error"], **about, "devices": []}
     return {
-        "name": _answer(nvml.nvmlDeviceGetName, handle),
-        "memory": _answer(lambda: _memory(nvml.nvmlDeviceGetMemoryInfo(handle))),
-        "processes": _answer(lambda: _processes(nvml, handle)),
-        "capability": _answer(lambda: list(nvml.nvmlDeviceGetCudaComputeCapability(handle))),
-        "ecc": _answer(lambda: bool(nvml.nvmlDeviceGetEccMode(handle)[0])),
-        "mig": _answer(lambda: bool(nvml.nvmlDeviceGetMigMode(handle)[0])),
-        # The driver renamed "throttle reasons" to "clocks event reasons"; the older bindings know only the first.
-        "slowdown": _answer(reasons or nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
+        "state": "ready" if count["value"] else "no gpu",
+        "why": "" if count["value"] else "the driver sees no GPU",
+        **about,
+        "devices": [_ask_device(nvml, index) for index in range(count["value"])],
     }
+
+
+def _ask_device(nvml: Any, index: int) -> Answers:
+    # A GPU that fell off the bus has no handle; the others are still there.
+    found = _answer(nvml.nvmlDeviceGetHandleByIndex, index)
+    handle = found.get("value")
+    reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    questions: dict[str, Callable[[], Any]] = {
+        "name": lambda: nvml.nvmlDeviceGetName(handle),
+        "memory": lambda: _memory(nvml.nvmlDeviceGetMemoryInfo(handle)),
+        "processes": lambda: _processes(nvml, handle),
+        "capability": lambda: list(nvml.nvmlDeviceGetCudaComputeCapability(handle)),
+        "ecc": lambda: bool(nvml.nvmlDeviceGetEccMode(handle)[0]),
+        "mig": lambda: bool(nvml.nvmlDeviceGetMigMode(handle)[0]),
+        # The driver renamed "throttle reasons" to "clocks event reasons"; the older bindings know only the first.
+        "slowdown": lambda: (reasons or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle),
+    }
+    return {name: found if "error" in found else _answer(ask) for name, ask in questions.items()}
 
 
 def _memory(info: Any) -> Answers:
@@ -57,14 +66,18 @@ def _memory(info: Any) -> Answers:
 
 
 def _processes(nvml: Any, handle: Any) -> list[Answers]:
-    found = {
-        process.pid: process
-        for ask in (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses)
-        for process in ask(handle)
-    }
+    compute = {process.pid: process for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    # Some drivers list only compute processes: what they say of those still counts.
+    listed = _answer(nvml.nvmlDeviceGetGraphicsRunningProcesses, handle).get("value", ())
+    drawing = {process.pid: process for process in listed}
     return [
-        {"pid": pid, "used": process.usedGpuMemory, "name": _answer(nvml.nvmlSystemGetProcessName, pid)}
-        for pid, process in sorted(found.items())
+        {
+            "pid": pid,
+            "used": process.usedGpuMemory,
+            "name": _answer(nvml.nvmlSystemGetProcessName, pid),
+            "graphics": pid not in compute,
+        }
+        for pid, process in sorted({**drawing, **compute}.items())
     ]
 
 
@@ -75,4 +88,7 @@ def _answer(ask: Callable[..., Any], *arguments: object) -> Answers:
         value = ask(*arguments)
     except pynvml.NVMLError as error:
         return {"error": str(error)}
-    return {"value": value.decode() if isinstance(value, bytes) else value}
+    except UnicodeDecodeError:
+        # The bindings decode names as UTF-8; a process may be called anything.
+        return {"error": "its name is not UTF-8"}
+    return {"value": value.decode(errors="replace") if isinstance(value, bytes) else value}

@@ -7,10 +7,12 @@ import importlib.util
 import json
 import platform
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ._fact import Fact, Unknown, unknown
 
@@ -80,7 +82,10 @@ def _folder(package: str, packages: Path | None) -> Path | Unknown:
     if packages is not None:
         folder = packages / package
         return folder if folder.is_dir() else Unknown(f"{package} is not installed")
-    spec = importlib.util.find_spec(package)
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        spec = None
     if spec is None or spec.origin is None:
         return Unknown(f"{package} is not installed")
     return Path(spec.origin).parent
@@ -93,7 +98,7 @@ def _assigned(folder: Path | Unknown, name: str, none: str = "") -> Fact[str]:
     path = folder / "version.py"
     source = f"{folder.name}/version.py {name}"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         return unknown(error.strerror or str(error), source)
     match = re.search(rf"^{name}\b[^=\n]*= *(?:['\"](?P<text>[^'\"]+)['\"]|None)", text, re.MULTILINE)
@@ -103,7 +108,8 @@ def _assigned(folder: Path | Unknown, name: str, none: str = "") -> Fact[str]:
 def _libraries(folder: Path | Unknown) -> Fact[int]:
     if isinstance(folder, Unknown):
         return Fact(folder, "installed packages")
-    files = [path for path in (folder / "lib").glob("*") if re.search(r"\.(dll|so|dylib)(\.|$)", path.name)]
+    found = (path for path in (folder / "lib").glob("*") if re.search(r"\.(dll|so|dylib)(\.|$)", path.name))
+    files = [path for path in found if path.is_file()]  # a link may lead nowhere
     if not files:
         return unknown("no libraries found beside it", "torch/lib")
     return Fact(sum(path.stat().st_size for path in files), "torch/lib")
@@ -119,20 +125,32 @@ def _wanted_torch(packages: Path | None) -> Fact[str]:
     return unknown("no pinned torchvision is installed", source)
 
 
-_PROBE = """
+_MARK = "oomph:"
+# The current folder comes first on the path of `python -c`: a file called json.py or torch.py there is not meant.
+_PROBE = f"""
+import sys
+if sys.path[:1] == [""]:
+    del sys.path[0]
 import json
-answer = {}
+answer = {{}}
+def words(error):
+    return f"{{type(error).__name__}}: {{error}}".splitlines()[0]
 def attempt(name):
     try:
         return __import__(name)
     except BaseException as error:
-        answer[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+        answer[name] = words(error)
+def ask(name, question):
+    try:
+        answer[name] = question()
+    except BaseException as error:
+        answer[name + "_error"] = words(error)
 torch = attempt("torch")
 if torch:
-    answer["cuda"] = torch.cuda.is_available()
-    answer["archs"] = torch.cuda.get_arch_list()
+    ask("cuda", lambda: bool(torch.cuda.is_available()))
+    ask("archs", lambda: list(map(str, torch.cuda.get_arch_list())))
     attempt("torchvision")
-print(json.dumps(answer))
+print("\\n{_MARK}" + json.dumps(answer), file=sys.__stdout__, flush=True)
 """
 
 
@@ -142,28 +160,48 @@ def _try() -> Trial:
         done = subprocess.run(  # noqa: S603  our own interpreter and text
             [sys.executable, "-W", "ignore", "-c", _PROBE],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=_TRIAL_SECONDS,
             check=False,
         )
-        answer = json.loads(done.stdout)
-    except (subprocess.TimeoutExpired, json.JSONDecodeError):
-        why = "the interpreter that imported torch died or hung"
-        return Trial(Fact(why, source), unknown(why, source), unknown(why, source), unknown(why, source))
-    return _trial(answer, source)
+    except subprocess.TimeoutExpired:
+        return _no_trial(f"the interpreter that imported it did not answer within {_TRIAL_SECONDS} seconds", source)
+    except OSError as error:
+        return _no_trial(f"no interpreter could be started ({error.strerror})", source)
+    # torch, or what it imports, may print too.
+    answers = [line.removeprefix(_MARK) for line in done.stdout.splitlines() if line.startswith(_MARK)]
+    return _trial(json.loads(answers[-1]), source) if answers else _no_trial(_death(done), source)
+
+
+def _death(done: subprocess.CompletedProcess[str]) -> str:
+    """How an interpreter ended, with its last words."""
+    code = done.returncode
+    named = {int(one): one.name for one in signal.Signals}
+    end = f"was ended by {named.get(-code, f'signal {-code}')}" if code < 0 else f"left with exit code {code}"
+    last = done.stderr.strip().splitlines()[-1:]
+    return f"the interpreter that imported it {end}" + "".join(f" ({line.strip()})" for line in last)
+
+
+def _no_trial(why: str, source: str) -> Trial:
+    return Trial(Fact(why, source), unknown(why, source), unknown(why, source), unknown(why, source))
 
 
 def _trial(answer: dict[str, object], source: str) -> Trial:
     vision = str(answer.get("torchvision", ""))
     absent = vision.startswith("ModuleNotFoundError") and "'torchvision'" in vision
     failed = "torch" in answer
-    archs = answer.get("archs", [])
-    assert isinstance(archs, list)  # noqa: S101  our own probe wrote it
     gone = "torch does not import"
+
+    def told(name: str) -> Any:
+        error = answer.get(f"{name}_error", "it did not say")
+        return Unknown(gone if failed else str(error)) if name not in answer else answer[name]
+
+    archs = told("archs")
     return Trial(
         torch_error=Fact(str(answer.get("torch", "")), source),
-        cuda_available=unknown(gone, source) if failed else Fact(bool(answer["cuda"]), source),
-        architectures=unknown(gone, source) if failed else Fact(tuple(map(str, archs)), source),
+        cuda_available=Fact(told("cuda"), source),
+        architectures=Fact(archs if isinstance(archs, Unknown) else tuple(map(str, archs)), source),
         torchvision_error=(
             unknown("torchvision is not installed", source)
             if absent

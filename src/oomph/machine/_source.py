@@ -9,11 +9,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
-from ._fact import Unknown
+from ._fact import Fact, Unknown
+
+T = TypeVar("T")
+
+_QUOTED = 40  # characters of an odd file that are shown
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,30 @@ class Source:
             # PSI is there but answers "operation not supported" when it is switched off: not an error of ours.
             return Unknown(error.strerror or str(error))
 
+    def fact(self, path: str, parse: Callable[[str], T | Unknown]) -> Fact[T]:
+        """What a file says; a text that `parse` refuses with a ValueError is unknown."""
+        text = self.text(path)
+        if isinstance(text, Unknown):
+            return Fact(text, path)
+        try:
+            return Fact(parse(text), path)
+        except ValueError:
+            return Fact(Unknown(f"unexpected text {text.strip()[:_QUOTED]!r}"), path)
+
+    def has_folder(self, path: str) -> bool:
+        """Whether a folder is there and may be looked into."""
+        try:
+            return self.path(path).is_dir()
+        except OSError:
+            return False
+
+    def has_file(self, path: str) -> bool:
+        """Whether a file is there; one that can't be seen isn't."""
+        try:
+            return self.path(path).exists()
+        except OSError:
+            return False
+
     def path(self, path: str) -> Path:
         """Where a file of the machine really lies."""
         return self.root / path.lstrip("/")
@@ -65,6 +94,12 @@ class Source:
         if path not in volumes:
             return Unknown("not in the recording")
         return volumes[path]["total"], volumes[path]["free"]
+
+    def writable(self, path: str) -> bool | Unknown:
+        """Whether this user may make files in a folder."""
+        if not self.live:
+            return Unknown("not in the recording")
+        return os.access(path, os.W_OK | os.X_OK)
 
     def wait(self, seconds: float) -> Source:
         """The same machine a little later; a recording holds its later files in the folder `later`."""

@@ -85,7 +85,7 @@ def _places(source: Source, release: str) -> Iterator[Found]:
 
 def _container(source: Source) -> str | None:
     for mark in ("/.dockerenv", "/run/.containerenv"):
-        if source.path(mark).exists():
+        if source.has_file(mark):
             return mark
     for name in ("KUBERNETES_SERVICE_HOST", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"):
         if name in source.environ:

@@ -11,11 +11,19 @@ from rich.padding import Padding
 from rich.text import Text
 
 from .. import document
-from ..machine import DriverState, Fact, Gpu, Machine, NoLimit, Severity, Unknown, Verdict, machine_document
+from ..machine import DriverState, Fact, Gpu, Machine, NoLimit, Place, Severity, Unknown, Verdict, machine_document
 from ..units import format_rate, format_size
 from ._table import table
+from ._text import printable
 
 _STYLE = {Severity.FAILS: "bold red", Severity.RISKY: "bold yellow", Severity.NOTE: "bold cyan"}
+_PLACE = {
+    Place.CONTAINER: "in a container",
+    Place.WSL: "under WSL",
+    Place.SLURM: "in a Slurm job",
+    Place.NOTEBOOK: "in a notebook",
+}
+_INDENT = 4
 
 Row = tuple[str, str, str]
 
@@ -41,7 +49,7 @@ class DoctorReport:
         """A table of facts, then the verdicts in words."""
         facts = table("", "", "read from", plain=plain)
         for name, value, source in rows(self.machine):
-            facts.add_row(Text(name, "bold"), Text(value), Text(source, "dim"))
+            facts.add_row(Text(printable(name), "bold"), Text(printable(value)), Text(printable(source), "dim"))
         return Group(facts, Text(), *_verdicts(self.verdicts))
 
 
@@ -50,13 +58,17 @@ def _verdicts(verdicts: tuple[Verdict, ...]) -> Iterator[RenderableType]:
         yield Text("Healthy: nothing on this machine stands in the way of training.", "bold green")
         return
     for verdict in verdicts:
-        head = Text.assemble((f"{verdict.severity.value}: ", _STYLE[verdict.severity]), (verdict.what, "bold"))
-        body = [
-            Text(verdict.why),
-            *(Text(line, "green" if line.startswith("$ ") else "") for line in verdict.fix),
-        ]
-        yield head
-        yield Padding(Group(*body), (0, 0, 1, 4))
+        head, what = f"{verdict.severity.value}: ", printable(verdict.what)
+        yield Text.assemble((head, _STYLE[verdict.severity]), (what, "bold"))
+        yield from (_line(printable(line)) for line in (verdict.why, *verdict.fix))
+        yield Text()
+
+
+def _line(line: str) -> RenderableType:
+    """A line of a verdict's body; a command stays in one piece, so that it can be copied."""
+    if line.startswith("$ "):
+        return Text(" " * _INDENT + line, "green", no_wrap=True, overflow="ignore")
+    return Padding(Text(line), (0, 0, 0, _INDENT))
 
 
 def rows(machine: Machine) -> Iterator[Row]:
@@ -73,7 +85,7 @@ def rows(machine: Machine) -> Iterator[Row]:
 
 def _system(machine: Machine) -> Row:
     around = machine.surroundings
-    places = ", ".join(f"in a {found.place.value}" for found in around.places) or "a plain machine"
+    places = ", ".join(_PLACE[found.place] for found in around.places) or "a plain machine"
     release = words(around.release)
     return (
         "system",
@@ -110,7 +122,9 @@ def _memory(machine: Machine) -> Iterator[Row]:
         f"{size(memory.ram_available)} available of {size(memory.ram_total)}",
         memory.ram_total.source,
     )
-    if tightest is not None:
+    if tightest is None:
+        yield "budget", "unknown: nothing that limits memory could be read", ""
+    else:
         text = f"{format_size(tightest.room)}, set by the {tightest.name} ({format_size(tightest.limit)})"
         yield "budget", text, tightest.source
     word = "page file" if machine.surroundings.system == "windows" else "swap"
@@ -144,8 +158,9 @@ def _places(machine: Machine) -> Iterator[Row]:
 
 def _torch(machine: Machine) -> str:
     software = machine.software
-    if software.torch.known is None:
-        return "not installed"
+    if isinstance(software.torch.value, Unknown):
+        missing = software.torch.value.unknown
+        return "not installed" if missing.endswith("not installed") else f"installed, version unknown ({missing})"
     built = software.torch_cuda.known
     return f"{software.torch.known}, {'built without CUDA' if built in {None, 'none'} else f'built for CUDA {built}'}"
 

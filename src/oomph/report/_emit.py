@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 from typing import Any, Protocol, TextIO
 
 from rich.console import Console, RenderableType
 
-# Wide enough that nothing a pipe gets is ever wrapped or cut.
-_PIPE_WIDTH = 1000
+from .. import document
+
+_NO_WIDTH = 10**9  # as wide as it likes
 
 
 class Report(Protocol):
@@ -29,18 +29,21 @@ def emit(report: Report, *, as_json: bool, stream: TextIO | None = None) -> None
     """Write a report to standard output: as one JSON document, or as text."""
     out = stream or sys.stdout
     if as_json:
-        out.write(json.dumps(report.document(), indent=2, ensure_ascii=False) + "\n")
+        out.write(document.dumps(report.document()))
         return
     console = Console(file=out, highlight=False, force_jupyter=False)
     if console.is_terminal:
-        console.print(report.render(plain=False))
+        # Commands are longer than some terminals are wide, and a command that was cut or broken can't be copied.
+        console.print(report.render(plain=False), crop=False)
     else:
         out.write(_plain(report))
 
 
 def _plain(report: Report) -> str:
     """The text for a pipe: no colour, nothing wrapped or cut, no blanks at the ends of lines."""
-    console = Console(file=io.StringIO(), highlight=False, force_jupyter=False, color_system=None, width=_PIPE_WIDTH)
+    story = report.render(plain=True)
+    console = Console(file=io.StringIO(), highlight=False, force_jupyter=False, color_system=None)
+    console.width = console.measure(story, options=console.options.update(width=_NO_WIDTH)).maximum
     with console.capture() as captured:
-        console.print(report.render(plain=True))
+        console.print(story)
     return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())

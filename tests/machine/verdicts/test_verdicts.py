@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from oomph.machine import Load, Machine, Severity, Verdict, judge
 from oomph.machine._fact import Fact
 from oomph.machine._machine import machine_from
 from oomph.machine._source import Source
+from oomph.report import DoctorReport, emit
 from oomph.units import GIB, MIB
 
 from ..recordings import NO_DRIVER, software
@@ -120,7 +122,13 @@ def test_one_core_is_too_few_and_more_workers_than_cores_is_waste(machine: ReadM
     assert names(facts, Load(workers=17)) == ["more-workers-than-cores"]
 
 
-def test_a_machine_of_which_nothing_is_known_is_not_accused(tmp_path: Path) -> None:
+def test_a_machine_of_which_nothing_is_known_is_not_accused_and_not_called_healthy(tmp_path: Path) -> None:
     facts = machine_from(Source.recorded(tmp_path), NO_DRIVER, software(), "/data")
     assert facts.budget.bounds == ()
-    assert judge(facts) == ()
+    (verdict,) = judge(facts)
+    assert (verdict.name, verdict.severity) == ("memory-unknown", Severity.NOTE)
+    assert "/proc/meminfo" in verdict.what
+    out = io.StringIO()
+    emit(DoctorReport(facts, (verdict,)), as_json=False, stream=out)
+    assert "Healthy" not in out.getvalue()
+    assert "nothing that limits memory could be read" in out.getvalue()

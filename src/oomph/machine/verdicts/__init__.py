@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import _graphics, _host, _places
+from . import _graphics, _host, _places, _torch
 from ._verdict import Load, Severity, Verdict
 
 if TYPE_CHECKING:
@@ -14,11 +14,13 @@ __all__ = ["Load", "Severity", "Verdict", "default_workers", "judge"]
 
 _RULES = (
     _graphics.driver_failed,
-    _graphics.torch_missing,
-    _graphics.torch_unfit,
+    _torch.torch_missing,
+    _torch.torch_unfit,
+    _torch.gpu_not_passed,
     _graphics.held_by_others,
     _graphics.slowed_down,
-    _graphics.torchvision_broken,
+    _graphics.divided,
+    _torch.torchvision_broken,
     _host.commit_short,
     _host.address_limit,
     _host.data_limit,
@@ -27,7 +29,9 @@ _RULES = (
     _host.under_pressure,
     _host.no_swap,
     _host.hidden_limit,
+    _host.memory_unknown,
     _places.shm_small,
+    _places.folder_readonly,
     _places.disk_full,
     _places.few_cores,
 )

@@ -1,17 +1,18 @@
-"""Verdicts on GPUs, their driver and the torch that should use them."""
+"""Verdicts on GPUs and their driver."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ...units import GIB, format_size
-from .._gpu import DriverState, Gpu, GpuProcess
+from .._fact import Unknown
+from .._gpu import DRIVER_SHARE, DriverState, Gpu, GpuProcess
 from .._machine import Machine
+from .._surroundings import Place
+from ._fixes import with_rights
 from ._verdict import Load, Severity, Verdict
 
 _MUCH_HELD = GIB // 2
-# CUDA 13 dropped everything before Turing.
-_OLDEST_CAPABILITY = {13: (7, 5)}
 
 
 def driver_failed(machine: Machine, load: Load) -> Iterator[Verdict]:
@@ -23,37 +24,90 @@ def driver_failed(machine: Machine, load: Load) -> Iterator[Verdict]:
             "driver-failed",
             f"The NVIDIA driver is installed but doesn't work: {machine.graphics.why}.",
             "No GPU can be used. After a driver update this is cured by a restart.",
-            ("$ nvidia-smi", "$ sudo reboot"),
+            ("$ nvidia-smi", *_restart(machine)),
             ("NVML",),
         )
+    for gpu in machine.graphics.gpus:
+        if isinstance(gpu.name.value, Unknown) and isinstance(gpu.total.value, Unknown):
+            yield Verdict(
+                Severity.FAILS,
+                "gpu-lost",
+                f"GPU {gpu.index} doesn't answer the driver: {gpu.name.value.unknown}.",
+                "It can't be used, and programs that ask for all GPUs may hang or fail.",
+                ("Restart the machine; if that doesn't help, the card, its power or its slot is at fault.",),
+                (gpu.name.source,),
+            )
+
+
+def _restart(machine: Machine) -> tuple[str, ...]:
+    if machine.surroundings.system == "windows" or machine.surroundings.inside(Place.WSL):
+        return ("Restart Windows.",)
+    return with_rights(machine, "$ sudo reboot")
 
 
 def held_by_others(machine: Machine, load: Load) -> Iterator[Verdict]:
     """GPU memory that other processes hold, by name."""
     del load
     for gpu in machine.graphics.gpus:
-        yield from _held(gpu)
+        if isinstance(gpu.processes.value, Unknown):
+            yield from _held_by_the_invisible(machine, gpu)
+        else:
+            yield from _held(machine, gpu, [one for one in gpu.processes.value if _counts(one)])
 
 
-def _held(gpu: Gpu) -> Iterator[Verdict]:
-    used, total = gpu.used.known, gpu.total.known
-    if used is None or total is None or used < _MUCH_HELD:
+def _counts(process: GpuProcess) -> bool:
+    """Whether it is somebody else's and more than the little that a desktop draws with."""
+    return not process.ours and not (process.graphics and (process.used.known or 0) < _MUCH_HELD)
+
+
+def _held(machine: Machine, gpu: Gpu, others: list[GpuProcess]) -> Iterator[Verdict]:
+    sizes = [one.used.known for one in others]
+    # What the driver keeps for itself is held by nobody; it is counted only where processes don't tell their share.
+    held = gpu.used.known if None in sizes else sum(size for size in sizes if size is not None)
+    if not others or held is None or held < _MUCH_HELD:
         return
-    others = None if gpu.processes.known is None else [one for one in gpu.processes.known if not one.ours]
-    if others == []:
-        return
-    name = gpu.name.known or f"GPU {gpu.index}"
-    who = "processes that can't be seen from here" if others is None else ", ".join(map(_holder, others))
+    who = ", ".join(map(_holder, others))
     yield Verdict(
         Severity.RISKY,
         "gpu-held",
-        f"{format_size(used)} of the {format_size(total)} of GPU {gpu.index} ({name}) is held by {who}.",
+        f"{format_size(held)} of {_memory_of(gpu)} is held by {who}.",
         "Only the rest is left for training.",
-        (f"$ kill {' '.join(str(one.pid) for one in others)}",)
-        if others
-        else ("Look from outside of the container:", "$ nvidia-smi"),
+        _end(machine, [one.pid for one in others]),
         (gpu.used.source, gpu.processes.source),
     )
+
+
+def _held_by_the_invisible(machine: Machine, gpu: Gpu) -> Iterator[Verdict]:
+    used = gpu.used.known
+    if used is None or used < DRIVER_SHARE:
+        return
+    if machine.surroundings.inside(Place.WSL):
+        fix = ("They may run on the Windows side: look in its Task Manager, Details, or there:", "$ nvidia-smi")
+    elif machine.surroundings.inside(Place.CONTAINER):
+        fix = ("Look from outside of the container:", "$ nvidia-smi")
+    else:
+        fix = ("Look for processes of other users and containers:", "$ nvidia-smi")
+    yield Verdict(
+        Severity.RISKY,
+        "gpu-held",
+        f"{format_size(used)} of {_memory_of(gpu)} is held by processes that can't be seen from here.",
+        "Only the rest is left for training.",
+        fix,
+        (gpu.used.source, gpu.processes.source),
+    )
+
+
+def _memory_of(gpu: Gpu) -> str:
+    total = "memory" if gpu.total.known is None else format_size(gpu.total.known)
+    return f"the {total} of GPU {gpu.index} ({gpu.name.known or 'of unknown name'})"
+
+
+def _end(machine: Machine, pids: list[int]) -> tuple[str, ...]:
+    if machine.surroundings.system == "windows":
+        return (f"$ taskkill {' '.join(f'/PID {pid}' for pid in pids)}",)
+    if machine.surroundings.inside(Place.WSL):
+        return ("End them where they run, here or on the Windows side.",)
+    return (f"$ kill {' '.join(map(str, pids))}",)
 
 
 def _holder(process: GpuProcess) -> str:
@@ -77,116 +131,16 @@ def slowed_down(machine: Machine, load: Load) -> Iterator[Verdict]:
             )
 
 
-def torch_missing(machine: Machine, load: Load) -> Iterator[Verdict]:
-    """No torch, or one that doesn't import."""
+def divided(machine: Machine, load: Load) -> Iterator[Verdict]:
+    """A GPU that is divided into instances, of which a process gets one."""
     del load
-    software = machine.software
-    if software.torch.known is None:
-        yield Verdict(
-            Severity.FAILS,
-            "torch-missing",
-            "torch is not installed in this environment.",
-            "Nothing can be trained.",
-            ("$ pip install torch",),
-            (software.torch.source,),
-        )
-    elif software.trial and software.trial.torch_error.known:
-        yield Verdict(
-            Severity.FAILS,
-            "torch-broken",
-            f"torch {software.torch.known} doesn't import: {software.trial.torch_error.known}.",
-            "Nothing can be trained.",
-            ("$ pip install --force-reinstall torch",),
-            (software.trial.torch_error.source,),
-        )
-
-
-def torch_unfit(machine: Machine, load: Load) -> Iterator[Verdict]:
-    """A torch build that can't use the GPU that is there."""
-    del load
-    build, version = machine.software.torch_cuda.known, machine.software.torch.known
-    if build is None or version is None or not machine.graphics.gpus:
-        return
-    if build == "none":
-        yield Verdict(
-            Severity.FAILS,
-            "torch-without-cuda",
-            f"This machine has a GPU, but torch {version} is a build without CUDA.",
-            'Training would run on the CPU, many times slower, or stop with "Torch not compiled with CUDA enabled".',
-            ("$ pip uninstall torch && pip install torch",),
-            (machine.software.torch_cuda.source,),
-        )
-        return
-    yield from _driver_too_old(machine, build)
-    yield from _gpu_too_old(machine, build)
-
-
-def _driver_too_old(machine: Machine, build: str) -> Iterator[Verdict]:
-    driver = machine.graphics.cuda.known
-    # A driver runs every CUDA version of its own major number or below.
-    if driver is not None and int(driver.split(".")[0]) < int(build.split(".", maxsplit=1)[0]):
-        yield Verdict(
-            Severity.FAILS,
-            "driver-old",
-            f"torch {machine.software.torch.known} was built for CUDA {build}; the driver "
-            f"({machine.graphics.driver.known}) supports CUDA {driver} at most.",
-            'torch will not see the GPU ("The NVIDIA driver on your system is too old").',
-            (f"Install a newer driver, or a torch built for CUDA {driver.split('.')[0]}.",),
-            (machine.graphics.cuda.source, machine.software.torch_cuda.source),
-        )
-
-
-def _gpu_too_old(machine: Machine, build: str) -> Iterator[Verdict]:
-    oldest = _OLDEST_CAPABILITY.get(int(build.split(".", maxsplit=1)[0]))
     for gpu in machine.graphics.gpus:
-        capability = gpu.compute_capability.known
-        if oldest is None or capability is None:
-            continue
-        major, minor = capability.split(".")
-        if (int(major), int(minor)) < oldest:
+        if gpu.mig.known:
             yield Verdict(
-                Severity.FAILS,
-                "gpu-old",
-                f"GPU {gpu.index} has compute capability {capability}; torch built for CUDA {build} needs "
-                f"{oldest[0]}.{oldest[1]} or more.",
-                '"no kernel image is available for execution on the device" at the first step.',
-                ("Install a torch built for CUDA 12.",),
-                (gpu.compute_capability.source, machine.software.torch_cuda.source),
+                Severity.NOTE,
+                "gpu-divided",
+                f"GPU {gpu.index} is divided into instances (MIG).",
+                "A process gets one instance with its share of the memory, not all that is shown here.",
+                ("See the instances and their sizes:", "$ nvidia-smi -L"),
+                (gpu.mig.source,),
             )
-
-
-def torchvision_broken(machine: Machine, load: Load) -> Iterator[Verdict]:
-    """A torchvision that doesn't belong to this torch, or fails to import."""
-    del load
-    software = machine.software
-    torch, vision = software.torch.known, software.torchvision.known
-    if torch is None or vision is None:
-        return
-    fault = _vision_fault(machine, torch, vision)
-    if fault:
-        yield Verdict(
-            Severity.RISKY,
-            "torchvision-broken",
-            f"torchvision {vision} doesn't work with torch {torch}: {fault}.",
-            "Lightning, transformers' vision models, timm and Ultralytics fail while it is installed, even where they "
-            "would do without it.",
-            (
-                "$ pip uninstall torchvision",
-                "or install the pair again:",
-                "$ pip install --force-reinstall torch torchvision",
-            ),
-            (software.torch.source, software.torchvision.source),
-        )
-
-
-def _vision_fault(machine: Machine, torch: str, vision: str) -> str | None:
-    software = machine.software
-    if software.trial:
-        return software.trial.torchvision_error.known or None
-    wanted = software.torchvision_wants.known
-    if wanted is not None and wanted.split("+")[0] != torch.split("+", maxsplit=1)[0]:
-        return f"it was built for torch {wanted}"
-    cuda_vision = "+cu" in vision
-    if cuda_vision and software.torch_cuda.known == "none":
-        return "it is a CUDA build beside a torch without CUDA (operator torchvision::nms does not exist)"
-    return None

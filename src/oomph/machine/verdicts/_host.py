@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from ...units import GIB, MIB, format_rate, format_size
-from .._fact import limited
+from .._budget import CGROUP_LIMIT, CGROUP_THROTTLE
+from .._cgroup import MemoryGroup
+from .._fact import Unknown, limited
 from .._machine import Machine
 from .._surroundings import Place
+from ._fixes import add_swap, count, memory_bounds, raise_limit, with_rights
 from ._verdict import Load, Severity, Verdict
 
 # Below this much RAM a detector with a few loader workers is likely to need more than there is.
@@ -23,30 +25,44 @@ _CUDA_ADDRESS_SPACE = 64 * GIB
 _WORKER_COMMIT = 221 * MIB
 
 
+def memory_unknown(machine: Machine, load: Load) -> Iterator[Verdict]:
+    """RAM that could not be read: nothing that was not looked at is called healthy."""
+    del load
+    missing = [
+        (name, fact.value.unknown, fact.source)
+        for name, fact in (("RAM", machine.memory.ram_total), ("available RAM", machine.memory.ram_available))
+        if isinstance(fact.value, Unknown)
+    ]
+    if missing:
+        name, why, source = missing[0]
+        yield Verdict(
+            Severity.NOTE,
+            "memory-unknown",
+            f"The {name} of this machine could not be read from {source}: {why}.",
+            "Whether memory suffices was not judged; no verdict on it doesn't mean that all is well.",
+            ("Run the doctor where that can be read, for instance outside of the sandbox.",),
+            (source,),
+        )
+
+
 def hidden_limit(machine: Machine, load: Load) -> Iterator[Verdict]:
     """RAM that the cgroup doesn't let this process use, though every tool shows it."""
     del load
-    ram, smallest = machine.memory.ram_total.known, machine.budget.smallest
-    if ram is None or smallest is None or "cgroup" not in smallest.name or smallest.limit >= ram:
+    ram = machine.memory.ram_total.known
+    groups = [bound for bound in memory_bounds(machine) if bound.name in {CGROUP_LIMIT, CGROUP_THROTTLE}]
+    if ram is None or not groups or groups[0].limit >= ram:
         return
+    smallest = groups[0]
+    beyond = "slows it down more and more" if smallest.name == CGROUP_THROTTLE else "kills it"
     yield Verdict(
         Severity.NOTE,
         "ram-hidden",
         f"This process may use {format_size(smallest.limit)} of the {format_size(ram)} of RAM that tools show.",
-        "The kernel kills it beyond that, without a Python error; loaders and caches that size themselves by the "
+        f"The kernel {beyond} beyond that, without a Python error; loaders and caches that size themselves by the "
         "machine's RAM will overshoot.",
-        _raise_limit(machine, smallest.limit),
+        raise_limit(machine, smallest),
         (smallest.source, machine.memory.ram_total.source),
     )
-
-
-def _raise_limit(machine: Machine, limit: int) -> tuple[str, ...]:
-    more = math.ceil(2 * limit / GIB)
-    if machine.surroundings.inside(Place.SLURM):
-        return ("Ask for more:", f"$ sbatch --mem={more}G …")
-    if machine.surroundings.inside(Place.CONTAINER):
-        return ("Start the container with more:", f"$ docker run --memory={more}g …")
-    return ("Raise the limit of the service or session that started this process.",)
 
 
 def killed_before(machine: Machine, load: Load) -> Iterator[Verdict]:
@@ -68,46 +84,38 @@ def killed_before(machine: Machine, load: Load) -> Iterator[Verdict]:
 def no_swap(machine: Machine, load: Load) -> Iterator[Verdict]:
     """Little RAM and nothing to fall back on."""
     del load
-    swap, smallest = machine.memory.swap_total, machine.budget.smallest
+    bounds, swap = memory_bounds(machine), machine.memory.swap_total
     # macOS makes its swap files when it needs them.
-    if machine.surroundings.system == "macos" or swap.known != 0 or smallest is None or smallest.limit >= _LITTLE_RAM:
+    if machine.surroundings.system == "macos" or not bounds or bounds[0].limit >= _LITTLE_RAM:
         return
+    forbidden = next((group.swap.source for group in machine.cgroups.memory if _forbids_swap(group)), None)
+    if swap.known != 0 and forbidden is None:
+        return
+    word = "page file" if machine.surroundings.system == "windows" else "swap"
+    lack = f"There is no {word}" if swap.known == 0 else "This process's control group may use no swap"
     yield Verdict(
         Severity.RISKY,
         "no-swap",
-        f"There is no {_swap_word(machine)}, and only {format_size(smallest.limit)} of memory ({smallest.name}).",
+        f"{lack}, and only {format_size(bounds[0].limit)} of memory ({bounds[0].name}).",
         "The first short peak, such as loader workers starting, ends in a kill instead of a slow second.",
-        _add_swap(machine, 16 * GIB),
-        (swap.source, smallest.source),
+        add_swap(machine, 16 * GIB) if swap.known == 0 else _allow_swap(machine),
+        (swap.source if swap.known == 0 else str(forbidden), bounds[0].source),
     )
 
 
-def _swap_word(machine: Machine) -> str:
-    return "page file" if machine.surroundings.system == "windows" else "swap"
+def _forbids_swap(group: MemoryGroup) -> bool:
+    """Version 1 counts memory and swap together."""
+    swap = limited(group.swap)
+    own = limited(group.maximum) if group.version == 1 else 0
+    return swap is not None and own is not None and swap <= own
 
 
-def _add_swap(machine: Machine, size: int) -> tuple[str, ...]:
-    gib = math.ceil(size / GIB)
-    if machine.surroundings.system == "windows":
-        return (
-            "Press Win+R, run SystemPropertiesPerformance.exe, then Advanced, Virtual memory, Change.",
-            'Clear "Automatically manage" and choose "Custom size":',
-            f"enter {gib * 1024} MB as initial and maximum size, and restart Windows.",
-        )
-    if machine.surroundings.inside(Place.WSL):
-        return (
-            f"On Windows put [wsl2] and swap={gib}GB into %UserProfile%\\.wslconfig, then:",
-            "$ wsl --shutdown",
-        )
+def _allow_swap(machine: Machine) -> tuple[str, ...]:
+    if machine.surroundings.inside(Place.SLURM):
+        return ("The cluster forbids swap: ask Slurm for more memory.",)
     if machine.surroundings.inside(Place.CONTAINER):
-        return (
-            "Swap belongs to the host: add it there, and let the container use it:",
-            "$ docker run --memory-swap=-1 …",
-        )
-    return (
-        f"$ sudo fallocate -l {gib}G /swapfile && sudo chmod 600 /swapfile",
-        "$ sudo mkswap /swapfile && sudo swapon /swapfile",
-    )
+        return ("Let the container use the host's swap:", "$ docker run --memory-swap=-1 …")
+    return ("Raise the swap limit (MemorySwapMax) of the service or session that started this process.",)
 
 
 def swapping(machine: Machine, load: Load) -> Iterator[Verdict]:
@@ -157,25 +165,35 @@ def commit_short(machine: Machine, load: Load) -> Iterator[Verdict]:
     needed, room = load.workers * each, limit - charge
     if needed <= room:
         return
-    fitting = max(room // each, 0)
-    extra = needed - room + 2 * GIB  # and something for the training process itself
-    larger = (memory.swap_total.known or 0) + extra
+    workers = count(load.workers, "spawned loader worker")
     windows = machine.surroundings.system == "windows"
-    fix = _add_swap(machine, larger) if windows else _more_commit(larger)
     yield Verdict(
         Severity.FAILS,
         "commit-short",
-        f"{load.workers} spawned loader workers need {format_size(needed)} of commit, and {format_size(max(room, 0))} "
-        f"of {format_size(limit)} is left.",
+        f"{workers} need{'s' if load.workers == 1 else ''} {format_size(needed)} of commit, and "
+        f"{format_size(max(room, 0))} of {format_size(limit)} is left.",
         f"Each worker imports torch, for which the system sets {format_size(each)} aside ({origin}) although it is "
         + (
             'hardly touched: the true cause of WinError 1455, "the paging file is too small".'
             if windows
             else "hardly touched; beyond the limit it refuses memory while RAM is still free."
         ),
-        (f"Use at most {fitting} loader workers, or threads; or make room for {load.workers}:", *fix),
+        (_fewer_workers(max(room // each, 0), load.workers), *_more_commit(machine, needed - room)),
         (memory.commit_limit.source, memory.commit_charge.source),
     )
+
+
+def _fewer_workers(fitting: int, asked: int) -> str:
+    instead = f"Use at most {count(fitting, 'loader worker')}" if fitting else "Use no loader workers (num_workers=0)"
+    return f"{instead}, or threads; or make room for {asked}:"
+
+
+def _more_commit(machine: Machine, missing: int) -> tuple[str, ...]:
+    swap = add_swap(machine, missing + 2 * GIB)  # and something for the training process itself
+    if machine.surroundings.system == "windows":
+        return swap
+    promise = with_rights(machine, "$ sudo sysctl vm.overcommit_memory=0")
+    return (*swap, "or let the kernel promise more than it has:", *promise)
 
 
 def commit_per_worker(machine: Machine) -> tuple[int, str]:
@@ -188,16 +206,6 @@ def commit_per_worker(machine: Machine) -> tuple[int, str]:
     if machine.surroundings.system == "windows" and cuda and libraries is not None:
         return libraries + _WORKER_COMMIT, "torch's libraries in full, as Windows counts them"
     return _WORKER_COMMIT, "measured on Linux with a CPU torch"
-
-
-def _more_commit(swap: int) -> tuple[str, ...]:
-    gib = math.ceil(swap / GIB)
-    return (
-        f"$ sudo fallocate -l {gib}G /swapfile && sudo chmod 600 /swapfile",
-        "$ sudo mkswap /swapfile && sudo swapon /swapfile",
-        "or let the kernel promise more than it has:",
-        "$ sudo sysctl vm.overcommit_memory=0",
-    )
 
 
 def address_limit(machine: Machine, load: Load) -> Iterator[Verdict]:
