@@ -31,7 +31,7 @@ STEPS = 3
 SCALE = 256.0
 
 
-def train(config: Any) -> None:  # noqa: ANN401  a zoo.Config
+def train(config: Any) -> None:
     """Three steps as oomph defines them, on the GPU."""
     import torch
     from torch.utils._pytree import tree_map
@@ -66,7 +66,7 @@ def forget() -> None:
     torch.cuda.empty_cache()
 
 
-def runs_under(config: Any, cap: int) -> bool:  # noqa: ANN401
+def runs_under(config: Any, cap: int) -> bool:
     """Whether three steps run with the allocator capped."""
     import torch
 
@@ -134,7 +134,11 @@ def main() -> None:
     options = parser.parse_args()
     from zoo import configs
 
-    done = {(row["name"], row["allocator"]) for row in map(json.loads, options.out.read_text().splitlines())} if options.out.exists() else set()
+    done = (
+        {(row["name"], row["allocator"]) for row in map(json.loads, options.out.read_text().splitlines())}
+        if options.out.exists()
+        else set()
+    )
     predicted = json.loads(options.predicted.read_text()) if options.predicted else {}
     waiting = [
         (name, allocator)
@@ -150,7 +154,9 @@ def main() -> None:
             guess = predicted.get(name, {}).get(allocator, {}).get("needed", "")
             environ = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": ALLOCATORS[allocator], "HF_HUB_OFFLINE": "1"}
             command = [sys.executable, __file__, "one", name, allocator, str(guess)]
-            running.append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+            running.append(
+                subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            )
         for process in [process for process in running if process.poll() is not None]:
             running.remove(process)
             lines = process.stdout.read().splitlines() if process.stdout else []

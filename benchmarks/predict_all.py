@@ -1,6 +1,6 @@
 """Predicts the zoo for a GPU without one, and writes what `measure.py` and the tables start from.
 
-    python benchmarks/predict_all.py --out predicted.json [--gpu H200] [name …]
+python benchmarks/predict_all.py --out predicted.json [--gpu H200] [name …]
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 
-def predict(config: Any, gpu: str) -> dict[str, Any]:  # noqa: ANN401  a zoo.Config
+def predict(config: Any, gpu: str) -> dict[str, Any]:
     """One configuration under both allocators."""
     from oomph.ledger import predict_trace
     from oomph.machine import find_target
@@ -50,7 +50,9 @@ def main() -> None:
     from zoo import configs
 
     wanted = {name: config for name, config in configs().items() if not options.names or name in options.names}
-    options.out.write_text(json.dumps({name: predict(config, options.gpu) for name, config in wanted.items()}, indent=1))
+    options.out.write_text(
+        json.dumps({name: predict(config, options.gpu) for name, config in wanted.items()}, indent=1)
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Times settings of a few jobs on this machine's GPU, in series, and compares their order with the predicted one.
 
-    python benchmarks/timing.py --out times.json          on a GPU
-    python benchmarks/timing.py --compare times.json      anywhere
+python benchmarks/timing.py --out times.json          on a GPU
+python benchmarks/timing.py --compare times.json      anywhere
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ def settings_of(size: int, batches: tuple[int, ...]) -> list[Any]:
             batches, ("fp32", "amp-fp16", "amp-bf16"), ("contiguous", "channels_last")
         )
     ]
-    pieces = [Settings(batch=batches[-1], micro_batch=batches[-1] // 4, size=size, precision=precision) for precision in ("fp32", "amp-bf16")]
+    pieces = [
+        Settings(batch=batches[-1], micro_batch=batches[-1] // 4, size=size, precision=precision)
+        for precision in ("fp32", "amp-bf16")
+    ]
     return found + pieces
 
 
-def time_step(job: Any, settings: Any) -> float:  # noqa: ANN401
+def time_step(job: Any, settings: Any) -> float:
     """Median seconds of a step on the GPU."""
     import torch
     from torch.utils._pytree import tree_map
@@ -48,7 +51,10 @@ def time_step(job: Any, settings: Any) -> float:  # noqa: ANN401
     convert_model(model, settings)
     optimizer = job.optimizer(model)
     scaler = torch.amp.GradScaler("cuda", init_scale=256.0, enabled=settings.precision == "amp-fp16")
-    batches = [convert_batch(tree_map(lambda leaf: leaf.cuda(), job.batch(count, settings.size)), settings) for count in settings.pieces]
+    batches = [
+        convert_batch(tree_map(lambda leaf: leaf.cuda(), job.batch(count, settings.size)), settings)
+        for count in settings.pieces
+    ]
     taken = []
     for _ in range(WARM_UP + TIMED):
         torch.cuda.synchronize()
@@ -88,8 +94,9 @@ def ranks(values: list[float]) -> list[float]:
 
 def compare(file: Path) -> dict[str, float]:
     """Spearman's correlation of predicted and measured times, by job."""
-    import oomph
     from zoo import configs
+
+    import oomph
 
     rows = json.loads(file.read_text())["rows"]
     found = {}
@@ -99,7 +106,8 @@ def compare(file: Path) -> dict[str, float]:
         for row in mine:
             settings = oomph.Settings(**{key: row[key] for key in row if key not in {"job", "seconds"}})
             predicted.append(oomph.predict(configs()[name].job, settings, "H200").seconds.value)
-            print(f"{name} {settings.batch} {settings.micro_batch} {settings.precision} {settings.memory_format}: measured {row['seconds'] * 1e3:.1f} ms, predicted {predicted[-1] * 1e3:.1f} ms")
+            how = f"{settings.batch} {settings.micro_batch} {settings.precision} {settings.memory_format}"
+            print(f"{name} {how}: measured {row['seconds']:.4f} s, predicted {predicted[-1]:.4f} s")
         found[name] = statistics.correlation(ranks([row["seconds"] for row in mine]), ranks(predicted))
     return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -43,7 +45,7 @@ class UNet(nn.Module):
             nn.Sequential(ConvBlock(a, b, dims, norm), ConvBlock(b, b, dims, norm))
             for a, b in zip([ins, *sizes[:-1]], sizes, strict=True)
         )
-        self.up = nn.ModuleList(up(b, a, 2, stride=2) for a, b in zip(sizes[:-1], sizes[1:], strict=True))
+        self.up = nn.ModuleList(up(b, a, 2, stride=2) for a, b in itertools.pairwise(sizes))
         self.merge = nn.ModuleList(
             nn.Sequential(ConvBlock(2 * size, size, dims, norm), ConvBlock(size, size, dims, norm))
             for size in sizes[:-1]
@@ -191,7 +193,7 @@ class Autoencoder(nn.Module):
     def __init__(self, width: int = 64) -> None:
         super().__init__()
 
-        def step(ins: int, outs: int) -> list[nn.Module]:
+        def step(outs: int) -> list[nn.Module]:
             return [nn.GroupNorm(8, outs), nn.SiLU(), nn.Conv2d(outs, outs, 3, padding=1), nn.SiLU()]
 
         self.down = nn.Sequential(
@@ -199,14 +201,14 @@ class Autoencoder(nn.Module):
             *(
                 layer
                 for i in range(3)
-                for layer in (nn.Conv2d(width * 2**i, width * 2 ** (i + 1), 4, 2, 1), *step(0, width * 2 ** (i + 1)))
+                for layer in (nn.Conv2d(width * 2**i, width * 2 ** (i + 1), 4, 2, 1), *step(width * 2 ** (i + 1)))
             ),
         )
         self.up = nn.Sequential(
             *(
                 layer
                 for i in reversed(range(3))
-                for layer in (nn.ConvTranspose2d(width * 2 ** (i + 1), width * 2**i, 4, 2, 1), *step(0, width * 2**i))
+                for layer in (nn.ConvTranspose2d(width * 2 ** (i + 1), width * 2**i, 4, 2, 1), *step(width * 2**i))
             ),
             nn.Upsample(scale_factor=2, mode="bilinear"),
             nn.Conv2d(width, 3, 3, padding=1),

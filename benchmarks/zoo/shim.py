@@ -1,4 +1,4 @@
-"""Lets torchvision's models be imported beside a torch without its compiled operators. For tests and benchmarks only."""
+"""Lets torchvision's models be imported beside a torch without its operators. For tests and benchmarks only."""
 
 from __future__ import annotations
 

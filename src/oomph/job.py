@@ -45,7 +45,7 @@ class Job:
         if not 0 < self.selected <= 1:
             raise WrongCall(f"the Job's selected is {self.selected!r}", "it is a share between 0 and 1")
 
-    def run(self, model: nn.Module, batch: Any) -> Tensor:  # noqa: ANN401  any structure
+    def run(self, model: nn.Module, batch: Any) -> Tensor:
         """Forward and loss of one piece."""
         if self.step is not None:
             return self.step(model, batch)

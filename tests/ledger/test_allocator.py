@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def test_the_laws_of_an_allocator_hold(script: list[int], expandable: bool) -> N
     allocator = Allocator(Rules(expandable=expandable))
     alive = run(allocator, script)
     spans = sorted((block.ptr, block.ptr + block.size) for block, _ in alive)
-    assert all(left[1] <= right[0] for left, right in zip(spans, spans[1:], strict=False)), "blocks overlap"
+    assert all(left[1] <= right[0] for left, right in itertools.pairwise(spans)), "blocks overlap"
     assert all(block.size >= size for block, size in alive)
     assert allocator.allocated == sum(block.size for block, _ in alive)
     assert allocator.allocated <= allocator.reserved <= allocator.peak_reserved

@@ -33,7 +33,7 @@ def convert_model(model: nn.Module, settings: Settings) -> None:
                 module._buffers[name] = change(buffer)
 
 
-def convert_batch(batch: Any, settings: Settings) -> Any:  # noqa: ANN401  any structure
+def convert_batch(batch: Any, settings: Settings) -> Any:
     """Put the floating-point tensors of a batch into the precision and layout of the settings."""
     change = _change(settings)
     if change is None:

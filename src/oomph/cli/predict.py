@@ -17,10 +17,13 @@ Allocator = enum.Enum("Allocator", {name: name for name in ALLOCATORS}, type=str
 
 def predict(
     job: Annotated[str, typer.Argument(help="What to train: path/to/file.py:function, which returns an oomph.Job.")],
-    gpu: Annotated[str, typer.Option(metavar="NAME", help='On which GPU or cloud machine: "RTX 3060", H200, g5.xlarge.')],
+    gpu: Annotated[
+        str, typer.Option(metavar="NAME", help='On which GPU or cloud machine: "RTX 3060", H200, g5.xlarge.')
+    ],
     batch: Annotated[int, typer.Option(help="Samples per optimizer step.")] = 16,
     size: Annotated[
-        str, typer.Option("--size", "--img", metavar="N|HxW", help="Image side or sequence length, for the Job's batch.")
+        str,
+        typer.Option("--size", "--img", metavar="N|HxW", help="Image side or sequence length, for the Job's batch."),
     ] = "0",
     micro_batch: Annotated[
         Optional[int],  # noqa: UP045  typer on Python 3.10 reads it at run time

@@ -278,17 +278,24 @@ class Allocator:
         for unmapped in sorted(pool.unmapped, key=lambda block: (block.size, block.ptr)):
             before = unmapped.prev
             start = before if before is not None and not before.allocated else unmapped
-            length, block = 0, start
-            while length < size and block is not None and not block.allocated:
-                length += block.size
-                block = block.next  # type: ignore[assignment]
-            if length >= size:
+            if self._length(start, size) >= size:
                 return start
         block = _Block(self._top, _RANGE, pool)
         self._top += _RANGE
         block.mapped = False
         pool.unmapped.append(block)
         return block
+
+    @staticmethod
+    def _length(start: _Block, enough: int) -> int:
+        """How far free addresses reach from a block on, counted until it is enough."""
+        length, block = 0, start
+        while length < enough and not block.allocated:
+            length += block.size
+            if block.next is None:
+                break
+            block = block.next
+        return length
 
     def _map(self, block: _Block, size: int) -> None:
         pool = block.pool

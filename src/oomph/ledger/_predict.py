@@ -76,7 +76,9 @@ def _width(trace: Trace, target: Target) -> float:
 
 
 def _recurrent(trace: Trace) -> bool:
-    return any(storage.op == "aten.new_empty.default" and storage.phase.value == "forward" for storage in trace.storages)
+    return any(
+        storage.op == "aten.new_empty.default" and storage.phase.value == "forward" for storage in trace.storages
+    )
 
 
 def _without_options(trace: Trace) -> Trace:
@@ -109,8 +111,7 @@ def _peak(trace: Trace, free: Replay) -> Peak:
         module=last.module,
         kinds=tuple(sorted(kinds.items(), key=lambda pair: -pair[1])),
         owners=tuple(
-            Owner(module, kind, size)
-            for (module, kind), size in sorted(owners.items(), key=lambda pair: -pair[1])
+            Owner(module, kind, size) for (module, kind), size in sorted(owners.items(), key=lambda pair: -pair[1])
         ),
     )
 

@@ -90,5 +90,3 @@ def target_of(spec: GpuSpec, share: float = 1.0) -> Target:
         outside=_OUTSIDE,
         measured=capability in _MEASURED,
     )
-
-

@@ -49,7 +49,7 @@ UNTOUCHED = """
 """
 
 _KEY = "AutocastCPU"
-_ALONE = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)  # noqa: SLF001  there is no public way
+_ALONE = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 Kernel = Callable[..., Any]
 
 
@@ -61,7 +61,7 @@ class CudaAutocast:
         self._cast: dict[int, tuple[Tensor, Tensor]] = {}
         self._library: torch.library.Library | None = None
 
-    def __enter__(self) -> CudaAutocast:
+    def __enter__(self) -> CudaAutocast:  # noqa: PYI034  Self is not in Python 3.10
         self._library = torch.library.Library("aten", "IMPL")
         policies: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
             (LOWER, self._lower),
@@ -82,7 +82,7 @@ class CudaAutocast:
 
     def __exit__(self, *_: object) -> None:
         assert self._library is not None  # noqa: S101  set on entry
-        self._library._destroy()  # noqa: SLF001  puts the CPU's own kernels back
+        self._library._destroy()
         self._cast.clear()
 
     def forget(self) -> None:
@@ -94,8 +94,8 @@ class CudaAutocast:
         if op is None:
             return
 
-        def kernel(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  any operation
-            with torch._C._ExcludeDispatchKeyGuard(_ALONE):  # noqa: SLF001
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            with torch._C._ExcludeDispatchKeyGuard(_ALONE):
                 return policy(op)(*args, **kwargs)
 
         assert self._library is not None  # noqa: S101
@@ -108,7 +108,7 @@ class CudaAutocast:
         return lambda *args, **kwargs: op(*self._to(args, torch.float32), **self._to(kwargs, torch.float32))
 
     def _full_result(self, op: Kernel) -> Kernel:
-        def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def call(*args: Any, **kwargs: Any) -> Any:
             said = kwargs.get("dtype") is not None or any(isinstance(value, torch.dtype) for value in args)
             if not said and _eligible(args[0]):
                 kwargs["dtype"] = torch.float32
@@ -117,14 +117,14 @@ class CudaAutocast:
         return call
 
     def _widest(self, op: Kernel) -> Kernel:
-        def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def call(*args: Any, **kwargs: Any) -> Any:
             full = any(leaf.dtype == torch.float32 for leaf in tree_leaves((args, kwargs)) if _eligible(leaf))
             wanted = torch.float32 if full else self.dtype
             return op(*self._to(args, wanted), **self._to(kwargs, wanted))
 
         return call
 
-    def _to(self, values: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401
+    def _to(self, values: Any, dtype: torch.dtype) -> Any:
         return tree_map(lambda value: self._cached(value, dtype) if _eligible(value) else value, values)
 
     def _cached(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -140,7 +140,7 @@ class CudaAutocast:
 
 def _operation(name: str) -> Kernel | None:
     """An operation by name; None where this version of torch has none of that name."""
-    packet = getattr(torch.ops.aten, name.split(".")[0], None)
+    packet = getattr(torch.ops.aten, name.split(".", maxsplit=1)[0], None)
     return getattr(packet, name.partition(".")[2] or "default", None)
 
 

@@ -35,7 +35,7 @@ def build_model(job: Job, mode: FakeTensorMode) -> nn.Module:
     return model.train()
 
 
-def build_batch(job: Job, count: int, size: Any, mode: FakeTensorMode) -> Any:  # noqa: ANN401
+def build_batch(job: Job, count: int, size: Any, mode: FakeTensorMode) -> Any:
     """Make a batch out of fake tensors."""
     try:
         with mode:
@@ -90,7 +90,7 @@ def _fake(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
     return mode.from_tensor(tensor.detach())
 
 
-def _call(name: str, function: Any, *args: Any) -> Any:  # noqa: ANN401
+def _call(name: str, function: Any, *args: Any) -> Any:
     try:
         return function(*args)
     except Exception as error:

@@ -16,7 +16,7 @@ from torch import Tensor
 Answer = Callable[[Any, tuple[Any, ...], dict[str, Any], float], Any]
 
 
-def answer_for(func: Any, args: tuple[Any, ...]) -> tuple[Answer, str] | None:  # noqa: ANN401
+def answer_for(func: Any, args: tuple[Any, ...]) -> tuple[Answer, str] | None:
     """How to answer an operation that depends on data, and the assumption in words; None for all others."""
     name = func.name() if hasattr(func, "name") else str(func)
     if name in _ANSWERS:
@@ -32,7 +32,7 @@ def _count(size: int, share: float) -> int:
     return max(math.ceil(size * share), 1) if size else 0
 
 
-def _scalar(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], share: float) -> Any:  # noqa: ANN401
+def _scalar(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], share: float) -> Any:
     del func, kwargs, share
     dtype = args[0].dtype
     if dtype == torch.bool:
@@ -40,30 +40,30 @@ def _scalar(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], share: flo
     return 1.0 if dtype.is_floating_point else 1
 
 
-def _nonzero(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], share: float) -> Any:  # noqa: ANN401
+def _nonzero(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], share: float) -> Any:
     del func, kwargs
     x = args[0]
     return torch.empty((_count(x.numel(), share), x.dim()), dtype=torch.int64, device=x.device)
 
 
-def _select(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], share: float) -> Any:  # noqa: ANN401
+def _select(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], share: float) -> Any:
     del func, kwargs
     return args[0].new_empty(_count(args[1].numel(), share))
 
 
-def _unique(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], share: float) -> Any:  # noqa: ANN401
+def _unique(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], share: float) -> Any:
     del func, kwargs
     x = args[0]
     indices = torch.empty(x.shape, dtype=torch.int64, device=x.device)
     return x.new_empty(_count(x.numel(), share)), indices, torch.empty_like(indices)
 
 
-def _keep(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], share: float) -> Any:  # noqa: ANN401
+def _keep(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], share: float) -> Any:
     del func, kwargs
     return torch.empty(_count(args[0].shape[0], share), dtype=torch.int64, device=args[0].device)
 
 
-def _masked_index(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], share: float) -> Any:  # noqa: ANN401
+def _masked_index(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], share: float) -> Any:
     """Replace each mask by the index tensors that it stands for."""
     indices: list[Tensor | None] = []
     for index in args[1]:

@@ -26,7 +26,7 @@ class CudaKernels:
         self.device = device
         self._library: torch.library.Library | None = None
 
-    def __enter__(self) -> CudaKernels:
+    def __enter__(self) -> CudaKernels:  # noqa: PYI034  Self is not in Python 3.10
         self._library = torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -40,7 +40,7 @@ class CudaKernels:
 
     def __exit__(self, *_: object) -> None:
         assert self._library is not None  # noqa: S101  set on entry
-        self._library._destroy()  # noqa: SLF001  puts the CPU's own kernels back
+        self._library._destroy()
 
     def _attention(  # noqa: PLR0913
         self,
@@ -61,17 +61,17 @@ class CudaKernels:
         return attend(q, k, v, attn_mask, dropout_p, is_causal, scale, self.device)
 
 
-def _lstm(x: Tensor, states: list[Tensor], weights: list[Tensor], *how: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+def _lstm(x: Tensor, states: list[Tensor], weights: list[Tensor], *how: Any) -> tuple[Tensor, ...]:
     _, layers, dropout, train, bidirectional, batch_first = how
     return run("lstm", x, list(states), list(weights), layers, dropout, train, bidirectional, batch_first)
 
 
-def _recurrent(kind: str, x: Tensor, state: Tensor, weights: list[Tensor], *how: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+def _recurrent(kind: str, x: Tensor, state: Tensor, weights: list[Tensor], *how: Any) -> tuple[Tensor, ...]:
     _, layers, dropout, train, bidirectional, batch_first = how
     return run(kind, x, [state], list(weights), layers, dropout, train, bidirectional, batch_first)
 
 
-def _dropout(x: Tensor, p: float, train: bool) -> Any:  # noqa: ANN401, FBT001
+def _dropout(x: Tensor, p: float, train: bool) -> Any:  # noqa: FBT001
     """CUDA's fused dropout keeps a mask of booleans; the CPU's keeps noise in the input's own type."""
     if not train or p == 0 or x.numel() == 0:
         return torch.ops.aten.alias(x)

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from ._data import answer_for
 from ._device import Device
 from ._events import Kind, Phase, Storage, Trace, Work
-from ._temporaries import BLAS, RULES, Result, Temp
+from ._temporaries import BLAS, RULES, Result
 from ._work import work_of
 
 
@@ -29,11 +29,11 @@ class _Place:
     step: int = 0
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[misc]
+class Recorder(TorchDispatchMode):
     """A dispatch mode that turns operations into events."""
 
     def __init__(self, device: Device, selected: float = 1.0) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.device, self.selected = device, selected
         self.assumptions: list[str] = []
         self._storages: list[Storage] = []
@@ -49,8 +49,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._work: list[Work] = []
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         answer = answer_for(func, args)
         if answer is None:
             out = func(*args, **(kwargs or {}))
@@ -79,12 +83,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def adopt(self, tensor: Tensor, kind: Kind, name: str = "") -> None:
         """Count a tensor that was made outside of the recording as born now."""
         storage = tensor.untyped_storage()
-        if storage._cdata not in self._alive and storage.nbytes():  # noqa: SLF001
+        if storage._cdata not in self._alive and storage.nbytes():
             self._birth(storage, Storage(storage.nbytes(), kind, "", name, self._place.phase, self._place.step))
 
     def label(self, tensor: Tensor, kind: Kind, name: str = "") -> None:
         """Say what a living tensor is for."""
-        index = self._alive.get(tensor.untyped_storage()._cdata)  # noqa: SLF001
+        index = self._alive.get(tensor.untyped_storage()._cdata)
         if index is not None:
             known = self._storages[index]
             self._storages[index] = replace(known, kind=kind, module=name or known.module)
@@ -107,7 +111,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             assumptions=tuple(dict.fromkeys(self.assumptions)),
         )
 
-    def _record(self, op: str, args: tuple[Any, ...], out: Any) -> None:  # noqa: ANN401
+    def _record(self, op: str, args: tuple[Any, ...], out: Any) -> None:
         outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         module = self._module()
         self._work.extend(work_of(op, args, outs))
@@ -144,7 +148,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if not isinstance(tensor, Tensor):
             return
         storage = tensor.untyped_storage()
-        if storage._cdata in self._alive or not storage.nbytes():  # noqa: SLF001
+        if storage._cdata in self._alive or not storage.nbytes():
             return
         place = self._place
         self._birth(storage, Storage(storage.nbytes(), Kind.TEMPORARY, op, module, place.phase, place.step))
@@ -156,7 +160,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return len(self._storages) - 1
 
     def _birth(self, storage: torch.UntypedStorage, known: Storage) -> None:
-        index, key = len(self._storages), storage._cdata  # noqa: SLF001
+        index, key = len(self._storages), storage._cdata
         self._storages.append(known)
         self._events.append(index + 1)
         self._alive[key] = index
@@ -172,13 +176,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def _module(self) -> str:
         """The module that an operation belongs to; in the backward pass that of the operation it differentiates."""
         starts, names = self._sequence
-        node = torch._C._current_autograd_node() if self._place.phase is Phase.BACKWARD else None  # noqa: SLF001
+        node = torch._C._current_autograd_node() if self._place.phase is Phase.BACKWARD else None
         if node is not None:
             place = bisect_right(starts, node._sequence_nr()) - 1
             return names[place] if 0 <= place < len(names) else ""
         name = self._modules[-1] if self._modules else ""
         if self._place.phase is Phase.FORWARD:
-            number = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001
+            number = torch._C._autograd._get_sequence_nr() - 1
             if not starts or starts[-1] < number:
                 starts.append(number)
                 names.append(name)
@@ -202,10 +206,10 @@ def watching(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Tell the recorder which module is running."""
     paths = {id(module): path for path, module in model.named_modules()}
 
-    def before(module: nn.Module, _: Any) -> None:  # noqa: ANN401
+    def before(module: nn.Module, _: Any) -> None:
         recorder.enter_module(paths.get(id(module), type(module).__name__))
 
-    def after(module: nn.Module, inputs: Any, output: Any) -> None:  # noqa: ANN401
+    def after(module: nn.Module, inputs: Any, output: Any) -> None:
         del module, inputs, output
         recorder.leave_module()
 

@@ -1,7 +1,7 @@
 """Recurrent layers as cuDNN runs them: all steps and layers in one call, with a reserve kept for the backward pass.
 
-The reserve was read off 72 shapes on Hopper with cuDNN 9.19 and is exact there; the workspace is within some percent for
-most, since cuDNN picks among several algorithms.
+The reserve was read off 72 shapes on Hopper with cuDNN 9.19 and is exact there; the workspace is an estimate, since
+cuDNN picks among several algorithms.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Recurrent(torch.autograd.Function):
     """Allocates what cuDNN's call allocates, forward and backward."""
 
     @staticmethod
-    def forward(ctx: Any, shape: Shape, batch_first: bool, x: Tensor, *rest: Tensor) -> Any:  # noqa: ANN401, FBT001
+    def forward(ctx: Any, shape: Shape, batch_first: bool, x: Tensor, *rest: Tensor) -> Any:  # noqa: FBT001
         states = 2 if shape.kind == "lstm" else 1
         sequence = x.transpose(0, 1).contiguous() if batch_first else x.contiguous()
         out = x.new_empty(shape.length, shape.batch, shape.directions * shape.hidden)
@@ -83,7 +83,7 @@ class _Recurrent(torch.autograd.Function):
         return (out.transpose(0, 1) if batch_first else out, *last)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> Any:  # noqa: ANN401
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> Any:
         x, _, reserve, *rest = ctx.saved_tensors
         shape: Shape = ctx.shape
         sequence = x.transpose(0, 1).contiguous() if ctx.batch_first else x.contiguous()

@@ -39,9 +39,7 @@ class Reduction:
 def scratch(reduction: Reduction, device: Device) -> tuple[int, ...]:
     """Sizes of the buffers that the reduction allocates and frees: partial results and semaphores, or nothing."""
     along = reduction.along_fastest
-    width_room, height_room = (
-        (reduction.inputs, reduction.outputs) if along else (reduction.outputs, reduction.inputs)
-    )
+    width_room, height_room = (reduction.inputs, reduction.outputs) if along else (reduction.outputs, reduction.inputs)
     vector = 1 if along else reduction.vector
     if along and reduction.single and width_room > 128:  # noqa: PLR2004  ATen's threshold
         width_room //= 4

@@ -8,6 +8,7 @@ dropped; then the optimizer step and `zero_grad(set_to_none=True)`.
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -40,6 +41,8 @@ def trace_step(job: Job, settings: Settings, device: Device, steps: int = STEPS)
     """
     mode = FakeTensorMode()
     recorder = Recorder(device, job.selected)
+    complaints = logging.getLogger("torch._subclasses.fake_tensor")
+    complaints.disabled = True  # it prints a traceback for what we say in a sentence
     collecting = gc.isenabled()
     gc.disable()  # a collection in the middle would free cycles earlier than they are freed on the device
     try:
@@ -59,6 +62,7 @@ def trace_step(job: Job, settings: Settings, device: Device, steps: int = STEPS)
                     run.step(step)
         return recorder.trace()
     finally:
+        complaints.disabled = False
         if collecting:
             gc.enable()
 
@@ -113,10 +117,10 @@ class _Run:
                     self.recorder.label(parameter.grad, Kind.GRADIENT, name)
             del batch, loss
 
-    def _batch(self, count: int) -> Any:  # noqa: ANN401
-        recording, self.recorder._recording = self.recorder._recording, False  # noqa: SLF001
+    def _batch(self, count: int) -> Any:
+        recording, self.recorder._recording = self.recorder._recording, False
         batch = build_batch(self.job, count, self.settings.size, self.mode)
-        self.recorder._recording = recording  # noqa: SLF001
+        self.recorder._recording = recording
         for leaf in tree_leaves(batch):
             if isinstance(leaf, Tensor):
                 self.recorder.adopt(leaf, Kind.INPUT)
@@ -126,7 +130,7 @@ class _Run:
                 self.recorder.label(leaf, Kind.INPUT)
         return changed
 
-    def _loss(self, batch: Any) -> Tensor:  # noqa: ANN401
+    def _loss(self, batch: Any) -> Tensor:
         dtype = _AUTOCAST.get(self.settings.precision, torch.bfloat16)
         try:
             with torch.autocast("cpu", dtype, enabled=self.autocast is not None):
@@ -140,10 +144,7 @@ class _Run:
                 f"{type(error).__name__}: {words}",
                 "check the Job's batch, loss and the size",
             ) from error
-        if not isinstance(loss, Tensor) or loss.numel() != 1:
-            got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
-            raise WrongCall(f"the Job's loss is {got}, not a scalar", "return one number, such as a mean")
-        return loss
+        return _scalar(loss)
 
     def _unscale(self) -> None:
         """What the scaler does before an fp16 step: it divides in place and keeps two numbers.
@@ -154,12 +155,20 @@ class _Run:
             torch.zeros(1), torch.ones(1)
 
 
+def _scalar(loss: object) -> Tensor:
+    """Refuse what can't be differentiated as one number."""
+    if isinstance(loss, Tensor) and loss.numel() == 1:
+        return loss
+    got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+    raise WrongCall(f"the Job's loss is {got}, not a scalar", "return one number, such as a mean")
+
+
 @contextmanager
 def _cuda_means_cpu() -> Iterator[None]:
     """Let a model that says `torch.autocast("cuda")` reach the autocast of the trace, which sits on the CPU's key."""
     original = torch.autocast.__init__
 
-    def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         original(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
 
     torch.autocast.__init__ = init  # type: ignore[method-assign]

@@ -199,7 +199,7 @@ def _roll(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Itera
 
 
 def _attention_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
-    """cuDNN and flash sum up the gradient of the queries in fp32, with one number a row beside it."""
+    """CuDNN and flash sum up the gradient of the queries in fp32, with one number a row beside it."""
     del device
     yield from (Result(index) for index, out in enumerate(outs) if out is not None)
     q = args[1]
@@ -213,7 +213,7 @@ def _efficient_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: De
     q = args[1]
     rows = q.numel() // q.shape[-1] * 4
     yield Temp(rows, hold=True)
-    yield Temp(q.numel() * 4 if q.element_size() == 4 else q.numel() * 4)  # noqa: PLR2004
+    yield Temp(q.numel() * 4)
 
 
 def _embedding_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:

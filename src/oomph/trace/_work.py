@@ -25,8 +25,10 @@ def work_of(op: str, args: tuple[Any, ...], outs: tuple[Any, ...]) -> Iterator[W
 
 
 _VIEWS = frozenset(
-    "view _unsafe_view expand permute transpose t select slice unsqueeze squeeze alias detach split split_with_sizes "
-    "unbind as_strided empty empty_like empty_strided".split()
+    """
+    view _unsafe_view expand permute transpose t select slice unsqueeze squeeze alias detach split split_with_sizes
+    unbind as_strided empty empty_like empty_strided
+    """.split()  # noqa: SIM905  a list of words reads best as words
 )
 
 
@@ -38,20 +40,20 @@ def _elementwise(args: tuple[Any, ...], outs: tuple[Any, ...]) -> int:
 def _mm(args: tuple[Any, ...], outs: tuple[Any, ...]) -> int:
     del outs
     left, right = [arg for arg in args if isinstance(arg, Tensor)][-2:]
-    return 2 * left.numel() * int(right.shape[-1])
+    return int(2 * left.numel() * right.shape[-1])
 
 
 def _conv(args: tuple[Any, ...], outs: tuple[Any, ...]) -> int:
     weight = args[1]
     positions = args[0] if args[6] else outs[0]
-    return 2 * positions.shape[0] * math.prod(positions.shape[2:]) * int(weight.numel())
+    return int(2 * positions.shape[0] * math.prod(positions.shape[2:]) * weight.numel())
 
 
 def _conv_backward(args: tuple[Any, ...], outs: tuple[Any, ...]) -> int:
     grad, x, weight = args[:3]
     positions = x if args[7] else grad
     passes = sum(out is not None for out in outs[:2])
-    return 2 * passes * positions.shape[0] * math.prod(positions.shape[2:]) * int(weight.numel())
+    return int(2 * passes * positions.shape[0] * math.prod(positions.shape[2:]) * weight.numel())
 
 
 def _attention(args: tuple[Any, ...], outs: tuple[Any, ...]) -> int:
@@ -74,5 +76,8 @@ _FLOPS = {
     "convolution": _conv,
     "convolution_backward": _conv_backward,
     **{f"_scaled_dot_product_{kind}_attention": _attention for kind in ("cudnn", "flash", "efficient")},
-    **{f"_scaled_dot_product_{kind}_attention_backward": _attention_backward for kind in ("cudnn", "flash", "efficient")},
+    **{
+        f"_scaled_dot_product_{kind}_attention_backward": _attention_backward
+        for kind in ("cudnn", "flash", "efficient")
+    },
 }
