@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..job import Job
 from ..machine import Target, find_target
 from ..settings import Settings
-from ..trace import Device, Trace, trace_step
+from ..trace import RECURRENT, Device, Trace, trace_step
 from ..units import MIB
 from ._allocator import Rules
 from ._prediction import Origin, Owner, Peak, Prediction, Range
@@ -19,7 +19,7 @@ from ._time import step_seconds
 _SPREAD = {"allocated": 0.01, "reserved": 0.04}
 _NEEDED_ABOVE = {"expandable": 0.02, "default": 0.045}
 _UNMEASURED = 3  # times wider where the rules were not measured on that architecture
-_RECURRENT = 0.1  # cuDNN's workspace for recurrent layers is an estimate
+_RECURRENT = {"allocated": 0.08, "reserved": 0.18, "needed": 0.13}  # cuDNN's workspace there is an estimate
 _TIME_SPREAD = 2.0
 
 
@@ -46,15 +46,15 @@ def predict_trace(trace: Trace, settings: Settings, target: Target) -> Predictio
     needed = smallest_cap(trace, rules, free, at_full_speed=False)
     strict = smallest_cap(_without_options(trace), rules, free, at_full_speed=False)
     comfortable = smallest_cap(trace, rules, free, at_full_speed=True)
-    wide = _width(trace, target)
-    high = needed * (1 + _NEEDED_ABOVE[settings.allocator] * wide) + 2 * MIB
-    full = _spread(max(comfortable, needed), _SPREAD["reserved"] * wide, floor=needed)
+    spread = _spreads(trace, settings, target)
+    high = needed * (1 + spread["needed"]) + 2 * MIB
+    full = _spread(max(comfortable, needed), spread["reserved"], floor=needed)
     low, value, top = target.outside
     seconds = step_seconds(trace, target, settings)
     return Prediction(
         target=target.name,
-        allocated=_spread(free.allocated, _SPREAD["allocated"] * wide),
-        reserved=_spread(free.reserved, _SPREAD["reserved"] * wide),
+        allocated=_spread(free.allocated, spread["allocated"]),
+        reserved=_spread(free.reserved, spread["reserved"]),
         needed=Range(min(needed, strict) * 0.98, needed, high, Origin.TRACED),
         comfortable=full,
         device=Range(full.low + low, full.value + value, full.high + top, Origin.TRACED),
@@ -69,16 +69,12 @@ def _spread(value: float, share: float, floor: float = 0) -> Range:
     return Range(max(value * (1 - share), floor), value, value * (1 + share), Origin.TRACED)
 
 
-def _width(trace: Trace, target: Target) -> float:
-    """How much wider than usual the ranges are."""
-    wide = 1.0 if target.measured else float(_UNMEASURED)
-    return wide * (_RECURRENT / _SPREAD["allocated"] if _recurrent(trace) else 1.0)
-
-
-def _recurrent(trace: Trace) -> bool:
-    return any(
-        storage.op == "aten.new_empty.default" and storage.phase.value == "forward" for storage in trace.storages
-    )
+def _spreads(trace: Trace, settings: Settings, target: Target) -> dict[str, float]:
+    """How far each figure may be off, as a share of it."""
+    usual = {**_SPREAD, "needed": _NEEDED_ABOVE[settings.allocator]}
+    if RECURRENT in trace.assumptions:
+        usual = _RECURRENT
+    return {name: share * (1 if target.measured else _UNMEASURED) for name, share in usual.items()}
 
 
 def _without_options(trace: Trace) -> Trace:
@@ -141,6 +137,4 @@ def _assumptions(trace: Trace, target: Target) -> tuple[str, ...]:
         )
     if not target.memory_known:
         said.append(f"the memory of {target.name} is the size it is sold with; a driver reports a little less")
-    if _recurrent(trace):
-        said.append("the workspace of recurrent layers is an estimate: the ranges are wider")
     return tuple(said)

@@ -1,6 +1,7 @@
 """How long a step takes: each operation limited by arithmetic or by memory traffic, whichever is slower.
 
-Good enough to rank settings, not to bill by: efficiencies are those of large kernels on an H200.
+Good enough to rank settings, not to bill by. The constants were chosen once on 60 settings of three jobs timed on an
+H200 (`benchmarks/results/`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from ..settings import Settings
 from ..trace import Trace, Work
 
 _LAUNCH = 4e-6  # seconds between two kernels at best
-_ARITHMETIC = 0.55  # of the peak rate, for matrix products and convolutions
+_PRODUCT = 0.7  # of the peak rate, for matrix products
+_CONVOLUTION = 0.5  # and for convolutions
 _TRAFFIC = 0.7  # of the peak bandwidth
+_CONVERTED = {"float32": 4, "float16": 9, "bfloat16": 9}  # times the traffic where cuDNN converts to channels_last
 _MATRIX = ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward")
 
 
@@ -21,9 +24,11 @@ def step_seconds(trace: Trace, target: Target, settings: Settings) -> float:
 
 
 def _seconds(work: Work, target: Target, settings: Settings) -> float:
-    arithmetic = work.flops / (_rate(work, target, settings) * _ARITHMETIC)
-    traffic = work.traffic / (target.bandwidth * _TRAFFIC)
-    return max(arithmetic, traffic, _LAUNCH)
+    convolution = "convolution" in work.op
+    rate = _rate(work, target, settings) * (_CONVOLUTION if convolution else _PRODUCT)
+    converted = convolution and settings.memory_format == "contiguous"
+    traffic = work.traffic * (_CONVERTED.get(work.dtype, 1) if converted else 1)
+    return max(work.flops / rate, traffic / (target.bandwidth * _TRAFFIC), _LAUNCH)
 
 
 def _rate(work: Work, target: Target, settings: Settings) -> float:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._device import Device
-from ._events import Kind, Phase, Storage, Trace, Work
+from ._events import RECURRENT, Kind, Phase, Storage, Trace, Work
 
 if TYPE_CHECKING:
     from ..job import Job
     from ..settings import Settings
 
-__all__ = ["Device", "Kind", "Phase", "Storage", "Trace", "Work", "trace_step"]
+__all__ = ["RECURRENT", "Device", "Kind", "Phase", "Storage", "Trace", "Work", "trace_step"]
 
 
 def trace_step(job: Job, settings: Settings, device: Device) -> Trace:

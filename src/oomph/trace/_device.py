@@ -28,6 +28,11 @@ class Device:
     cudnn: int = 91900
 
     @property
+    def dropout_state(self) -> int:
+        """Bytes of random state that cuDNN keeps for dropout between recurrent layers: 24 for each resident thread."""
+        return self.processors * self.threads * 24
+
+    @property
     def blas_light_workspace(self) -> int:
         """Bytes that cuBLASLt keeps for products with a bias."""
         return MIB

@@ -28,6 +28,9 @@ class Phase(enum.Enum):
     OPTIMIZER = "optimizer"
 
 
+RECURRENT = "the workspace of recurrent layers is an estimate: the ranges are wider"
+
+
 @dataclass(frozen=True)
 class Storage:
     """One piece of memory.

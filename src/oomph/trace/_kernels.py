@@ -14,17 +14,24 @@ from torch import Tensor
 
 from ._attention import Backend, attend, choose
 from ._device import Device
+from ._events import RECURRENT
 from ._recurrent import run
 
 _KEYS = ("AutogradCPU", "CPU")
 
 
 class CudaKernels:
-    """Context in which dropout and attention take CUDA's kernels."""
+    """Context in which dropout, attention and recurrent layers take CUDA's kernels.
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
+    Args:
+        device: the GPU whose kernels.
+        assumptions: where to note what had to be assumed.
+    """
+
+    def __init__(self, device: Device, assumptions: list[str]) -> None:
+        self.device, self.assumptions = device, assumptions
         self._library: torch.library.Library | None = None
+        self._random_state: Tensor | None = None
 
     def __enter__(self) -> CudaKernels:  # noqa: PYI034  Self is not in Python 3.10
         self._library = torch.library.Library("aten", "IMPL")
@@ -33,9 +40,8 @@ class CudaKernels:
             for key in _KEYS:
                 self._library.impl("dropout", _dropout, key)
                 self._library.impl("scaled_dot_product_attention", self._attention, key)
-                self._library.impl("lstm.input", _lstm, key)
-                for kind in ("gru", "rnn_tanh", "rnn_relu"):
-                    self._library.impl(f"{kind}.input", functools.partial(_recurrent, kind), key)
+                for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+                    self._library.impl(f"{kind}.input", functools.partial(self._recurrent, kind), key)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -60,15 +66,13 @@ class CudaKernels:
             k, v = k.repeat_interleave(repeat, -3), v.repeat_interleave(repeat, -3)
         return attend(q, k, v, attn_mask, dropout_p, is_causal, scale, self.device)
 
-
-def _lstm(x: Tensor, states: list[Tensor], weights: list[Tensor], *how: Any) -> tuple[Tensor, ...]:
-    _, layers, dropout, train, bidirectional, batch_first = how
-    return run("lstm", x, list(states), list(weights), layers, dropout, train, bidirectional, batch_first)
-
-
-def _recurrent(kind: str, x: Tensor, state: Tensor, weights: list[Tensor], *how: Any) -> tuple[Tensor, ...]:
-    _, layers, dropout, train, bidirectional, batch_first = how
-    return run(kind, x, [state], list(weights), layers, dropout, train, bidirectional, batch_first)
+    def _recurrent(self, kind: str, x: Tensor, states: Any, weights: Any, *how: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+        _, layers, dropout, train, bidirectional, batch_first = how
+        if dropout and train and self._random_state is None:
+            self._random_state = x.new_empty(self.device.dropout_state, dtype=torch.uint8)
+        self.assumptions.append(RECURRENT)
+        start = [states] if isinstance(states, Tensor) else list(states)
+        return run(kind, x, start, list(weights), layers, dropout, train, bidirectional, batch_first)
 
 
 def _dropout(x: Tensor, p: float, train: bool) -> Any:  # noqa: FBT001

@@ -48,7 +48,7 @@ def trace_step(job: Job, settings: Settings, device: Device, steps: int = STEPS)
     try:
         model = build_model(job, mode)
         with ExitStack() as stack:
-            stack.enter_context(CudaKernels(device))
+            stack.enter_context(CudaKernels(device, recorder.assumptions))
             stack.enter_context(_cuda_means_cpu())
             autocast = None
             if settings.precision in _AUTOCAST:
