@@ -66,7 +66,7 @@ class CudaKernels:
             k, v = k.repeat_interleave(repeat, -3), v.repeat_interleave(repeat, -3)
         return attend(q, k, v, attn_mask, dropout_p, is_causal, scale, self.device)
 
-    def _recurrent(self, kind: str, x: Tensor, states: Any, weights: Any, *how: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+    def _recurrent(self, kind: str, x: Tensor, states: Any, weights: Any, *how: Any) -> tuple[Tensor, ...]:
         _, layers, dropout, train, bidirectional, batch_first = how
         if dropout and train and self._random_state is None:
             self._random_state = x.new_empty(self.device.dropout_state, dtype=torch.uint8)

@@ -95,7 +95,7 @@ def test_a_strict_commit_limit_counts_spawned_workers(machine: ReadMachine) -> N
     facts = machine("bare_metal")
     strict = dataclasses.replace(
         facts.memory,
-        commit_enforced=Fact(True, "x"),  # noqa: FBT003
+        commit_enforced=Fact(True, "x"),
         commit_limit=Fact(4 * GIB, "x"),
         commit_charge=Fact(3 * GIB, "x"),
     )

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oomph.errors import WrongCall
+from oomph.settings import Settings, parse_side
+
+
+def test_a_batch_is_split_into_pieces_and_the_rest() -> None:
+    assert Settings(batch=8).pieces == (8,)
+    assert Settings(batch=10, micro_batch=4).pieces == (4, 4, 2)
+    assert sum(Settings(batch=17, micro_batch=5).pieces) == 17
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"batch": 0},
+        {"batch": 2.5},
+        {"batch": True},
+        {"batch": 4, "micro_batch": 8},
+        {"batch": 4, "micro_batch": 0},
+        {"batch": 4, "precision": "fp8"},
+        {"batch": 4, "memory_format": "rows"},
+        {"batch": 4, "allocator": "jemalloc"},
+    ],
+)
+def test_wrong_settings_are_refused_with_what_is_allowed(wrong: dict[str, Any]) -> None:
+    with pytest.raises(WrongCall, match=r"must be|at most"):
+        Settings(**wrong)
+
+
+def test_sides_are_read() -> None:
+    assert parse_side("640") == 640
+    assert parse_side("640x480") == (640, 480)
+    for text in ("", "a", "1x2x3", "-5", "6.5"):
+        with pytest.raises(WrongCall, match="height x width"):
+            parse_side(text)

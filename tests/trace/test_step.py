@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from oomph.errors import WrongCall
+from oomph.job import Job
+from oomph.settings import Settings
+from oomph.trace import Device, Kind, Phase, Trace, trace_step
+
+
+def images(count: int, size: Any) -> tuple[Tensor, Tensor]:
+    return torch.randn(count, 3, size, size), torch.randint(0, 10, (count,))
+
+
+def net() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 10),
+    )
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+
+
+def job(**changes: Any) -> Job:
+    return Job(**{"model": net, "batch": images, "loss": F.cross_entropy, "optimizer": sgd, **changes})
+
+
+def tokens(count: int, size: Any) -> tuple[Tensor, Tensor]:
+    return torch.randn(count, size, 64), torch.randn(count, size, 64)
+
+
+def traced(work: Job, **how: Any) -> Trace:
+    return trace_step(work, Settings(**{"batch": 4, "size": 32, **how}), Device())
+
+
+def largest(trace: Trace, op: str) -> int:
+    return max((storage.size for storage in trace.storages if storage.op.startswith(f"aten.{op}.")), default=0)
+
+
+def test_every_kind_of_memory_is_told_apart() -> None:
+    kinds: Counter[Kind] = Counter()
+    for storage in traced(job()).storages:
+        kinds[storage.kind] += storage.size
+    weights = sum(parameter.numel() * 4 for parameter in net().parameters())
+    assert kinds[Kind.PARAMETER] == weights
+    assert kinds[Kind.STATE] == weights
+    assert kinds[Kind.GRADIENT] == 3 * weights  # one set a step
+    assert kinds[Kind.BUFFER] > 0
+    assert kinds[Kind.INPUT] == 3 * (4 * 3 * 32 * 32 * 4 + 4 * 8)
+    assert kinds[Kind.ACTIVATION] > 0
+    assert kinds[Kind.WORKSPACE] > 0
+
+
+def test_what_is_born_dies_but_for_what_training_keeps() -> None:
+    trace = traced(job())
+    births, deaths = {e for e in trace.events if e > 0}, {-e for e in trace.events if e < 0}
+    assert deaths <= births
+    kept = Counter(trace.storages[index - 1].kind for index in births - deaths)
+    assert set(kept) == {Kind.PARAMETER, Kind.BUFFER, Kind.STATE, Kind.WORKSPACE}
+
+
+def test_steps_after_the_first_are_alike() -> None:
+    trace = traced(job())
+    starts = [place for place, step, phase in trace.marks if step in {1, 2} and phase is Phase.FORWARD]
+    second = [trace.storages[abs(e) - 1].size for e in trace.events[starts[0] : starts[1]]]
+    third = [trace.storages[abs(e) - 1].size for e in trace.events[starts[1] :]]
+    assert second == third
+
+
+def test_memory_is_attributed_to_modules_forward_and_backward() -> None:
+    modules = {(storage.module, storage.phase) for storage in traced(job()).storages}
+    assert ("0", Phase.FORWARD) in modules
+    assert ("0", Phase.BACKWARD) in modules
+
+
+def test_autocast_follows_cuda_s_lists() -> None:
+    class Norms(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.norm = nn.Linear(64, 64), nn.LayerNorm(64)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.linear(x)
+            assert y.dtype == torch.bfloat16
+            z = self.norm(y)
+            assert z.dtype == torch.float32  # the CPU's own autocast would leave it in bfloat16
+            return F.softmax(self.linear(z), -1)
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        assert output.dtype == torch.float32
+        return F.mse_loss(output, target)
+
+    traced(job(model=Norms, batch=tokens, loss=loss), precision="amp-bf16")
+
+
+def test_the_cpu_s_own_autocast_is_back_after_a_trace() -> None:
+    traced(job(), precision="amp-fp16")
+    x, norm = torch.randn(2, 8), nn.LayerNorm(8)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert norm(x.bfloat16()).dtype == torch.bfloat16
+        assert nn.Linear(8, 8)(x).dtype == torch.bfloat16
+    assert F.dropout(x, 0.5).shape == x.shape
+    assert F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]).shape == (1, 1, 2, 8)
+
+
+def test_the_weight_cache_keeps_one_copy_of_a_shared_weight() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(64, 64, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(self.linear(x))
+
+    trace = traced(job(model=Twice, batch=tokens, loss=F.mse_loss), precision="amp-bf16")
+    copies = [
+        s
+        for s in trace.storages
+        if s.op == "aten._to_copy.default" and s.size == 64 * 64 * 2 and s.phase is Phase.FORWARD
+    ]
+    assert len(copies) == 3  # one a step
+
+
+def test_attention_never_falls_back_to_the_quadratic_kernel() -> None:
+    class Attend(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(64, 192)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).view(x.shape[0], x.shape[1], 3, 4, 16).permute(2, 0, 3, 1, 4)
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.1).transpose(1, 2).flatten(2)
+
+    for precision, op in (("fp32", "efficient"), ("amp-bf16", "cudnn")):
+        trace = traced(job(model=Attend, batch=tokens, loss=F.mse_loss), size=512, precision=precision)
+        assert any(storage.op.startswith(f"aten._scaled_dot_product_{op}") for storage in trace.storages)
+        assert (
+            max(storage.size for storage in trace.storages if storage.kind is not Kind.WORKSPACE)
+            < 4 * 4 * 512 * 512 * 2
+        )
+
+
+def test_dropout_keeps_a_mask_of_booleans() -> None:
+    trace = traced(job(model=lambda: nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.5)), batch=tokens, loss=F.mse_loss))
+    sizes = {storage.size for storage in trace.storages if storage.op == "aten.native_dropout.default"}
+    assert sizes == {4 * 32 * 64 * 4, 4 * 32 * 64}
+
+
+def test_pieces_share_one_optimizer_step() -> None:
+    trace = traced(job(), batch=8, micro_batch=4)
+    phases = [phase for _, step, phase in trace.marks if step == 1]
+    assert phases == [Phase.FORWARD, Phase.BACKWARD] * 2 + [Phase.OPTIMIZER]
+    assert largest(trace, "convolution") == largest(traced(job(), batch=4), "convolution")
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointing_keeps_less(reentrant: bool) -> None:  # noqa: FBT001
+    class Blocks(nn.Module):
+        def __init__(self, *, save: bool) -> None:
+            super().__init__()
+            self.save = save
+            self.blocks = nn.ModuleList(
+                nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(6)
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x + self.blocks[0](x)
+            for block in self.blocks[1:]:
+                x = checkpoint(block, x, use_reentrant=reentrant) if self.save else block(x)
+            return x
+
+    def kept(*, save: bool) -> int:
+        trace = traced(job(model=lambda: Blocks(save=save), batch=tokens, loss=F.mse_loss), size=256)
+        return sum(s.size for s in trace.storages if s.kind is Kind.ACTIVATION and s.step == 1)
+
+    assert kept(save=True) < kept(save=False) / 2
+
+
+def test_boolean_masks_are_traced_with_a_stated_assumption() -> None:
+    def picky(output: Tensor, target: Tensor) -> Tensor:
+        chosen = output[target > 0]
+        if chosen.numel() == 0 or not (target > 0).any():
+            return output.sum() * 0
+        return chosen.abs().mean() + output.masked_select(target < 0).mean()
+
+    all_of_it = traced(job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=picky))
+    some = traced(job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=picky, selected=0.25))
+    assert any("boolean mask" in words for words in all_of_it.assumptions)
+    assert largest(all_of_it, "index") == 4 * 32 * 64 * 4
+    assert largest(some, "index") == 4 * 32 * 64
+
+
+def test_a_model_that_reads_numbers_while_being_built_is_built_for_real() -> None:
+    def build() -> nn.Module:
+        rates = [float(rate) for rate in torch.linspace(0, 0.5, 3)]
+        return nn.Sequential(net(), nn.Dropout(rates[1]))
+
+    assert traced(job(model=build)).storages
+
+
+@pytest.mark.parametrize(
+    ("changes", "how", "words"),
+    [
+        ({"model": lambda: 1 / 0}, {}, "model raised ZeroDivisionError"),
+        ({"model": lambda: "net"}, {}, "model returned a str"),
+        ({"batch": lambda n, size: 1 / 0}, {}, "batch raised ZeroDivisionError"),
+        ({"optimizer": lambda model: 1 / 0}, {}, "optimizer raised ZeroDivisionError"),
+        ({"loss": lambda output, target: output}, {}, r"loss is a tensor of shape \(4, 10\), not a scalar"),
+        ({"loss": lambda output, target: 3.0}, {}, "loss is a float, not a scalar"),
+        ({"model": lambda: nn.Sequential(nn.MaxPool2d(64), net())}, {}, "can't be run with 4 samples of size 32"),
+    ],
+)
+def test_a_job_that_can_t_be_traced_is_refused_with_the_cause(
+    changes: dict[str, Callable[..., Any]], how: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(WrongCall, match=words):
+        traced(job(**changes), **how)
