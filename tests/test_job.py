@@ -14,7 +14,8 @@ PARTS: dict[str, Any] = {"model": lambda: None, "batch": lambda n, s: None, "opt
 def test_a_job_needs_exactly_one_of_loss_and_step() -> None:
     assert Job(**PARTS, loss=lambda o, t: o).loss
     assert Job(**PARTS, step=lambda m, b: b).step
-    for wrong in ({}, {"loss": lambda o, t: o, "step": lambda m, b: b}):
+    wrongs: list[dict[str, Any]] = [{}, {"loss": lambda o, t: o, "step": lambda m, b: b}]
+    for wrong in wrongs:
         with pytest.raises(WrongCall, match="exactly one"):
             Job(**PARTS, **wrong)
 

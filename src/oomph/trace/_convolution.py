@@ -32,6 +32,7 @@ class Convolution:
         groups: channel groups.
         element: bytes of a number.
         channels_last: whether the tensors are laid out as cuDNN computes.
+        dims: spatial dimensions.
     """
 
     batch: int
@@ -44,6 +45,7 @@ class Convolution:
     groups: int
     element: int
     channels_last: bool
+    dims: int = 2
 
     @property
     def depthwise(self) -> bool:
@@ -81,13 +83,15 @@ def weight_gradient_workspace(conv: Convolution) -> int:
     if not conv.channels_last and _direct(conv) and not _starved(conv):
         # One product a sample, summed up at the end; beyond the size of a conversion, cuDNN converts instead.
         return min(conv.batch * conv.ins * conv.outs * 4, conv.input() + conv.output())
-    pieces = _SPLIT_PIECES * conv.weight * 4 // conv.element
-    return _converted(conv) + min(pieces, _MOST_SPLIT)
+    pieces = min(_SPLIT_PIECES * conv.weight * 4 // conv.element, _MOST_SPLIT)
+    if _direct(conv) and not conv.channels_last:
+        return conv.input() + conv.output() + pieces
+    return _converted(conv) + pieces
 
 
 def _starved(conv: Convolution) -> bool:
-    """So few channels for so many pixels that one product a sample wouldn't fill the GPU."""
-    return conv.pixels_in > conv.batch * conv.ins * conv.outs // 2
+    """Images with so few channels for so many pixels that one product a sample wouldn't fill the GPU."""
+    return conv.dims == 2 and conv.pixels_in > conv.batch * conv.ins * conv.outs // 2  # noqa: PLR2004
 
 
 _LARGE_DEPTHWISE = {9: 56 * 56, 25: 28 * 28}  # taps to pixels from which on cuDNN takes over
@@ -109,7 +113,7 @@ def _converted(conv: Convolution) -> int:
     """What is converted: everything without channels_last; with it, only what isn't aligned."""
     align = 16 // conv.element  # tensor cores take 16 bytes of channels at once
     if not conv.channels_last:
-        if _direct(conv) and not _starved(conv):
+        if _direct(conv):
             return 0
         # The weight of a pointwise convolution looks the same in both layouts.
         return conv.input() + conv.output() + (conv.weight if conv.kernel > 1 else 0)

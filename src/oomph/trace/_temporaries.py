@@ -83,6 +83,7 @@ def _convolution(x: Tensor, weight: Tensor, out: Tensor, args: tuple[Any, ...]) 
         groups=groups,
         element=x.element_size(),
         channels_last=layout_of(x) is not torch.contiguous_format or layout_of(weight) is not torch.contiguous_format,
+        dims=x.dim() - 2,
     )
 
 
