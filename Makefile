@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check format bench clean
+.PHONY: help setup test check format bench compare clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -31,6 +31,12 @@ format: $(STAMP) ## rewrite the source in the one format
 
 bench: $(STAMP) ## measure the start-up times that docs/ and the README state
 	$(BIN)/python benchmarks/startup.py
+
+ZOO := $(VENV)/zoo
+compare: $(STAMP) ## predict the whole zoo and compare with what was measured (a few minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --target $(ZOO) -r benchmarks/zoo/requirements.txt
+	PYTHONPATH=$(ZOO) $(BIN)/python benchmarks/predict_all.py --out $(ZOO)/predicted.json
+	$(BIN)/python benchmarks/compare.py $(ZOO)/predicted.json benchmarks/results/memory-h200-2026-11-15.jsonl
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache dist

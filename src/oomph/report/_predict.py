@@ -102,7 +102,7 @@ class PredictReport:
             sizes = (format_size(value) for value in (figure.low, figure.value, figure.high))
             made.add_row(Text(name, "bold"), *sizes, Text(words, "dim"))
         time = self.prediction.seconds
-        spans = (f"{value * 1000:.3g} ms" for value in (time.low, time.value, time.high))
+        spans = (_duration(value) for value in (time.low, time.value, time.high))
         made.add_row(Text("step", "bold"), *spans, Text("a rough estimate, for comparing settings", "dim"))
         return made
 
@@ -119,6 +119,10 @@ class PredictReport:
         for owner in self.prediction.peak.owners[:_OWNERS]:
             made.add_row(owner.module or "(outside of the model)", format_size(owner.size), _sentence(owner))
         return made
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
 def _sentence(owner: Owner) -> str:
@@ -144,7 +148,8 @@ def next_step(made: Prediction, settings: Settings, target: Target) -> str:
     if fitting >= 1:
         return (
             f"Split the batch: pieces of {fitting} samples (micro_batch={fitting}) need about "
-            f"{format_size(fixed + each * fitting)} and change nothing that is learned."
+            f"{format_size(fixed + each * fitting)}. The optimizer still sees the whole batch; "
+            "BatchNorm sees the pieces."
         )
     return "\n".join(_smaller(made, settings))
 
