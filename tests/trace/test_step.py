@@ -212,6 +212,35 @@ def test_a_model_that_reads_numbers_while_being_built_is_built_for_real() -> Non
     assert traced(job(model=build)).storages
 
 
+def test_a_model_that_copies_its_layers_is_traced() -> None:
+    def build() -> nn.Module:
+        layer = nn.TransformerEncoderLayer(64, 4, batch_first=True)
+        return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    assert traced(job(model=build, batch=tokens, loss=F.mse_loss), precision="amp-fp16").storages
+
+
+def test_code_that_checks_its_data_is_traced_as_if_nothing_were_wrong() -> None:
+    def careful(output: Tensor, target: Tensor) -> Tensor:
+        if target.isnan().any():
+            raise ValueError("bad target")
+        return F.mse_loss(output, target)
+
+    assert traced(job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=careful)).storages
+
+
+def test_a_ctc_loss_is_traced_with_targets_of_full_length() -> None:
+    def speech(count: int, size: Any) -> tuple[Tensor, Tensor]:
+        return torch.randn(size, count, 64), torch.randint(1, 20, (count, 5))
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        steps, count = output.shape[:2]
+        return F.ctc_loss(output.log_softmax(-1), target, torch.full((count,), steps), torch.full((count,), 5))
+
+    trace = traced(job(model=lambda: nn.Linear(64, 20), batch=speech, loss=loss))
+    assert any("CTC" in words for words in trace.assumptions)
+
+
 @pytest.mark.parametrize(
     ("changes", "how", "words"),
     [

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     FakeTensorMode,
     UnsupportedOperatorException,
 )
@@ -27,11 +28,11 @@ def build_model(job: Job, mode: FakeTensorMode) -> nn.Module:
             model = job.model()
     except _NEEDS_DATA:
         model = _call("model", job.model)
-        _to_fake(model, mode)
     except Exception as error:
         raise _raised("model", error) from error
     if not isinstance(model, nn.Module):
         raise WrongCall(f"the Job's model returned a {type(model).__name__}", "return an nn.Module")
+    _to_fake(model, mode)
     return model.train()
 
 
@@ -87,7 +88,13 @@ def _to_fake(model: nn.Module, mode: FakeTensorMode) -> None:
 
 
 def _fake(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
-    return mode.from_tensor(tensor.detach())
+    """A tensor as a fake one of this trace: from a real one, or from a copy that took its mode along (deepcopy)."""
+    if not isinstance(tensor, FakeTensor):
+        return mode.from_tensor(tensor.detach())
+    if tensor.fake_mode is mode:
+        return tensor.detach()
+    with mode:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
 
 
 def _call(name: str, function: Any, *args: Any) -> Any:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ._data import answer_for
+from ._data import Taken, answer_for
 from ._device import Device
 from ._events import Kind, Phase, Storage, Trace, Work
 from ._temporaries import BLAS, RULES, Result
@@ -32,9 +32,9 @@ class _Place:
 class Recorder(TorchDispatchMode):
     """A dispatch mode that turns operations into events."""
 
-    def __init__(self, device: Device, selected: float = 1.0) -> None:
+    def __init__(self, device: Device, taken: Taken) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.device, self.selected = device, selected
+        self.device, self.taken = device, taken
         self.assumptions: list[str] = []
         self._storages: list[Storage] = []
         self._events: list[int] = []
@@ -60,7 +60,7 @@ class Recorder(TorchDispatchMode):
             out = func(*args, **(kwargs or {}))
         else:
             self.assumptions.append(answer[1])
-            out = answer[0](func, args, kwargs or {}, self.selected)
+            out = answer[0](func, args, kwargs or {}, self.taken)
         if self._recording:
             self._record(str(func), args, out)
         return out
