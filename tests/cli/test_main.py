@@ -90,7 +90,7 @@ def test_help_tells_defaults_and_no_none(term: str, tmp_path: Path) -> None:
             capture_output=True,
             env={**os.environ, "TERM": term, "COLUMNS": "160"},
         )
-        shown = re.sub(r"\x1b\[[0-9;]*m", "", typescript.read_text())
+        shown = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", typescript.read_text()).split())
         assert default in shown
         assert "None" not in shown
         assert default in " ".join(shell(command, "--help").stdout.split())

@@ -71,7 +71,7 @@ def build() -> typer.core.TyperGroup:
         name="oomph",
         add_completion=False,
         pretty_exceptions_enable=False,
-        rich_markup_mode="rich" if sys.stdout.isatty() else None,
+        rich_markup_mode=None,  # plain help: it wraps well and looks the same in a pipe
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(oomph)

@@ -14,7 +14,7 @@ def table(*columns: str, plain: bool, title: str | None = None) -> Table:
         title_style="bold",
         box=None if plain else box.SIMPLE_HEAD,
         pad_edge=False,
-        show_header=any(columns),
+        show_header=any(column.lstrip(">") for column in columns),
     )
     for column in columns:
         made.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
