@@ -12,10 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..units import MIB
+
 # Numbers that the backward pass needs per layer, direction, token and unit; numbers of workspace likewise.
 _RESERVE = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}
 _WORKSPACE = {"lstm": 7, "gru": 6, "rnn_tanh": 5, "rnn_relu": 5}
 _EDGE = 10  # and per sample at the ends of the sequence
+_FEW_UNITS = 256
+_BUFFER = 8 * MIB
+_PLAIN_BUFFER = 12 * MIB
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,10 @@ class Shape:
         steps = _WORKSPACE[self.kind] * self.directions * self._units * self.element
         copies = 2 if self.element == 4 else 3  # noqa: PLR2004  half precision keeps a copy in full precision too
         ends = _EDGE * self.layers * self.directions * self.batch * self.hidden * self.element
-        return steps + copies * self.weights * self.element + ends
+        # Few units take another algorithm, with buffers of its own for each layer; plain cells always do.
+        buffers = self.layers * self.directions * _BUFFER if self.hidden <= _FEW_UNITS else 0
+        buffers += _PLAIN_BUFFER if self.kind.startswith("rnn") else 0
+        return steps + copies * self.weights * self.element + ends + buffers
 
 
 class _Recurrent(torch.autograd.Function):
