@@ -68,17 +68,14 @@ def test_cached_segments_are_returned_before_a_request_fails() -> None:
 
 
 def test_expandable_segments_use_a_hole_that_others_can_t() -> None:
-    requests = [30 * MIB, 30 * MIB, 30 * MIB]
-    for expandable, fits in ((True, True), (False, False)):
+    """Two neighbours of 30 MiB are freed and 60 are asked for: one hole, or two segments to return first."""
+    for expandable, retries in ((True, 0), (False, 1)):
         allocator = Allocator(Rules(expandable=expandable, cap=100 * MIB))
-        blocks = [allocator.malloc(size) for size in requests]
+        blocks = [allocator.malloc(30 * MIB) for _ in range(3)]
         allocator.free(blocks[1])
         allocator.free(blocks[2])
-        if fits:
-            allocator.malloc(60 * MIB)
-        else:
-            allocator.malloc(60 * MIB)  # two whole segments are returned and one of twice the size is taken
-            assert allocator.retries == 1
+        assert allocator.malloc(60 * MIB).size == 60 * MIB
+        assert allocator.retries == retries
 
 
 def test_blocks_beyond_the_split_limit_stay_whole() -> None:

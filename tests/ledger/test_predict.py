@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import oomph
 from oomph import document
-from oomph.ledger import Prediction, Rules, predict_trace, replay, smallest_cap
+from oomph.ledger import OutOfMemory, Prediction, Rules, predict_trace, replay, smallest_cap
 from oomph.machine import find_target
 from oomph.trace import Device, trace_step
 from oomph.units import GIB, MIB
@@ -78,7 +78,7 @@ def test_a_cap_just_below_needed_fails_and_needed_itself_runs() -> None:
     free = replay(trace, rules)
     cap = smallest_cap(trace, rules, free, at_full_speed=False)
     assert replay(trace, dataclasses.replace(rules, cap=cap)).allocated <= free.allocated
-    with pytest.raises(Exception, match=r"\d"):
+    with pytest.raises(OutOfMemory):
         replay(trace, dataclasses.replace(rules, cap=cap - 4 * MIB))
     assert smallest_cap(trace, rules, free, at_full_speed=True) >= cap
 

@@ -17,14 +17,12 @@ class Device:
         capability: compute capability as (major, minor).
         processors: number of streaming multiprocessors.
         threads: resident threads of one of them.
-        torch: torch's version as (major, minor).
         cudnn: cuDNN's version as torch counts it (91900 is 9.19.0).
     """
 
     capability: tuple[int, int] = (9, 0)
     processors: int = 132
     threads: int = 2048
-    torch: tuple[int, int] = (2, 11)
     cudnn: int = 91900
 
     @property
