@@ -11,16 +11,13 @@ from oomph.changes import blocks, checkpoint
 
 
 def net() -> nn.Module:
-    def block() -> nn.Module:
-        return nn.ModuleDict({"body": nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())})
-
     class Residual(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.inner = block()
+            self.inner = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
 
         def forward(self, x: Tensor) -> Tensor:
-            return x + self.inner["body"](x)
+            return x + self.inner(x)
 
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(3, 4, 1), nn.Sequential(Residual(), Residual()), nn.Flatten(), nn.Dropout(0.5))
@@ -50,7 +47,7 @@ def test_gradients_and_batchnorm_statistics_are_as_without() -> None:
 def test_the_block_runs_twice_and_keeps_less() -> None:
     model = net()
     runs = []
-    model[1][0].inner["body"][0].register_forward_hook(lambda *_: runs.append(1))  # type: ignore[index, union-attr]
+    model.get_submodule("1.0.inner.0").register_forward_hook(lambda *_: runs.append(1))
     change = checkpoint(model, ["1.0"])
     step(model)
     assert len(runs) == 2
@@ -63,7 +60,7 @@ def test_the_block_runs_twice_and_keeps_less() -> None:
 def test_nothing_is_run_twice_without_a_backward_pass() -> None:
     model = net().eval()
     runs = []
-    model[1][0].register_forward_hook(lambda *_: runs.append(1))  # type: ignore[index, union-attr]
+    model.get_submodule("1.0").register_forward_hook(lambda *_: runs.append(1))
     checkpoint(model, blocks(model))
     with torch.no_grad():
         model(torch.randn(1, 3, 6, 6))

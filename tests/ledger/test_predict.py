@@ -154,7 +154,7 @@ def test_a_model_whose_eval_mode_the_loss_can_t_take_is_predicted_all_the_same()
     made = oomph.predict(
         oomph.Job(
             model=Detector,
-            batch=lambda n, size: (torch.randn(n, 3, size, size), torch.randn(n, 8)),
+            batch=lambda n, _: (torch.randn(n, 3, 64, 64), torch.randn(n, 8)),
             loss=F.mse_loss,
             optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.1),
         ),
