@@ -265,7 +265,7 @@ def main() -> None:
     options = parser.parse_args()
     from zoo import truths
 
-    rows = [json.loads(line) for line in options.out.open()] if options.out.exists() else []
+    rows = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
     done = {(row["peer"], row["name"]) for row in rows}
     waiting = {
         name: [peer for peer in PEERS if (peer, name) not in done]

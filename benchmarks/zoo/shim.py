@@ -67,8 +67,10 @@ def _nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 
 
 def _roi_align(features: Tensor, rois: Tensor, *how: Any) -> Tensor:
-    """Torchvision's own formulation in Python, not compiled."""
-    return vars(sys.modules["torchvision.ops.roi_align"])["_roi_align"].__wrapped__(features, rois, *how)
+    """Torchvision's own formulation in Python, not compiled; two samples a bin where it would look at the box."""
+    scale, high, wide, ratio, aligned = how
+    align = vars(sys.modules["torchvision.ops.roi_align"])["_roi_align"].__wrapped__
+    return align(features, rois, scale, high, wide, ratio if ratio > 0 else 2, aligned)
 
 
 def _roi_align_backward(grad: Tensor, rois: Tensor, *how: Any) -> Tensor:

@@ -11,5 +11,6 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 def truths(allocator: str = "expandable") -> dict[str, dict[str, Any]]:
     """What was measured of each configuration, by name; of two measurements the later one."""
-    rows = [json.loads(line) for file in sorted(RESULTS.glob("memory-*.jsonl")) for line in file.open()]
+    files = sorted(RESULTS.glob("memory-*.jsonl"))
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return {row["name"]: row for row in rows if row["allocator"] == allocator and "error" not in row}
