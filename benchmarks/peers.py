@@ -3,7 +3,8 @@
     python benchmarks/peers.py --out peers.jsonl [name …]
 
 Each peer is used as its own documentation says, with the reading of its answer that suits it best, and oomph beside
-them. Each configuration has a process of its own, two at a time. What is in the results file already is not asked again.
+them. Each configuration has a process of its own, two at a time. What is in the results file already is not asked
+again.
 """
 
 from __future__ import annotations
@@ -31,19 +32,21 @@ Answer = tuple[int, int]
 
 
 @contextmanager
-def pretending() -> Iterator[None]:
+def pretending() -> Iterator[Any]:
     """Fake tensors, on the CPU: torch won't run backward on fake CUDA tensors where there is no CUDA."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with FakeTensorMode():
-        yield
+    with FakeTensorMode() as mode:
+        yield mode
 
 
-def build(config: Any) -> tuple[Any, Any]:
-    """The model, as the settings want it, and its optimizer."""
+def build(config: Any, mode: Any = None) -> tuple[Any, Any]:
+    """The model, as the settings want it, and its optimizer; on fake tensors if there is a mode for them."""
     from oomph.changes import convert_model
+    from oomph.trace._build import build_model
 
-    model = config.job.model().train()
+    # Some models read numbers off their weights while they are built: for peers too they are built for real then.
+    model = config.job.model().train() if mode is None else build_model(config.job, mode)
     convert_model(model, config.settings)
     return model, config.job.optimizer(model)
 
@@ -77,8 +80,8 @@ def ask_memtracker(config: Any) -> Answer:
     """torch.distributed._tools.mem_tracker under fake tensors."""
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    with pretending():
-        model, optimizer = build(config)
+    with pretending() as mode:
+        model, optimizer = build(config, mode)
         tracker = MemTracker()
         tracker.track_external(model, optimizer)
         with tracker:
@@ -120,8 +123,8 @@ def ask_fake_tensors(config: Any) -> Answer:
                     count(leaf)
             return out
 
-    with pretending():
-        model, optimizer = build(config)
+    with pretending() as mode:
+        model, optimizer = build(config, mode)
         for tensor in (*model.parameters(), *model.buffers()):
             count(tensor)
         with Counter():
@@ -134,22 +137,24 @@ def ask_torchinfo(config: Any) -> Answer:
     from torch import Tensor
     from torchinfo import summary
 
-    with pretending():
-        model, _ = build(config)
+    with pretending() as mode:
+        model, _ = build(config, mode)
         batch = config.job.batch(config.settings.pieces[0], config.settings.size)
         from oomph.changes import convert_batch
 
         inputs = convert_batch(batch, config.settings)[0]
         with autocast(config):
-            found = summary(model, input_data=[inputs] if isinstance(inputs, Tensor) else inputs, mode="train", verbose=0)
+            found = summary(
+                model, input_data=[inputs] if isinstance(inputs, Tensor) else inputs, mode="train", verbose=0
+            )
     total = found.total_input + found.total_output_bytes + found.total_param_bytes
     return total, total
 
 
 def ask_four_times(config: Any) -> Answer:
     """Weights, gradients and Adam's two moments: four times the weights."""
-    with pretending():
-        model, _ = build(config)
+    with pretending() as mode:
+        model, _ = build(config, mode)
     total = 4 * sum(weight.numel() * weight.element_size() for weight in model.parameters())
     return total, total
 

@@ -15,10 +15,14 @@ _HELD: list[torch.library.Library] = []
 _SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "roi_align(Tensor input, Tensor rois, float spatial_scale, int pooled_height, int pooled_width, "
-    "int sampling_ratio, bool aligned) -> Tensor",
-    "_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, int pooled_height, int pooled_width, "
-    "int batch_size, int channels, int height, int width, int sampling_ratio, bool aligned) -> Tensor",
+    (
+        "roi_align(Tensor input, Tensor rois, float spatial_scale, int pooled_height, int pooled_width, "
+        "int sampling_ratio, bool aligned) -> Tensor"
+    ),
+    (
+        "_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, int pooled_height, int pooled_width, "
+        "int batch_size, int channels, int height, int width, int sampling_ratio, bool aligned) -> Tensor"
+    ),
 )
 
 

@@ -1,7 +1,8 @@
 """Predictions made here, without a GPU, against what was measured on an H200: every configuration of the zoo.
 
-Each configuration is held to a bound of its own, and the bounds to what docs/accuracy.md states: errors that keep within
-them have no larger median and no larger 95th percentile. So every test stands alone, and processes can share them out.
+Each configuration is held to a bound of its own, and the bounds to what is promised of all of them: errors that keep
+within them have no larger median and no larger 95th percentile. So every test stands alone, and several processes can
+share them out.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from zoo import configs, truths  # noqa: E402
 ZOO = Path(sys.prefix) / "zoo"  # where make puts the packages that must not be seen by the other tests
 ALLOCATORS = ("expandable", "default")
 MEASURED = {allocator: truths(allocator) for allocator in ALLOCATORS}
-# By how many percent `allocated` may be off, where it isn't the usual 0.3: cuDNN's workspaces of recurrent layers and of
+# By how many percent `allocated` may be off, where it isn't the usual 0.3: cuDNN's workspaces of recurrent layers, of
 # small pointwise convolutions, which docs/accuracy.md speaks of, and of some strided and dilated ones.
 USUAL = 0.3
 BOUNDS = {
