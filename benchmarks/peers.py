@@ -14,7 +14,6 @@ import json
 import statistics
 import subprocess
 import sys
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,23 +31,22 @@ Answer = tuple[int, int]
 
 
 @contextmanager
-def pretending() -> Iterator[Any]:
-    """Fake tensors, on the CPU: torch won't run backward on fake CUDA tensors where there is no CUDA."""
+def pretending(config: Any) -> Iterator[tuple[Any, Any]]:
+    """The model and its optimizer on fake tensors, and a context of such.
+
+    On the CPU: torch won't run backward on fake CUDA tensors where there is no CUDA. Some models read numbers off their
+    weights while they are built; for peers as for oomph those are built for real and turned into fake ones.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with FakeTensorMode() as mode:
-        yield mode
-
-
-def build(config: Any, mode: Any = None) -> tuple[Any, Any]:
-    """The model, as the settings want it, and its optimizer; on fake tensors if there is a mode for them."""
     from oomph.changes import convert_model
     from oomph.trace._build import build_model
 
-    # Some models read numbers off their weights while they are built: for peers too they are built for real then.
-    model = config.job.model().train() if mode is None else build_model(config.job, mode)
-    convert_model(model, config.settings)
-    return model, config.job.optimizer(model)
+    mode = FakeTensorMode()
+    model = build_model(config.job, mode)
+    with mode:
+        convert_model(model, config.settings)
+        yield model, config.job.optimizer(model)
 
 
 def autocast(config: Any) -> Any:
@@ -80,8 +78,7 @@ def ask_memtracker(config: Any) -> Answer:
     """torch.distributed._tools.mem_tracker under fake tensors."""
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    with pretending() as mode:
-        model, optimizer = build(config, mode)
+    with pretending(config) as (model, optimizer):
         tracker = MemTracker()
         tracker.track_external(model, optimizer)
         with tracker:
@@ -123,11 +120,10 @@ def ask_fake_tensors(config: Any) -> Answer:
                     count(leaf)
             return out
 
-    with pretending() as mode:
-        model, optimizer = build(config, mode)
+    with pretending(config) as (model, optimizer):
         for tensor in (*model.parameters(), *model.buffers()):
             count(tensor)
-        with Counter():
+        with Counter():  # type: ignore[no-untyped-call]
             train(config, model, optimizer, lambda: None)
     return peak, peak
 
@@ -137,11 +133,10 @@ def ask_torchinfo(config: Any) -> Answer:
     from torch import Tensor
     from torchinfo import summary
 
-    with pretending() as mode:
-        model, _ = build(config, mode)
-        batch = config.job.batch(config.settings.pieces[0], config.settings.size)
-        from oomph.changes import convert_batch
+    from oomph.changes import convert_batch
 
+    with pretending(config) as (model, _):
+        batch = config.job.batch(config.settings.pieces[0], config.settings.size)
         inputs = convert_batch(batch, config.settings)[0]
         with autocast(config):
             found = summary(
@@ -153,9 +148,8 @@ def ask_torchinfo(config: Any) -> Answer:
 
 def ask_four_times(config: Any) -> Answer:
     """Weights, gradients and Adam's two moments: four times the weights."""
-    with pretending() as mode:
-        model, _ = build(config, mode)
-    total = 4 * sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    with pretending(config) as (model, _):
+        total = 4 * sum(weight.numel() * weight.element_size() for weight in model.parameters())
     return total, total
 
 
@@ -166,14 +160,17 @@ def ask_preflight(config: Any) -> Answer:
     """
     from torch_preflight import VRAMGuard
 
-    model, optimizer = build(config)
+    from oomph.changes import convert_model
+
+    model = config.job.model().train()
+    convert_model(model, config.settings)
     sample = config.job.batch(1, config.settings.size)[0]
     if config.settings.precision == "bf16" and sample.is_floating_point():
         sample = sample.bfloat16()
     precision = {"fp32": "fp32", "bf16": "pure-bf16"}.get(config.settings.precision, "amp")
     guard = VRAMGuard(
         model,
-        optimizer=optimizer,
+        optimizer=config.job.optimizer(model),
         batch_size=config.settings.pieces[0],
         example_input=sample,
         precision=precision,
@@ -212,16 +209,14 @@ def one(name: str, peers: list[str]) -> None:
 
     torch.set_num_threads(1)
     config = configs()[name]
-    config.job.model()  # imports, and what the first model of a process sets up, are nobody's seconds
     for peer in peers:
         torch.manual_seed(0)
-        began = time.time()
         try:
             allocated, cap = PEERS[peer][1](config)
             row: dict[str, Any] = {"allocated": allocated, "cap": cap}
         except Exception as error:  # noqa: BLE001  a failure is an answer too
             row = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]}
-        print(json.dumps({"peer": peer, "name": name, **row, "seconds": round(time.time() - began, 2)}), flush=True)
+        print(json.dumps({"peer": peer, "name": name, **row}), flush=True)
 
 
 def ask(name: str, peers: list[str]) -> list[dict[str, Any]]:

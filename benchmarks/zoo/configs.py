@@ -474,9 +474,9 @@ def _detectors() -> list[Config]:
     A trace can't see how many anchors and proposals their losses select, and a Job states one share for all of it.
     RetinaNet takes all but the undecided anchors into its classification loss, the largest part: all. The losses of
     FCOS and SSDlite look at every anchor without selecting and at the few positive ones: a tenth. Of the about 7,000
-    proposals in an image the R-CNNs sample 512 for the boxes, and of those at most 128 for the masks. The share is applied
-    to the boxes that are large enough, that score enough, that NMS leaves, and to the samples: about a half gives 512, and
-    0.45, one selection later, 128.
+    proposals in an image the R-CNNs sample 512 for the boxes, and of those at most 128 for the masks. The share is
+    applied to the boxes that are large enough, that score enough, that NMS leaves, and to the samples: about a half
+    gives 512, and 0.45, one selection later, 128.
     """
     f16, b16 = {"precision": "amp-fp16"}, {"precision": "amp-bf16"}
     scaled = {"min_size": 512, "max_size": 512}
