@@ -36,6 +36,7 @@ def predict(config: Any, gpu: str) -> dict[str, Any]:
             "reserved": made.reserved.value,
             "needed": made.needed.value,
             "needed_high": int(made.needed.high),
+            "comfortable": made.comfortable.value,
         }
     return {**rows, "seconds": round(time.time() - began, 2)}
 
