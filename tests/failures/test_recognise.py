@@ -146,7 +146,7 @@ def test_an_error_carried_over_from_a_worker_is_judged_by_its_last_line() -> Non
 
     assert recognise(carried("RuntimeError: stack expects each tensor to be equal size")) is None
     found = recognise(
-        carried("RuntimeError: " + message(dict((name, text) for _, name, text in MEMORY)["Linux under a limit"]))
+        carried("RuntimeError: " + message({name: text for _, name, text in MEMORY}["Linux under a limit"]))
     )
     assert found is not None
     assert found.kind is Kind.CPU_OOM
