@@ -1,11 +1,12 @@
 """What a run does to memory, measured: samplers, the Record, verdicts on it, explanations. Imports no torch itself."""
 
-from ._explain import Explanation, explain, explain_bytes
+from ._explain import Explanation, explain, explain_stream
 from ._judge import judge
 from ._probe import Probe
 from ._record import Record, load_record
 from ._recorder import Recorder
 from ._sampler import Sampler, watch
+from ._survey import Survey
 
 __all__ = [
     "Explanation",
@@ -13,8 +14,9 @@ __all__ = [
     "Record",
     "Recorder",
     "Sampler",
+    "Survey",
     "explain",
-    "explain_bytes",
+    "explain_stream",
     "judge",
     "load_record",
     "watch",

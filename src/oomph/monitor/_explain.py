@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import BinaryIO
 
 from ..errors import BadDocument, MissingFile
 from ..failures import Family, Finding, last_error, read_log
-from ..units import format_size
+from ..units import MIB, format_size
 from ._death import clock, fullness
 from ._device import allocators
 from ._judge import judge
@@ -17,6 +19,9 @@ from ._record import Record, parse_record
 from ._recorder import is_head
 
 _LONGEST_NAME = 4096
+# Nobody should run out of memory, or of patience, by explaining why he did: pieces of a log or a Record that are kept.
+_HEAD, _CHUNK = 8 * MIB, MIB
+_LOG_TAIL, _RECORD_TAIL = 24, 512
 _MARKS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
 
 
@@ -60,17 +65,39 @@ def explain(source: str | PathLike[str]) -> Explanation:
         return found
     path = Path(source)
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            return explain_stream(file, str(path))
     except FileNotFoundError:
         raise MissingFile(f"there is no file {str(path)[:200]!r}", "check the path") from None
     except OSError as error:
         raise BadDocument(f"{str(path)[:200]!r} can't be read ({error.strerror})", "name a log or a Record") from None
-    return explain_bytes(data, str(path))
+
+
+def explain_stream(stream: BinaryIO, name: str) -> Explanation:
+    """Explain what a file or a pipe holds; of something huge, its beginning and its end.
+
+    Raises:
+        BadDocument: it is a Record of another version.
+    """
+    data, left_out = stream.read(_HEAD), 0
+    tail: deque[bytes] = deque()
+    most = _RECORD_TAIL if is_head(data.partition(b"\n")[0]) else _LOG_TAIL
+    while chunk := stream.read(_CHUNK):
+        tail.append(chunk)
+        if len(tail) > most:
+            left_out += len(tail.popleft())
+    if left_out:
+        # Where the cut is, no line is whole.
+        tail[0] = b"\n" + tail[0].partition(b"\n")[2]
+        data = data.rpartition(b"\n")[0] or data
+    found = explain_bytes(b"".join((data, *tail)), name)
+    note = f"Of {name}, {format_size(left_out)} in the middle was not read."
+    return replace(found, facts=(*found.facts, note)) if left_out else found
 
 
 def _is_file(text: str) -> bool:
     try:
-        return len(text) < _LONGEST_NAME and "\n" not in text and Path(text).exists()
+        return 0 < len(text) < _LONGEST_NAME and "\n" not in text and Path(text).exists()
     except (OSError, ValueError):
         return False
 

@@ -19,6 +19,28 @@ from ._tree import Held, Tree, proportional
 _PROPORTIONAL_SECONDS = 15.0
 
 
+class HostMeter:
+    """The host's memory, with the rates that come from two readings; a process says whose control group counts."""
+
+    def __init__(self, pid: int | str = "self") -> None:
+        self._gauge = HostGauge(pid)
+        self._before: tuple[float, HostReading] | None = None
+
+    def read(self) -> dict[str, Any]:
+        """Everything now; what can't be read is None."""
+        now, reading = time.monotonic(), self._gauge.read()
+        found = dataclasses.asdict(reading)
+        found["stalled"] = None if reading.stalled is None else round(reading.stalled, 3)
+        for name in ("swapped_in", "swapped_out"):
+            del found[name]
+        if self._before is not None and now > self._before[0]:
+            seconds, before = now - self._before[0], self._before[1]
+            found["swap_in"] = _rate(before.swapped_in, reading.swapped_in, seconds)
+            found["swap_out"] = _rate(before.swapped_out, reading.swapped_out, seconds)
+        self._before = now, reading
+        return found
+
+
 class Probe:
     """Looks at a process tree again and again.
 
@@ -34,14 +56,13 @@ class Probe:
         self.tree = Tree(os.getpid() if pid is None else pid)
         self._own = self.tree.pid == os.getpid()
         self._device = device
-        self._host, self._gpus = HostGauge(self.tree.pid), GpuGauge()
-        self._before: tuple[float, HostReading] | None = None
+        self._host, self._gpus = HostMeter(self.tree.pid), GpuGauge()
         self._counted: tuple[float, int | None] = (float("-inf"), None)
 
     def read(self) -> dict[str, Any]:
         """Everything now; what can't be read is left out. `docs/record.md` has the fields."""
         held = self.tree.read()
-        found: dict[str, Any] = {**self._memory(), **self._processes(held)}
+        found: dict[str, Any] = {**self._host.read(), **self._processes(held)}
         if gpus := [self._gpu(reading, {one.pid for one in held}) for reading in self._wanted()]:
             found["gpus"] = gpus
         if self._own and (allocators := list(_allocators())):
@@ -59,19 +80,6 @@ class Probe:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _memory(self) -> dict[str, Any]:
-        now, reading = time.monotonic(), self._host.read()
-        found = dataclasses.asdict(reading)
-        found["stalled"] = None if reading.stalled is None else round(reading.stalled, 3)
-        for name in ("swapped_in", "swapped_out"):
-            del found[name]
-        if self._before is not None and now > self._before[0]:
-            seconds, before = now - self._before[0], self._before[1]
-            found["swap_in"] = _rate(before.swapped_in, reading.swapped_in, seconds)
-            found["swap_out"] = _rate(before.swapped_out, reading.swapped_out, seconds)
-        self._before = now, reading
-        return found
 
     def _processes(self, held: tuple[Held, ...]) -> dict[str, Any]:
         if not held:
