@@ -218,7 +218,7 @@ with oomph.watch(sys.argv[1], interval=0.05) as record:
     print("ready", flush=True)
     for number in range(10**9):
         record.step({"step": number, "seconds": 0.001, "loss": 1.0})
-        time.sleep(0.001)
+        time.sleep(0.005)
 """
 
 

@@ -53,12 +53,12 @@ def test_a_tree_is_counted_with_its_children(family: subprocess.Popen[bytes]) ->
 
 def test_the_end_of_a_process_is_seen_also_before_it_is_collected(family: subprocess.Popen[bytes]) -> None:
     with Probe(family.pid) as probe:
-        assert probe.tree.alive
+        assert bool(probe.tree.alive) is True
         for one in psutil.Process(family.pid).children():
             one.kill()
         family.kill()
         time.sleep(0.2)
-        assert not probe.tree.alive
+        assert bool(probe.tree.alive) is False
         probe.read()
 
 
@@ -135,7 +135,7 @@ def test_the_sampler_writes_until_it_is_left(tmp_path: Path) -> None:
 
 
 def test_a_sampler_that_fails_says_so_once_and_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Any) -> None:
+    def broken(_: Any) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr("oomph.monitor._probe.Probe.read", broken)

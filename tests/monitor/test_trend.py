@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -17,12 +18,13 @@ def noise(seed: int, kind: str) -> list[float]:
     source = random.Random(seed)  # noqa: S311  no secret
     length = source.randint(60, 600)
     scale = 10 ** source.uniform(0, 3) * MIB
-    draw = {
+    draws: dict[str, Callable[[], float]] = {
         "bell": lambda: source.gauss(0, scale),
         "even": lambda: source.uniform(-scale, scale),
         "spikes": lambda: scale * 100 if source.random() < 0.05 else source.gauss(0, scale / 10),
         "two levels": lambda: source.choice((0.0, scale)),
-    }[kind]
+    }
+    draw = draws[kind]
     return [4000 * MIB + draw() for _ in range(length)]
 
 

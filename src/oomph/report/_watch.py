@@ -18,6 +18,7 @@ from ._text import printable
 _MINUTE = 60.0
 _TREND_SECONDS = 60.0  # a trend is told over this long
 _SHORTEST = 3.0  # and over no less
+_FORESEEING = 20.0  # and seconds from which it is worth a look ahead
 _STEADY = MIB  # bytes a minute that count as none
 _SOON = 24 * 60.0  # minutes after which nobody asks when it will be full
 _RED, _YELLOW = 0.92, 0.8
@@ -100,7 +101,8 @@ class WatchView:
             return "steady"
         words = f"{'+' if per_minute > 0 else ''}{format_size(per_minute)}/min"
         left = (row.limit - row.used) / per_minute if row.limit and per_minute > 0 else _SOON
-        return f"{words}, full in {left:.0f} min" if left < _SOON else words
+        foreseen = left < _SOON and now - before[0][0] >= _FORESEEING
+        return f"{words}, full in {left:.0f} min" if foreseen else words
 
     def _processes(self) -> Iterator[RenderableType]:
         found = self._history[-1][1].get("processes")
