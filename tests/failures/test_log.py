@@ -57,7 +57,10 @@ def test_the_numbers_are_read() -> None:
 def test_another_process_is_named_with_its_number() -> None:
     (found,) = read_log(TEXT["torch 2.6 on a rank, beside another process"])
     assert any("17.5 GiB of the GPU is held by process 90210" in line for line in found.detail)
-    assert found.fix[0].startswith("$ ps ")
+    assert found.fix[:2] == (
+        "End process 90210, wait for it, or use another GPU (CUDA_VISIBLE_DEVICES); see whose it is:",
+        "$ ps -o pid,user,etime,args -p 90210",
+    )
 
 
 def test_in_a_container_the_process_itself_is_no_other_one() -> None:

@@ -146,7 +146,7 @@ def test_a_run_that_stops_near_its_limit_was_killed_for_memory() -> None:
     full = [{**HOST, "ram_available": GIB, "rss": 60 * GIB}] * 5
     found = only(record(samples=full, events=[]), Kind.HOST_KILL)
     assert "63 GiB of 64 GiB of RAM in use" in found.evidence
-    assert found.detail == ("This run held 60 GiB of it.",)
+    assert found.detail[-1] == "This run held 60 GiB of it."
     grouped = [{**HOST, "group_limit": 8 * GIB, "group_used": 7.9 * GIB}] * 5
     assert "the control group's memory" in only(record(samples=grouped, events=[]), Kind.HOST_KILL).evidence
 

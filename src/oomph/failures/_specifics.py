@@ -92,7 +92,13 @@ def _others(figures: Mapping[str, float]) -> Iterator[Specific]:
     if others >= max(_OTHERS, capacity * 0.02):
         count, pid = int(figures["other_count"]), int(figures["other_pid"])
         who = f"process {pid}" if count == 1 else f"{count} other processes (the largest is {pid})"
-        yield f"{format_size(others)} of the GPU is held by {who}.", (f"$ ps -o pid,user,etime,args -p {pid}",)
+        yield (
+            f"{format_size(others)} of the GPU is held by {who}.",
+            (
+                f"End process {pid}, wait for it, or use another GPU (CUDA_VISIBLE_DEVICES); see whose it is:",
+                f"$ ps -o pid,user,etime,args -p {pid}",
+            ),
+        )
     elif {"process", "capacity", "free"} <= figures.keys():
         hidden = capacity - figures["free"] - figures["process"] - others
         if hidden >= max(_OTHERS, capacity * 0.05):

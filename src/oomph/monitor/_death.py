@@ -47,7 +47,8 @@ def _killed(record: Record) -> Finding | None:
         f"The Record stops at {clock(record.last)}, with {format_size(used)} of {format_size(limit)} of {name} in use."
     )
     held = worst.get("rss")
-    detail = () if held is None else (f"This run held {format_size(held)} of it.",)
+    likely = "No error was written; with memory this full, a kill by the kernel is the likeliest end."
+    detail = (likely,) if held is None else (likely, f"This run held {format_size(held)} of it.")
     return find_measured(Kind.HOST_KILL, evidence, {"at": record.last, "used": used, "limit": limit}, *detail)
 
 
