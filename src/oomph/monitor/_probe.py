@@ -15,8 +15,9 @@ import psutil
 from ..machine import GpuGauge, GpuReading, HostGauge, HostReading
 from ._tree import Held, Tree, proportional
 
-# Shared pages are counted this rarely, because counting stops the process from mapping memory meanwhile.
-_PROPORTIONAL_SECONDS = 15.0
+# Shared pages are counted rarely, because it takes 25 ms a GiB, in which the process can't map memory: at most this
+# often, and at most for this share of the time.
+_PROPORTIONAL_SECONDS, _PROPORTIONAL_SHARE = 15.0, 0.005
 
 
 class HostMeter:
@@ -57,7 +58,7 @@ class Probe:
         self._own = self.tree.pid == os.getpid()
         self._device = device
         self._host, self._gpus = HostMeter(self.tree.pid), GpuGauge()
-        self._counted: tuple[float, int | None] = (float("-inf"), None)
+        self._count_at = float("-inf")
 
     def read(self) -> dict[str, Any]:
         """Everything now; what can't be read is left out. `docs/record.md` has the fields."""
@@ -92,11 +93,13 @@ class Probe:
         }
 
     def _proportional(self, held: tuple[Held, ...]) -> int | None:
-        now = time.monotonic()
-        if now - self._counted[0] >= _PROPORTIONAL_SECONDS:
-            self._counted = now, proportional(tuple(one.pid for one in held))
-            return self._counted[1]
-        return None
+        began = time.monotonic()
+        if began < self._count_at:
+            return None
+        counted = proportional(tuple(one.pid for one in held))
+        spent = time.monotonic() - began
+        self._count_at = began + max(_PROPORTIONAL_SECONDS, spent / _PROPORTIONAL_SHARE)
+        return counted
 
     def _wanted(self) -> tuple[GpuReading, ...]:
         return tuple(gpu for gpu in self._gpus.read() if self._device in {None, gpu.index})
