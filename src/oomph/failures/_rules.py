@@ -24,6 +24,10 @@ class Rule:
 _RAISED = r"(?:^|[\s|\]:>])[\w.]*(?:Error|Exception|Exit)\w*: "
 
 
+# How the status of a program that ended is told: by shells, runners, launchers and subprocess.
+_STATUS = r"(?i:exit(?:ed)?[ _-]?(?:with )?(?:code|status)|return ?code|non-zero exit status)\s{0,2}[:=]?\s{0,8}"
+
+
 def _rule(kind: Kind, words: str, form: str | None = None) -> Rule:
     return Rule(kind, words, re.compile(form, re.MULTILINE) if form else None)
 
@@ -54,6 +58,8 @@ RULES: tuple[Rule, ...] = (
         "CUDA out of memory",
         r"(?:^|" + _RAISED + r")CUDA out of memory\b(?!,? (?:error|reduce|try|issue))",
     ),
+    _rule(Kind.CUDA_OOM, "CUDA out of memory with batch"),
+    _rule(Kind.CUDA_OOM, "c10::OutOfMemoryError"),
     _rule(Kind.CUDA_OOM, "Allocation on device", r"OutOfMemoryError: Allocation on device"),
     _rule(Kind.HIP_OOM, "HIP out of memory", r"HIP out of memory\.?\s+Tried\s+to\s+allocate"),
     _rule(Kind.HIP_OOM, "HIP error: out of memory"),
@@ -66,6 +72,7 @@ RULES: tuple[Rule, ...] = (
     _rule(Kind.XPU_OOM, "UR_RESULT_ERROR_OUT_OF_RESOURCES"),
     _rule(Kind.XPU_OOM, "PI_ERROR_OUT_OF_RESOURCES"),
     _rule(Kind.DRIVER_OOM, "CUDA error: out of memory"),
+    _rule(Kind.DRIVER_OOM, "CUDA Error: out of memory"),
     _rule(Kind.DRIVER_OOM, "CUDA driver error: out of memory"),
     _rule(Kind.DRIVER_OOM, "cudaErrorMemoryAllocation"),
     _rule(Kind.DRIVER_OOM, "CUDA_ERROR_OUT_OF_MEMORY"),
@@ -136,6 +143,7 @@ RULES: tuple[Rule, ...] = (
     _rule(Kind.STOPPED, "killed by signal: Terminated"),
     _rule(Kind.STOPPED, "killed by signal: Interrupt"),
     _rule(Kind.WORKER_GONE, "exited unexpectedly", r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly"),
+    _rule(Kind.WORKER_GONE, "exited unexpectedly with exit code", r"DataLoader worker \(pid \d+\) exited unexpectedly"),
     _rule(Kind.WORKER_KILLED, "TerminatedWorkerError"),
     _rule(Kind.WORKER_GONE, "BrokenProcessPool: "),
     _rule(Kind.LOADER_TIMEOUT, "DataLoader timed out after"),
@@ -157,14 +165,16 @@ RULES: tuple[Rule, ...] = (
         r"^(?:\S*: line \d+:\s+\d+ |\[\d+\]\S?\s+(?:\d+ )?)?Killed(?:: 9)?(?:\s{2,}\S.*)?\s*$",
     ),
     _rule(Kind.HOST_KILL, "killed", r"^(?:zsh: killed\s|\[\d+\]\s+[+-]?\s*\d*\s*killed\s)"),
-    _rule(
-        Kind.HOST_KILL,
-        "137",
-        r"(?:[Ee]xit(?:ed)?[ _-]?(?:with )?(?:[Cc]ode|status|value)?|returned non-zero exit status)[\s:=]{0,10}137\b",
+    *(
+        _rule(Kind.HOST_KILL, words, _STATUS + r"137\b")
+        for words in ("ode 137", "ode: 137", "tatus 137", "ode:    137")
     ),
     _rule(Kind.HOST_KILL, "Signal 9 (SIGKILL)"),
     _rule(Kind.HOST_KILL, "SIGKILL", r"(?:terminated with signal|died with <Signals\.|signal: 9,? ?\(?)\s*SIGKILL"),
-    _rule(Kind.HOST_KILL, "-9", r"(?:exit ?code\s*:?\s*|exit status |returncode=)-9\b"),
+    *(
+        _rule(Kind.HOST_KILL, words, _STATUS + r"-9\b")
+        for words in ("ode -9", "ode: -9", "ode  : -9", "tatus -9", "ode=-9")
+    ),
     # Other ranks.
     _rule(Kind.RANK_TIMEOUT, "collective operation timeout"),
     _rule(Kind.RANK_TIMEOUT, "milliseconds before timing out"),
@@ -187,6 +197,7 @@ RULES: tuple[Rule, ...] = (
     _rule(Kind.BAD_LOSS, "nan", r"[Ll]oss\w*['\"]?\s*(?:is|=|:|\s)\s*(?:tensor\()?nan\b"),
     _rule(Kind.BAD_LOSS, "NaN", r"(?:[Ll]oss\w*['\"]?\s*(?:is|became|=|:)\s*NaN|NaN (?:loss|or Inf found in))"),
     _rule(Kind.BAD_LOSS, "inf", r"[Ll]oss['\"]?\s*(?:is|=|:)\s*-?inf\b"),
+    _rule(Kind.BAD_GRADIENTS, "grad_norm", r"grad_norm['\"]?\s*[:=]\s*(?:tensor\()?['\"]?-?(?:nan|inf|NaN)"),
     _rule(Kind.BAD_GRADIENTS, "returned nan values in its", r"Function '\w+' returned nan values"),
     _rule(Kind.BAD_GRADIENTS, "is non-finite, so it cannot be clipped"),
     _rule(Kind.SKIPPED_STEPS, "Gradient overflow.", r"Gradient overflow\.\s+Skipping step"),
@@ -207,6 +218,8 @@ RULES: tuple[Rule, ...] = (
     _rule(Kind.GPU_LOST, "has fallen off the bus"),
     _rule(Kind.GPU_LOST, "GPU is lost"),
     _rule(Kind.GPU_LOST, "UR_RESULT_ERROR_DEVICE_LOST"),
+    _rule(Kind.LAUNCH_FAILED, "CUDA error: unknown error"),
+    _rule(Kind.NO_GPU, "CUDA unknown error - this may be due to"),
     _rule(Kind.LAUNCH_FAILED, "unspecified launch failure"),
     _rule(Kind.LAUNCH_FAILED, "CUDA error: invalid configuration argument"),
     _rule(Kind.LAUNCH_FAILED, "CUDA error: invalid argument"),
