@@ -181,6 +181,51 @@ def test_the_real_allocator_under_a_real_limit() -> None:
     assert done.stdout.split("\n")[:3] == ["cpu-out-of-memory True", "memory-error", "None"]
 
 
+_LOADER = """
+import os, signal, traceback, torch
+from oomph.failures import read_log, recognise
+
+class Data(torch.utils.data.Dataset):
+    def __init__(self, end):
+        self.end = end
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        if index == 3:
+            self.end()
+        return torch.zeros(3)
+
+def killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def left():
+    os._exit(1)
+
+def wrong():
+    torch.ones(2, 3) @ torch.ones(2, 3)
+
+def full():
+    torch.empty(1 << 50)
+
+if __name__ == "__main__":
+    for end in (killed, left, wrong, full):
+        try:
+            list(torch.utils.data.DataLoader(Data(end), num_workers=1, batch_size=1))
+        except Exception as error:
+            found = recognise(error)
+            print(end.__name__, found and found.kind.value, read_log(traceback.format_exc())[0].kind.value)
+"""
+
+
+def test_real_loader_workers_that_die_in_several_ways() -> None:
+    done = subprocess.run([sys.executable, "-c", _LOADER], capture_output=True, text=True, check=True)
+    killed, left, wrong, full = done.stdout.splitlines()
+    assert killed == "killed worker-killed worker-killed"
+    assert left.split()[-1] == "worker-gone"
+    assert wrong == "wrong None shape"
+    assert full == "full cpu-out-of-memory cpu-out-of-memory"
+
+
 def test_failures_import_no_torch() -> None:
     code = "import sys, oomph.failures; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -40,10 +40,9 @@ def recognise(error: BaseException) -> Finding | None:
     Follows `raise … from …`. An exception raised while another was handled is followed only where torch or a trainer
     raised it: a bug in somebody's `except` block is theirs, and not out of memory.
     """
-    for one in _chain(error):
-        if found := _own(one):
-            return found
-    return None
+    found = [finding for one in _chain(error) if (finding := _own(one)) is not None]
+    # "A worker exited" is raised from the error that says what killed it.
+    return next((one for one in found if one.kind is not Kind.WORKER_GONE), found[0] if found else None)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -149,7 +149,8 @@ def _facts(record: Record) -> Iterator[str]:
 def _peaks(record: Record) -> Iterator[str]:
     if held := [sample["rss"] for sample in record.samples if "rss" in sample]:
         workers = max(sample.get("workers", 0) for sample in record.samples)
-        yield f"The run held at most {format_size(max(held))} of RAM, with up to {workers} child processes."
+        children = f", with up to {workers} child processes" if workers else ""
+        yield f"The run held at most {format_size(max(held))} of RAM{children}."
     used: dict[int, tuple[float, float]] = {}
     for gpu in (gpu for sample in record.samples for gpu in sample.get("gpus", ())):
         used[gpu["index"]] = max(used.get(gpu["index"], (0, 0)), (gpu["total"] - gpu["free"], gpu["total"]))
