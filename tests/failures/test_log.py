@@ -104,7 +104,10 @@ def test_a_failure_that_the_run_survived_comes_after_the_one_that_ended_it() -> 
     progress = "".join(f"epoch {n} loss 0.{n} 3.1it/s\n" for n in range(60))
     end = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x2 and 3x4)"
     log = f"{TEXT['torch 2.0']}\nretrying with batch 8\n{progress}{TRACEBACK}{end}"
-    assert [found.kind for found in read_log(log)] == [Kind.SHAPE, Kind.CUDA_OOM]
+    ended, survived = read_log(log)
+    assert (ended.kind, survived.kind) == (Kind.SHAPE, Kind.CUDA_OOM)
+    assert survived.detail[0] == "The run went on for long after this."
+    assert read_log(TRACEBACK + "KeyError: 'x'\n" + progress) == ()
 
 
 def test_a_dead_worker_is_explained_by_the_kernel_s_own_words() -> None:
