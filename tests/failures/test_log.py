@@ -110,6 +110,16 @@ def test_a_failure_that_the_run_survived_comes_after_the_one_that_ended_it() -> 
     assert read_log(TRACEBACK + "KeyError: 'x'\n" + progress) == ()
 
 
+def test_of_two_failures_of_one_kind_the_one_that_ended_the_run_is_told() -> None:
+    progress = "".join(f"epoch {n} loss 0.{n} 3.1it/s\n" for n in range(60))
+    first, last = TEXT["torch 2.0"], TEXT["torch 2.1, with its spelling"]
+    (found,) = read_log(f"{first}\nretrying\n{progress}{TRACEBACK}{last}\n")
+    assert found.figures["device"] == 1
+    assert not any("went on" in line for line in found.detail)
+    (both,) = read_log(f"{first}\n{progress}{last}\n{progress}")
+    assert both.detail[0] == "The run went on for long after this."
+
+
 def test_a_dead_worker_is_explained_by_the_kernel_s_own_words() -> None:
     log = TEXT["a worker without a word"] + "\n" + TEXT["dmesg"]
     assert [found.kind for found in read_log(log)] == [Kind.HOST_KILL, Kind.WORKER_GONE]

@@ -93,15 +93,21 @@ def _clean(text: str) -> str:
 
 
 def _hits(text: str) -> list[_Hit]:
-    """The first place of each kind; of two rules on one line, or inside of one message, the first counts."""
+    """The first place of each kind, or its last if the run survived the first.
+
+    Of two rules on one line, or inside of one message, the first counts.
+    """
     found: dict[Kind, _Hit] = {}
     taken: list[_Hit] = []
     for rule in RULES:
-        hit = _first(rule, text, taken)
+        hit = _find(rule, text, taken, _places(rule.words, text))
         if hit is None:
             continue
+        if CAUSES[hit.kind].family not in _WARNINGS and _survived(hit, text):
+            hit = _find(rule, text, taken, _last_places(rule.words, text)) or hit
         taken.append(hit)
-        if rule.kind not in found or hit.start < found[rule.kind].start:
+        known = found.get(rule.kind)
+        if known is None or (_survived(hit, text), hit.start) < (_survived(known, text), known.start):
             found[rule.kind] = hit
     plain = _plain_error(text)
     if plain is not None and (_ends_with(text, plain.start) or not (found or _survived(plain, text))):
@@ -109,8 +115,9 @@ def _hits(text: str) -> list[_Hit]:
     return list(found.values())
 
 
-def _first(rule: Rule, text: str, taken: list[_Hit]) -> _Hit | None:
-    for place in _places(rule.words, text):
+def _find(rule: Rule, text: str, taken: list[_Hit], places: Iterator[int]) -> _Hit | None:
+    """What a rule finds at the first of some places at which it holds."""
+    for place in places:
         start = max(text.rfind("\n", max(place - _LINE, 0), place) + 1, place - _LINE, 0)
         if any(hit.start <= start < hit.end for hit in taken):
             continue
@@ -128,12 +135,15 @@ def _places(words: str, text: str) -> Iterator[int]:
     place, tried = text.find(words), 0
     while place >= 0 and tried < _TRIED:
         yield place
-        tried, last = tried + 1, place
+        tried += 1
         place = text.find(words, place + 1)
-    if place < 0:
-        return
+    if place >= 0:
+        yield from _last_places(words, text)
+
+
+def _last_places(words: str, text: str) -> Iterator[int]:
     place, tried = text.rfind(words), 0
-    while place > last and tried < _TRIED:
+    while place >= 0 and tried < _TRIED:
         yield place
         tried += 1
         place = text.rfind(words, 0, place)
