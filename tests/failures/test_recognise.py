@@ -137,6 +137,20 @@ def test_a_circle_of_causes_ends() -> None:
     assert recognise(first) is None
 
 
+def test_odd_exceptions_are_no_trouble() -> None:
+    class Mute(RuntimeError):
+        exceptions = 5
+
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    assert recognise(Mute()) is None
+    group = type("Group", (Exception,), {"exceptions": (KeyError("x"), torch.OutOfMemoryError(FULL))})()
+    found = recognise(group)
+    assert found is not None
+    assert found.kind is Kind.CUDA_OOM
+
+
 def test_an_error_carried_over_from_a_worker_is_judged_by_its_last_line() -> None:
     def carried(line: str) -> RuntimeError:
         return RuntimeError(

@@ -54,7 +54,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.append(one)
         yield one
-        waiting.extend(part for part in getattr(one, "exceptions", ()) if isinstance(part, BaseException))
+        parts = getattr(one, "exceptions", ())  # of an exception group
+        if isinstance(parts, tuple):
+            waiting.extend(part for part in parts if isinstance(part, BaseException))
         if one.__cause__ is not None:
             waiting.append(one.__cause__)
         elif one.__context__ is not None and not one.__suppress_context__ and _root(type(one)) in _WRAPPING:
@@ -67,13 +69,21 @@ def _root(cls: type) -> str:
 
 def _own(error: BaseException) -> Finding | None:
     """What one exception says by its type, then by its words."""
-    text = f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {_words(error)}"
     if isinstance(error, OSError):
         return _system(error, text)
     kind = _by_words(error, text)
     if kind is None:
         kind = _by_type(error)
     return None if kind is None or not CAUSES[kind].is_memory else find_in(kind, _first_line(text), text)
+
+
+def _words(error: BaseException) -> str:
+    """An exception's text; one that can't even say what it is says nothing."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  somebody's own __str__
+        return ""
 
 
 def _by_type(error: BaseException) -> Kind | None:
