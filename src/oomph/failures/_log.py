@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ._findings import find_in
 from ._kind import Family, Finding, Kind
-from ._make import find_in
 from ._rules import PLAIN_ERRORS, RULES, Rule
 from ._table import CAUSES
 

@@ -6,8 +6,8 @@ import errno
 import re
 from collections.abc import Iterator
 
+from ._findings import find_in
 from ._kind import Family, Finding, Kind
-from ._make import find_in
 from ._rules import RULES, Rule
 from ._table import CAUSES
 

@@ -138,13 +138,13 @@ def test_a_circle_of_causes_ends() -> None:
 
 
 def test_odd_exceptions_are_no_trouble() -> None:
-    class Mute(RuntimeError):
+    class MuteError(RuntimeError):
         exceptions = 5
 
         def __str__(self) -> str:
             raise ZeroDivisionError
 
-    assert recognise(Mute()) is None
+    assert recognise(MuteError()) is None
     group = type("Group", (Exception,), {"exceptions": (KeyError("x"), torch.OutOfMemoryError(FULL))})()
     found = recognise(group)
     assert found is not None

@@ -14,9 +14,9 @@ from ..failures import Family, Finding, last_error, read_log
 from ..units import MIB, format_size
 from ._death import clock, fullness
 from ._device import allocators
-from ._judge import judge
 from ._record import Record, parse_record
 from ._recorder import is_head
+from ._verdicts import judge
 
 _LONGEST_NAME = 4096
 # Nobody should run out of memory, or of patience, by explaining why he did: pieces of a log or a Record that are kept.
