@@ -70,7 +70,8 @@ def read_log(text: str) -> tuple[Finding, ...]:
     hits = _hits(clean)
     if not hits and len(clean) <= _WRAPPED:
         # A terminal or a mail program has broken the lines.
-        hits = _hits(" ".join(clean.split()))
+        clean = " ".join(clean.split())
+        hits = _hits(clean)
     return tuple(_finding(hit, clean) for hit in sorted(hits, key=lambda hit: _order(hit, hits, clean)))
 
 
