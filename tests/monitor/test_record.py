@@ -117,11 +117,13 @@ def test_any_bytes_after_the_head_are_read_without_an_error(tail: bytes) -> None
 
 
 NAMES = st.sampled_from(["gpus", "torch", "rss", "t", "total", "free", "index"])
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
-    max_leaves=8,
-)
+
+
+def around(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+    return inner | st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4)
+
+
+ANYTHING = around(around(st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3)))
 
 
 @given(ANYTHING)
