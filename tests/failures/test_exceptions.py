@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import pickle
-import resource
 import subprocess
 import sys
 
@@ -188,10 +187,8 @@ def test_the_real_allocator_under_a_real_limit() -> None:
         "except BaseException as error: print(recognise(error))\n"
     )
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, preexec_fn=limit)
+    command = ["prlimit", f"--as={16 << 30}", sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:3] == ["cpu-out-of-memory True", "memory-error", "None"]
 
 

@@ -166,7 +166,7 @@ def test_megabytes_take_a_second() -> None:
     assert len(log) > 9_000_000
     began = time.process_time()
     assert read_log(log)[0].kind is Kind.CUDA_OOM
-    assert time.process_time() - began < 2.0  # a second on an idle machine
+    assert time.process_time() - began < 3.0  # a second on an idle machine
 
 
 def test_one_line_of_megabytes_is_read_too() -> None:
