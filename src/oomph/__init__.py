@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from .ledger import Range as Range
     from .ledger import predict as predict
     from .machine import Target as Target
+    from .monitor import Explanation as Explanation
+    from .monitor import Record as Record
+    from .monitor import explain as explain
+    from .monitor import watch as watch
     from .settings import Settings as Settings
 
 _HOME = {
@@ -29,16 +33,20 @@ _HOME = {
     "BadDocument": "errors",
     "BadSize": "errors",
     "CannotFit": "errors",
+    "Explanation": "monitor",
     "Job": "job",
     "MissingFile": "errors",
     "OomphError": "errors",
     "Prediction": "ledger",
     "Range": "ledger",
+    "Record": "monitor",
     "Settings": "settings",
     "Target": "machine",
     "UnknownName": "errors",
     "WrongCall": "errors",
+    "explain": "monitor",
     "predict": "ledger",
+    "watch": "monitor",
 }
 
 __all__ = [
@@ -46,17 +54,21 @@ __all__ = [
     "BadDocument",
     "BadSize",
     "CannotFit",
+    "Explanation",
     "Job",
     "MissingFile",
     "OomphError",
     "Prediction",
     "Range",
+    "Record",
     "Settings",
     "Target",
     "UnknownName",
     "WrongCall",
     "__version__",
+    "explain",
     "predict",
+    "watch",
 ]
 
 

@@ -14,10 +14,12 @@ import typer
 from .. import __version__, document
 from ..errors import OomphError, WrongCall
 from .doctor import doctor
+from .explain import explain
 from .gpus import gpus
 from .predict import predict
+from .watch import watch
 
-_COMMANDS = (doctor, gpus, predict)
+_COMMANDS = (doctor, explain, gpus, predict, watch)
 _INTERRUPTED = 130  # what shells expect of a program ended by Ctrl-C
 # What writing to a full disk, over a quota or to a broken device says; reading facts never ends in these.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}

@@ -3,6 +3,7 @@
 from ._budget import Bound, Budget
 from ._catalogue import CloudMachine, GpuSpec, Rates, clouds, gpus
 from ._fact import NO_LIMIT, Fact, NoLimit, Unknown
+from ._gauge import GpuGauge, GpuReading, HostGauge, HostReading
 from ._gpu import DriverState, Gpu, GpuProcess, Graphics
 from ._lookup import find, find_cloud, find_gpu, machines_with
 from ._machine import Machine, load_machine, machine_document, read_machine
@@ -18,9 +19,13 @@ __all__ = [
     "DriverState",
     "Fact",
     "Gpu",
+    "GpuGauge",
     "GpuProcess",
+    "GpuReading",
     "GpuSpec",
     "Graphics",
+    "HostGauge",
+    "HostReading",
     "Load",
     "Machine",
     "NoLimit",

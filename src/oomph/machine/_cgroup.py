@@ -61,10 +61,10 @@ class Cgroups:
     cpu: tuple[CpuGroup, ...]
 
 
-def read_cgroups(source: Source) -> Cgroups:
-    """Read every level of the memory and CPU controllers."""
+def read_cgroups(source: Source, process: int | str = "self") -> Cgroups:
+    """Read every level of the memory and CPU controllers around a process."""
     mounts = _mounts(source)
-    groups = _groups(source)
+    groups = _groups(source, process)
     memory_folders, memory_version = _folders(source, mounts, groups, "memory")
     cpu_folders, cpu_version = _folders(source, mounts, groups, "cpu")
     read_memory = _memory_v1 if memory_version == 1 else _memory_v2
@@ -76,9 +76,14 @@ def read_cgroups(source: Source) -> Cgroups:
     )
 
 
-def _groups(source: Source) -> dict[str, str]:
-    """Controller (or "" for version 2) to the path of this process's group; odd lines are skipped."""
-    text = source.text("/proc/self/cgroup")
+def read_again(source: Source, group: MemoryGroup) -> MemoryGroup:
+    """The same level of the memory controller, now."""
+    return (_memory_v1 if group.version == 1 else _memory_v2)(source, group.path)
+
+
+def _groups(source: Source, process: int | str) -> dict[str, str]:
+    """Controller (or "" for version 2) to the path of a process's group; odd lines are skipped."""
+    text = source.text(f"/proc/{process}/cgroup")
     found: dict[str, str] = {}
     for match in re.finditer(r"^\d+:([^:\n]*):(/.*)$", "" if isinstance(text, Unknown) else text, re.MULTILINE):
         found |= dict.fromkeys(match[1].split(","), match[2])

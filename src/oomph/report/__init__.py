@@ -3,7 +3,22 @@
 from ._catalogue import CloudList, GpuList, OneGpu
 from ._doctor import DoctorReport
 from ._emit import Report, emit
+from ._explain import ExplainReport
+from ._live import LiveView
 from ._predict import PredictReport
 from ._text import printable
+from ._watch import WatchView
 
-__all__ = ["CloudList", "DoctorReport", "GpuList", "OneGpu", "PredictReport", "Report", "emit", "printable"]
+__all__ = [
+    "CloudList",
+    "DoctorReport",
+    "ExplainReport",
+    "GpuList",
+    "LiveView",
+    "OneGpu",
+    "PredictReport",
+    "Report",
+    "WatchView",
+    "emit",
+    "printable",
+]

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from .. import document
 from ..machine import DriverState, Fact, Gpu, Machine, NoLimit, Place, Severity, Unknown, Verdict, machine_document
 from ..units import format_rate, format_size
 from ._table import table
-from ._text import printable
+from ._text import body_line, printable
 
 _STYLE = {Severity.FAILS: "bold red", Severity.RISKY: "bold yellow", Severity.NOTE: "bold cyan"}
 _PLACE = {
@@ -23,7 +22,6 @@ _PLACE = {
     Place.SLURM: "in a Slurm job",
     Place.NOTEBOOK: "in a notebook",
 }
-_INDENT = 4
 
 Row = tuple[str, str, str]
 
@@ -60,15 +58,8 @@ def _verdicts(verdicts: tuple[Verdict, ...]) -> Iterator[RenderableType]:
     for verdict in verdicts:
         head, what = f"{verdict.severity.value}: ", printable(verdict.what)
         yield Text.assemble((head, _STYLE[verdict.severity]), (what, "bold"))
-        yield from (_line(printable(line)) for line in (verdict.why, *verdict.fix))
+        yield from (body_line(printable(line)) for line in (verdict.why, *verdict.fix))
         yield Text()
-
-
-def _line(line: str) -> RenderableType:
-    """A line of a verdict's body; a command stays in one piece, so that it can be copied."""
-    if line.startswith("$ "):
-        return Text(" " * _INDENT + line, "green", no_wrap=True, overflow="ignore")
-    return Padding(Text(line), (0, 0, 0, _INDENT))
 
 
 def rows(machine: Machine) -> Iterator[Row]:

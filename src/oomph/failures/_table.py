@@ -1,0 +1,9 @@
+"""Every cause by its kind."""
+
+from __future__ import annotations
+
+from ._causes import MEMORY_CAUSES
+from ._kind import Cause, Kind
+from ._others import OTHER_CAUSES
+
+CAUSES: dict[Kind, Cause] = {cause.kind: cause for cause in (*MEMORY_CAUSES, *OTHER_CAUSES)}

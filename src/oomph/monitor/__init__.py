@@ -1,0 +1,23 @@
+"""What a run does to memory, measured: samplers, the Record, verdicts on it, explanations. Imports no torch itself."""
+
+from ._explanation import Explanation, explain, explain_stream
+from ._probe import Probe
+from ._record import Record, load_record
+from ._recorder import Recorder
+from ._sampler import Sampler, watch
+from ._survey import Survey
+from ._verdicts import judge
+
+__all__ = [
+    "Explanation",
+    "Probe",
+    "Record",
+    "Recorder",
+    "Sampler",
+    "Survey",
+    "explain",
+    "explain_stream",
+    "judge",
+    "load_record",
+    "watch",
+]

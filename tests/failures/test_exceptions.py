@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import errno
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from oomph.failures import Kind, recognise
+
+from .texts import MEMORY, NUMBERS, OTHER
+
+FULL = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB of which 1.00 GiB is free."
+)
+
+
+def message(text: str) -> str:
+    """What the exception itself holds: its text without the name."""
+    return text.partition("Error: ")[2] or text
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [(kind, text) for kind, _, text in MEMORY if text.startswith("RuntimeError: ")],
+    ids=lambda value: str(value)[:50],
+)
+def test_torch_s_runtime_errors_are_recognised(kind: Kind, text: str) -> None:
+    found = recognise(RuntimeError(message(text)))
+    assert found is not None
+    assert found.kind is kind
+
+
+@pytest.mark.parametrize("text", [text for _, _, text in (*OTHER, *NUMBERS)], ids=lambda text: text[:50])
+def test_what_is_not_memory_is_none(text: str) -> None:
+    assert recognise(RuntimeError(message(text))) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("memory budget must be positive"),
+        ValueError(FULL),
+        KeyError("CUDA out of memory"),
+        RuntimeError("out of memory budget of the plan"),
+        RuntimeError("we never want to see CUDA out of memory here"),
+        RuntimeError("the command ended with exit code 137"),
+        RuntimeError("Killed"),
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied (32x512 and 256x10)"),
+        RuntimeError(""),
+        AssertionError("MemoryError"),
+        FileNotFoundError(errno.ENOENT, "No such file or directory"),
+        OSError(errno.ENOSPC, "No space left on device", "last.pt"),
+        KeyboardInterrupt(),
+        StopIteration(),
+    ],
+    ids=repr,
+)
+def test_a_user_s_own_error_is_never_taken_for_memory(error: BaseException) -> None:
+    assert recognise(error) is None
+
+
+def test_torch_s_own_type_is_known_by_its_name() -> None:
+    found = recognise(torch.OutOfMemoryError(FULL))
+    assert found is not None
+    assert (found.kind, found.retryable) == (Kind.CUDA_OOM, True)
+    assert found.figures["asked"] == 2 * 1024**3
+    bare = recognise(torch.OutOfMemoryError("no words"))
+    assert bare is not None
+    assert bare.kind is Kind.CUDA_OOM
+
+
+def test_hip_and_xpu_share_the_type() -> None:
+    for word, kind in (("HIP", Kind.HIP_OOM), ("XPU", Kind.XPU_OOM)):
+        found = recognise(torch.OutOfMemoryError(FULL.replace("CUDA", word)))
+        assert found is not None
+        assert found.kind is kind
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "retryable"),
+    [
+        (MemoryError(), Kind.MEMORY_ERROR, True),
+        (MemoryError("std::bad_alloc"), Kind.BAD_ALLOC, True),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), Kind.REFUSED_BY_SYSTEM, False),
+        (OSError(errno.EMFILE, "Too many open files"), Kind.OPEN_FILES, False),
+        (OSError(errno.ENOSPC, "No space left on device", "/dev/shm/torch_1"), Kind.SHM_FULL, False),
+        (OSError("[WinError 1455] The paging file is too small"), Kind.COMMIT_LIMIT, False),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), Kind.WORKER_KILLED, False),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"), Kind.LIBRARY_OOM, True),
+    ],
+    ids=repr,
+)
+def test_kinds_and_whether_smaller_pieces_can_help(error: BaseException, kind: Kind, retryable: bool) -> None:  # noqa: FBT001
+    found = recognise(error)
+    assert found is not None
+    assert (found.kind, found.retryable) == (kind, retryable)
+
+
+def raised(outer: BaseException, inner: BaseException, *, stated: bool) -> BaseException:
+    try:
+        try:
+            raise inner  # noqa: TRY301  raising is what is tested
+        except BaseException as caught:
+            if stated:
+                raise outer from caught
+            raise outer  # noqa: B904  the implicit context is what is tested
+    except BaseException as caught:  # noqa: BLE001
+        return caught
+
+
+def test_a_stated_cause_is_followed() -> None:
+    found = recognise(raised(ValueError("the forward failed"), torch.OutOfMemoryError(FULL), stated=True))
+    assert found is not None
+    assert found.kind is Kind.CUDA_OOM
+
+
+def test_an_error_in_somebody_s_handler_is_theirs() -> None:
+    assert recognise(raised(KeyError("x"), torch.OutOfMemoryError(FULL), stated=False)) is None
+    assert recognise(raised(RuntimeError("shape mismatch"), torch.OutOfMemoryError(FULL), stated=False)) is None
+
+
+def test_torch_s_own_wrapping_is_followed() -> None:
+    wrapper = type("BackendCompilerFailed", (RuntimeError,), {"__module__": "torch._dynamo.exc"})
+    assert recognise(raised(wrapper("backend raised"), torch.OutOfMemoryError(FULL), stated=False)) is not None
+    silenced = raised(wrapper("x"), torch.OutOfMemoryError(FULL), stated=False)
+    silenced.__suppress_context__ = True
+    assert recognise(silenced) is None
+
+
+def test_a_circle_of_causes_ends() -> None:
+    first, second = RuntimeError("a"), RuntimeError("b")
+    first.__cause__, second.__cause__ = second, first
+    assert recognise(first) is None
+
+
+def test_odd_exceptions_are_no_trouble() -> None:
+    class MuteError(RuntimeError):
+        exceptions = 5
+
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    assert recognise(MuteError()) is None
+    group = type("Group", (Exception,), {"exceptions": (KeyError("x"), torch.OutOfMemoryError(FULL))})()
+    found = recognise(group)
+    assert found is not None
+    assert found.kind is Kind.CUDA_OOM
+
+
+def test_an_error_carried_over_from_a_worker_is_judged_by_its_last_line() -> None:
+    def carried(line: str) -> RuntimeError:
+        return RuntimeError(
+            "Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+            f'  File "data.py", line 3, in __getitem__\n    # CUDA out of memory. Tried to allocate, once\n{line}\n'
+        )
+
+    assert recognise(carried("RuntimeError: stack expects each tensor to be equal size")) is None
+    found = recognise(
+        carried("RuntimeError: " + message({name: text for _, name, text in MEMORY}["Linux under a limit"]))
+    )
+    assert found is not None
+    assert found.kind is Kind.CPU_OOM
+
+
+def test_a_finding_can_travel_to_another_process() -> None:
+    found = recognise(torch.OutOfMemoryError(FULL))
+    assert pickle.loads(pickle.dumps(found)) == found  # noqa: S301  our own
+
+
+def test_nothing_keeps_the_traceback_or_its_tensors() -> None:
+    found = recognise(raised(RuntimeError("x"), torch.OutOfMemoryError(FULL), stated=True))
+    assert found is not None
+    assert not any(isinstance(value, BaseException) for value in vars(found).values())
+
+
+def test_the_real_allocator_under_a_real_limit() -> None:
+    code = (
+        "import torch; from oomph.failures import recognise\n"
+        "try: torch.empty(1 << 40)\n"
+        "except BaseException as error: print(recognise(error).kind.value, recognise(error).retryable)\n"
+        "try: bytearray(1 << 42)\n"
+        "except BaseException as error: print(recognise(error).kind.value)\n"
+        "try: torch.ones(2, 3) @ torch.ones(2, 3)\n"
+        "except BaseException as error: print(recognise(error))\n"
+    )
+
+    command = ["prlimit", f"--as={16 << 30}", sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:3] == ["cpu-out-of-memory True", "memory-error", "None"]
+
+
+_LOADER = """
+import os, signal, time, traceback, torch
+from oomph.failures import read_log, recognise
+
+class Data(torch.utils.data.Dataset):
+    def __init__(self, end):
+        self.end = end
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        if index == 3:
+            time.sleep(0.3)  # until the batches before have arrived
+            self.end()
+        return torch.zeros(3)
+
+def killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def left():
+    os._exit(1)
+
+def wrong():
+    torch.ones(2, 3) @ torch.ones(2, 3)
+
+def full():
+    torch.empty(1 << 50)
+
+if __name__ == "__main__":
+    for end in (killed, left, wrong, full):
+        try:
+            list(torch.utils.data.DataLoader(Data(end), num_workers=1, batch_size=1))
+        except Exception as error:
+            found = recognise(error)
+            print(end.__name__, found and found.kind.value, read_log(traceback.format_exc())[0].kind.value)
+"""
+
+
+def test_real_loader_workers_that_die_in_several_ways() -> None:
+    done = subprocess.run([sys.executable, "-c", _LOADER], capture_output=True, text=True, check=True)
+    killed, left, wrong, full = done.stdout.splitlines()
+    assert killed == "killed worker-killed worker-killed"
+    assert left == "left worker-gone worker-gone"
+    assert wrong == "wrong None shape"
+    assert full == "full cpu-out-of-memory cpu-out-of-memory"
+
+
+def test_failures_import_no_torch() -> None:
+    code = "import sys, oomph.failures; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
