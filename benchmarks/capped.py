@@ -2,10 +2,10 @@
 
     python benchmarks/capped.py --predicted predicted.json --out capped.json [--seconds 300] [name …]
 
-Each configuration under both allocators in a process of its own, several side by side: does it run when it is given the
-high of `needed` and nothing more? Then, one after the other, each with expandable segments at the `comfortable` that was
-predicted: how does its step time compare with that of a run without a cap, and did the allocator have to look for
-memory?
+Each configuration under both allocators in a process of its own, several side by side: does it run when it is given
+the high of `needed` and nothing more? Then, one after the other, each with expandable segments at the `comfortable`
+that was predicted: how does its step time compare with that of a run without a cap, and did the allocator have to look
+for memory?
 """
 
 from __future__ import annotations
