@@ -122,8 +122,13 @@ def _spreads(trace: Trace, settings: Settings, target: Target) -> dict[str, floa
 
 
 def _needed(trace: Trace, rules: Rules, free: Replay) -> int:
-    """The smallest cap: with workspaces as far as there is room, or without any from the start, whichever is less."""
+    """The smallest cap: with workspaces as far as there is room, or without any from the start, whichever is less.
+
+    Not without any under the default allocator, where the holes that workspaces leave decide what fits later.
+    """
     with_them = smallest_cap(trace, rules, free, at_full_speed=False)
+    if not rules.expandable:
+        return with_them
     lean = _without_workspaces(trace)
     return min(with_them, smallest_cap(lean, rules, replay(lean, rules), at_full_speed=False))
 
