@@ -69,14 +69,15 @@ class DetectionLoss:
         model: the network; its anchors are read at each call, so that new ones are heeded.
         gains: the weights of the parts.
         size: the image side that is trained with, which objectness is weighed by.
+        ratio: how many times larger or smaller than its anchor a box may be.
     """
 
-    def __init__(self, model: nn.Module, gains: Gains | None = None, size: int = _IMAGE) -> None:
+    def __init__(self, model: nn.Module, gains: Gains | None = None, size: int = _IMAGE, ratio: float = 4.0) -> None:
         gains = gains or Gains()
         network = getattr(model, "module", model)  # DistributedDataParallel keeps it there
         if not isinstance(network, Yolov5):
             raise WrongCall(f"the model is a {type(network).__name__}", "give one that oomph.detect.yolov5 built")
-        self._head = network.head
+        self._head, self._ratio = network.head, ratio
         self.classes = network.classes
         self.gains = Gains(gains.box, gains.objectness * (size / _IMAGE) ** 2, gains.classes * self.classes / _CLASSES)
 
@@ -112,7 +113,7 @@ class DetectionLoss:
 
     def _match(self, targets: Tensor, level: int, grid: Sequence[int]) -> Candidates:
         anchors = self._head.anchors[level].to(targets.device)
-        return match(targets.float(), anchors, (grid[0], grid[1]))
+        return match(targets.float(), anchors, (grid[0], grid[1]), self._ratio)
 
     @staticmethod
     def _count(matched: Sequence[Candidates], images: int) -> Positives:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_RATIO = 4.0  # how many times larger or smaller than its anchor a box may be
 _SHIFTS = ((0.0, 0.0), (0.5, 0.0), (0.0, 0.5), (-0.5, 0.0), (0.0, -0.5))
 
 
@@ -37,13 +36,16 @@ class Candidates:
     label: Tensor
 
 
-def match(targets: Tensor, anchors: Tensor, grid: tuple[int, int]) -> Candidates:
-    """Match targets (n, 6) of image, class, x, y, w, h as fractions with a level's anchors (a, 2) in cells."""
+def match(targets: Tensor, anchors: Tensor, grid: tuple[int, int], ratio: float = 4.0) -> Candidates:
+    """Match targets (n, 6) of image, class, x, y, w, h as fractions with a level's anchors (a, 2) in cells.
+
+    A box may be up to `ratio` times larger or smaller than its anchor.
+    """
     height, width = grid
     sides = targets.new_tensor([width, height])
     number, places = len(anchors), len(_SHIFTS)
     centre, size = targets[:, 2:4] * sides, targets[:, 4:6] * sides
-    counts = (_near(centre, sides)[:, None] & _fits(size, anchors)[None]).flatten()
+    counts = (_near(centre, sides)[:, None] & _fits(size, anchors, ratio)[None]).flatten()
 
     shifts = targets.new_tensor(_SHIFTS)
     cells = (centre[None] - shifts[:, None]).long()  # (places, targets, 2); toward zero, and never below it
@@ -59,10 +61,10 @@ def match(targets: Tensor, anchors: Tensor, grid: tuple[int, int]) -> Candidates
     return Candidates(counts, image, anchor, row, column, torch.where(counts[:, None], box, 1.0), label)
 
 
-def _fits(size: Tensor, anchors: Tensor) -> Tensor:
+def _fits(size: Tensor, anchors: Tensor, most: float) -> Tensor:
     """Which anchors have nearly the size of which boxes, as (anchors, targets)."""
     ratio = size[None] / anchors[:, None].to(size.dtype)
-    return torch.maximum(ratio, 1 / ratio).amax(-1) < _RATIO
+    return torch.maximum(ratio, 1 / ratio).amax(-1) < most
 
 
 def _near(centre: Tensor, sides: Tensor) -> Tensor:
