@@ -79,8 +79,7 @@ def reference_file(path: Path, foreign: type[nn.Module], names: Any, *, ema: boo
     }
 
 
-@pytest.mark.parametrize("ema", [True, False])
-@pytest.mark.parametrize("names", [NAMES, dict(enumerate(NAMES))])
+@pytest.mark.parametrize(("ema", "names"), [(True, NAMES), (False, dict(enumerate(NAMES)))])
 def test_a_reference_checkpoint_loads_strictly_and_the_average_is_preferred(
     tmp_path: Path, foreign: type[nn.Module], names: Any, *, ema: bool
 ) -> None:

@@ -1,21 +1,27 @@
 """YOLOv5 detectors: network, loss, boxes, data sets, augmentation, metrics and the training recipe."""
 
+from ._anchors import AnchorCheck, box_sizes, check_anchors
 from ._augment import Augmentation, Source, collate, plain_sample, sample
 from ._checkpoint import Weights, load_weights, read_plain, read_weights, save_weights, write_atomically
+from ._dataset import DataSet, Split, label_path, read_dataset, read_split, shared_images
 from ._ema import Ema
 from ._embedded import EmbeddedSize, write_embedded
+from ._labels import LabelTable
 from ._letterbox import Fit, Frame, frames, letterbox
 from ._loss import DetectionLoss, Gains, LossParts, Positives, split_batch
 from ._metrics import ClassScore, ImageResult, Scores, has_metrics, score
 from ._network import Yolov5, yolov5
 from ._recipe import Recipe, build_optimizer, parameter_groups, read_recipe, recipe_from
 from ._schedule import Moment, Schedule, accumulation
+from ._set_aside import SetAside
 from ._suppression import VALIDATION, Suppression, suppress
 
 __all__ = [
     "VALIDATION",
+    "AnchorCheck",
     "Augmentation",
     "ClassScore",
+    "DataSet",
     "DetectionLoss",
     "Ema",
     "EmbeddedSize",
@@ -23,32 +29,41 @@ __all__ = [
     "Frame",
     "Gains",
     "ImageResult",
+    "LabelTable",
     "LossParts",
     "Moment",
     "Positives",
     "Recipe",
     "Schedule",
     "Scores",
+    "SetAside",
     "Source",
+    "Split",
     "Suppression",
     "Weights",
     "Yolov5",
     "accumulation",
+    "box_sizes",
     "build_optimizer",
+    "check_anchors",
     "collate",
     "frames",
     "has_metrics",
+    "label_path",
     "letterbox",
     "load_weights",
     "parameter_groups",
     "plain_sample",
+    "read_dataset",
     "read_plain",
     "read_recipe",
+    "read_split",
     "read_weights",
     "recipe_from",
     "sample",
     "save_weights",
     "score",
+    "shared_images",
     "split_batch",
     "suppress",
     "write_atomically",

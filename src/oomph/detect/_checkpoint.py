@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -222,7 +223,9 @@ def _identify(state: dict[str, Tensor], path: Path) -> tuple[str, int]:
     first, last = state.get("model.0.conv.weight"), state.get(f"{_HEAD}0.weight")
     if first is not None and last is not None and len(last) % 3 == 0 and len(last) // 3 > _BOX:
         classes = len(last) // 3 - _BOX
-        for size in SIZES:
+        for size, (_, width) in SIZES.items():
+            if len(first) != math.ceil(64 * width / 8) * 8:
+                continue
             with torch.device("meta"):
                 expected = {name: value.shape for name, value in yolov5(size, classes).state_dict().items()}
             if expected == {name: value.shape for name, value in state.items()}:

@@ -1,7 +1,7 @@
 """A small data set made on the spot, the same every time: drawn shapes of many sizes on cluttered ground.
 
 It is small enough for a laptop without a GPU and yet no toy: several classes that differ by shape alone, objects from
-8 to 100 pixels, overlaps, noise, distracting strokes, and images with nothing to find.
+9 to 90 pixels, overlaps, noise, distracting strokes, and images with nothing to find.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 NAMES = ("disc", "square", "triangle", "cross")
-SIDE = 160
+SIDE = 128
 _FINE = 3  # drawn larger and shrunk, for soft edges
 _SEED = 5
 _VISIBLE = 0.5  # of an object, or it isn't labelled
@@ -53,7 +53,7 @@ def write_embedded(folder: Path, size: EmbeddedSize | None = None) -> Path:
 
 
 def draw_scene(key: tuple[int, ...]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """One image (160, 160, 3) and its boxes (n, 5), from a key alone."""
+    """One image (128, 128, 3) and its boxes (n, 5), from a key alone."""
     rng = np.random.default_rng(key)
     picture = _ground(rng)
     owner = np.full((SIDE, SIDE), -1)
@@ -82,10 +82,10 @@ def _how_many(rng: np.random.Generator) -> int:
 
 def _ground(rng: np.random.Generator) -> NDArray[np.float64]:
     """Blotches of random colours at two scales, with strokes on them."""
-    coarse = Image.fromarray(rng.integers(40, 216, (5, 5, 3), dtype=np.uint8)).resize(
+    coarse = Image.fromarray(rng.integers(60, 196, (4, 4, 3), dtype=np.uint8)).resize(
         (SIDE, SIDE), Image.Resampling.BICUBIC
     )
-    fine = rng.normal(0, 18, (20, 20, 3)).repeat(8, 0).repeat(8, 1)
+    fine = rng.normal(0, 12, (SIDE // 8, SIDE // 8, 3)).repeat(8, 0).repeat(8, 1)
     drawing = ImageDraw.Draw(coarse)
     for _ in range(int(rng.integers(3, 12))):
         begin = rng.uniform(0, SIDE, 2)
@@ -112,7 +112,7 @@ def _paint(picture: NDArray[np.float64], mask: NDArray[np.uint8], rng: np.random
 
 def _shape(kind: int, rng: np.random.Generator) -> NDArray[np.uint8]:
     """How much of each pixel a random shape covers, 0 to 255."""
-    radius = _FINE * 4 * math.exp(rng.uniform(0, math.log(12)))  # 8 to 96 pixels across
+    radius = _FINE * 4.5 * math.exp(rng.uniform(0, math.log(10)))  # 9 to 90 pixels across
     margin = min(radius * 0.8, SIDE * _FINE / 2)
     x, y = rng.uniform(margin, SIDE * _FINE - margin, 2)
     angle = rng.uniform(0, 2 * math.pi)
