@@ -11,8 +11,10 @@ from ._letterbox import Fit, Frame, frames, letterbox
 from ._loss import DetectionLoss, Gains, LossParts, Positives, split_batch
 from ._metrics import ClassScore, ImageResult, Scores, has_metrics, score
 from ._network import Yolov5, yolov5
+from ._pictures import DrawnBox, draw_boxes, found_boxes, labelled_boxes, sheet
+from ._plots import Chart, Line, curves, draw_chart, precision_recall
 from ._recipe import Recipe, build_optimizer, parameter_groups, read_recipe, recipe_from
-from ._schedule import Moment, Schedule, accumulation
+from ._schedule import Moment, Schedule, accumulation, set_rates
 from ._set_aside import SetAside
 from ._suppression import VALIDATION, Suppression, suppress
 
@@ -20,9 +22,11 @@ __all__ = [
     "VALIDATION",
     "AnchorCheck",
     "Augmentation",
+    "Chart",
     "ClassScore",
     "DataSet",
     "DetectionLoss",
+    "DrawnBox",
     "Ema",
     "EmbeddedSize",
     "Fit",
@@ -30,6 +34,7 @@ __all__ = [
     "Gains",
     "ImageResult",
     "LabelTable",
+    "Line",
     "LossParts",
     "Moment",
     "Positives",
@@ -47,13 +52,19 @@ __all__ = [
     "build_optimizer",
     "check_anchors",
     "collate",
+    "curves",
+    "draw_boxes",
+    "draw_chart",
+    "found_boxes",
     "frames",
     "has_metrics",
     "label_path",
+    "labelled_boxes",
     "letterbox",
     "load_weights",
     "parameter_groups",
     "plain_sample",
+    "precision_recall",
     "read_dataset",
     "read_plain",
     "read_recipe",
@@ -63,7 +74,9 @@ __all__ = [
     "sample",
     "save_weights",
     "score",
+    "set_rates",
     "shared_images",
+    "sheet",
     "split_batch",
     "suppress",
     "write_atomically",

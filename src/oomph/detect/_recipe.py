@@ -23,6 +23,7 @@ class Recipe:
     """How a detector is trained; the defaults are YOLOv5's for training from scratch.
 
     Attributes:
+        optimizer: "SGD" with Nesterov momentum, or "AdamW", whose first beta is the momentum.
         rate, final_rate: the learning rate, and the share of it that is left at the end.
         momentum, decay: of SGD; the decay is for convolution weights alone and is scaled to the batch.
         warmup_epochs, warmup_momentum, warmup_bias_rate: how the run begins.
@@ -34,6 +35,7 @@ class Recipe:
         augmentation: how training samples are changed.
     """
 
+    optimizer: str = "SGD"
     rate: float = 0.01
     final_rate: float = 0.01
     momentum: float = 0.937
@@ -49,6 +51,7 @@ class Recipe:
     augmentation: Augmentation = field(default_factory=Augmentation)
 
 
+OPTIMIZERS = ("SGD", "AdamW")
 # YOLOv5's name: ours, with the dot of the part it belongs to.
 _NAMES = {
     "lr0": "rate",
@@ -106,6 +109,9 @@ def recipe_from(values: Mapping[str, Any], place: str = "the settings") -> Recip
     top: dict[str, Any] = {}
     parts: dict[str, dict[str, float]] = {"gains": {}, "augmentation": {}}
     for name, value in _flat(values).items():
+        if name == "optimizer":
+            top[name] = _optimizer(value, place)
+            continue
         number = _number(name, value, place)
         if name in _NEUTRAL:
             _refuse_unless_neutral(name, number, place)
@@ -118,6 +124,13 @@ def recipe_from(values: Mapping[str, Any], place: str = "the settings") -> Recip
             top[known] = number
     top.update({name: int(top[name]) for name in ("nominal_batch", "least_warmup") if name in top})
     return Recipe(**top, gains=Gains(**parts["gains"]), augmentation=Augmentation(**parts["augmentation"]))
+
+
+def _optimizer(value: Any, place: str) -> str:
+    for known in OPTIMIZERS:
+        if str(value).lower() == known.lower():
+            return known
+    raise WrongCall(f"{place} sets optimizer to {value!r}", f"it must be one of {', '.join(OPTIMIZERS)}")
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,7 +203,9 @@ def parameter_groups(model: nn.Module, recipe: Recipe, batch: int) -> list[dict[
     ]
 
 
-def build_optimizer(model: nn.Module, recipe: Recipe, batch: int) -> torch.optim.SGD:
-    """SGD with Nesterov momentum over those groups."""
+def build_optimizer(model: nn.Module, recipe: Recipe, batch: int) -> torch.optim.Optimizer:
+    """The recipe's optimizer over those groups."""
     groups = parameter_groups(model, recipe, batch)
+    if recipe.optimizer == "AdamW":
+        return torch.optim.AdamW(groups, lr=recipe.rate, betas=(recipe.momentum, 0.999))
     return torch.optim.SGD(groups, lr=recipe.rate, momentum=recipe.momentum, nesterov=True)

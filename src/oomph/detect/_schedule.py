@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from torch.optim import Optimizer
 
 from ._recipe import Recipe
 
@@ -108,6 +109,16 @@ class Schedule:
         if len(steps):
             steps[-1] = True
         return steps
+
+
+def set_rates(optimizer: Optimizer, moment: Moment) -> None:
+    """Give an optimizer of `build_optimizer` what holds at a moment."""
+    for group in optimizer.param_groups:
+        group["lr"] = moment.bias_rate if group.get("name") == "biases" else moment.rate
+        if "betas" in group:
+            group["betas"] = (moment.momentum, group["betas"][1])
+        else:
+            group["momentum"] = moment.momentum
 
 
 def accumulation(batch: int, nominal: int) -> int:
