@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from oomph import Job, Settings, predict
-from oomph.detect import DetectionLoss, Gains, Positives, Yolov5, split_batch, yolov5
+from oomph.detect import DetectionLoss, Gains, Yolov5, split_batch, yolov5
 from oomph.errors import WrongCall
 
 SIZE = 96
@@ -240,30 +239,6 @@ def test_pieces_get_their_own_targets() -> None:
     assert targets[0, 0] == 3  # the batch itself is left alone
 
 
-def test_a_prediction_can_trace_network_and_loss() -> None:
-    def batch(count: int, size: object) -> tuple[Tensor, Tensor]:
-        assert isinstance(size, int)
-        targets = torch.rand(count * 8, 6)
-        return torch.rand(count, 3, size, size), targets
-
-    holder: list[DetectionLoss] = []
-
-    def build() -> Yolov5:
-        model = yolov5("n", classes=3)
-        holder[:] = [DetectionLoss(model)]
-        return model
-
-    job = Job(
-        model=build,
-        batch=batch,
-        step=lambda model, items: holder[0](model(items[0]), items[1]),
-        optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.01, 0.9),
-    )
-    found = predict(job, Settings(4, size=128, precision="amp-fp16"), "H200")
-    assert found.allocated.value > 7 * 2**20
-
-
 def test_only_networks_of_ours_have_this_loss() -> None:
     with pytest.raises(WrongCall, match="the model is a Linear"):
         DetectionLoss(torch.nn.Linear(1, 1))
-    assert isinstance(Positives(torch.ones(3), 2).images, int)

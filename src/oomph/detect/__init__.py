@@ -6,6 +6,7 @@ from ._checkpoint import Weights, load_weights, read_plain, read_weights, save_w
 from ._dataset import DataSet, Split, label_path, read_dataset, read_split, shared_images
 from ._ema import Ema
 from ._embedded import EmbeddedSize, write_embedded
+from ._job import detection_job
 from ._labels import LabelTable
 from ._letterbox import Fit, Frame, frames, letterbox
 from ._loss import DetectionLoss, Gains, LossParts, Positives, split_batch
@@ -14,6 +15,7 @@ from ._network import Yolov5, yolov5
 from ._pictures import DrawnBox, draw_boxes, found_boxes, labelled_boxes, sheet
 from ._plots import Chart, Line, curves, draw_chart, precision_recall
 from ._recipe import Recipe, build_optimizer, parameter_groups, read_recipe, recipe_from
+from ._results import image_result, read_results, write_results
 from ._schedule import Moment, Schedule, accumulation, set_rates
 from ._set_aside import SetAside
 from ._suppression import VALIDATION, Suppression, suppress
@@ -53,11 +55,13 @@ __all__ = [
     "check_anchors",
     "collate",
     "curves",
+    "detection_job",
     "draw_boxes",
     "draw_chart",
     "found_boxes",
     "frames",
     "has_metrics",
+    "image_result",
     "label_path",
     "labelled_boxes",
     "letterbox",
@@ -68,6 +72,7 @@ __all__ = [
     "read_dataset",
     "read_plain",
     "read_recipe",
+    "read_results",
     "read_split",
     "read_weights",
     "recipe_from",
@@ -81,5 +86,6 @@ __all__ = [
     "suppress",
     "write_atomically",
     "write_embedded",
+    "write_results",
     "yolov5",
 ]

@@ -1,11 +1,13 @@
 """A small data set made on the spot, the same every time: drawn shapes of many sizes on cluttered ground.
 
-It is small enough for a laptop without a GPU and yet no toy: several classes that differ by shape alone, objects from
-9 to 90 pixels, overlaps, noise, distracting strokes, and images with nothing to find.
+It is small enough for a laptop without a GPU and yet no toy: several classes, each with a colour that most of its
+objects have more or less and some have not, objects from 10 to 80 pixels, overlaps, noise, strokes in the same colours
+that are no objects, and images with nothing to find.
 """
 
 from __future__ import annotations
 
+import colorsys
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,8 @@ NAMES = ("disc", "square", "triangle", "cross")
 SIDE = 128
 _FINE = 3  # drawn larger and shrunk, for soft edges
 _SEED = 5
+_HUES = (0.02, 0.58, 0.33, 0.14)  # of the classes: red, blue, green, yellow
+_USUAL = 0.85  # share of objects that have about the colour of their class
 _VISIBLE = 0.5  # of an object, or it isn't labelled
 
 
@@ -67,7 +71,7 @@ def draw_scene(key: tuple[int, ...]) -> tuple[NDArray[np.uint8], NDArray[np.floa
             boxes.append([])
             areas.append(1)
             continue
-        picture = _paint(picture, mask, rng)
+        picture = _paint(picture, mask, _colour(rng, kind))
         owner[solid] = number
         areas.append(int(solid.sum()))
         boxes.append([float(kind), *_around(solid)])
@@ -81,38 +85,35 @@ def _how_many(rng: np.random.Generator) -> int:
 
 
 def _ground(rng: np.random.Generator) -> NDArray[np.float64]:
-    """Blotches of random colours at two scales, with strokes on them."""
-    coarse = Image.fromarray(rng.integers(60, 196, (4, 4, 3), dtype=np.uint8)).resize(
-        (SIDE, SIDE), Image.Resampling.BICUBIC
-    )
+    """Blotches of dull colours at two scales, with bright strokes on them."""
+    blotches = rng.uniform(50, 205, (4, 4, 1)) + rng.normal(0, 14, (4, 4, 3))
+    coarse = Image.fromarray(blotches.clip(0, 255).astype(np.uint8)).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
     fine = rng.normal(0, 12, (SIDE // 8, SIDE // 8, 3)).repeat(8, 0).repeat(8, 1)
     drawing = ImageDraw.Draw(coarse)
     for _ in range(int(rng.integers(3, 12))):
         begin = rng.uniform(0, SIDE, 2)
         end = begin + rng.normal(0, 22, 2)
-        drawing.line([*begin, *end], fill=_colour(rng), width=int(rng.integers(1, 4)))
+        drawing.line([*begin, *end], fill=_colour(rng, int(rng.integers(len(NAMES)))), width=int(rng.integers(1, 4)))
     return np.asarray(coarse).astype(np.float64) + fine
 
 
-def _colour(rng: np.random.Generator) -> tuple[int, int, int]:
-    red, green, blue = (int(value) for value in rng.integers(0, 256, 3))
-    return red, green, blue
+def _colour(rng: np.random.Generator, kind: int) -> tuple[int, int, int]:
+    """Mostly a shade of what the class has, sometimes any other."""
+    hue = _HUES[kind] + rng.normal(0, 0.03) if rng.random() < _USUAL else rng.random()
+    red, green, blue = colorsys.hsv_to_rgb(hue % 1, rng.uniform(0.45, 1), rng.uniform(0.45, 1))
+    return int(red * 255), int(green * 255), int(blue * 255)
 
 
-def _paint(picture: NDArray[np.float64], mask: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Fill a shape with a colour that changes from side to side and is far from what it covers."""
-    under = picture[mask > 127].mean(0)  # noqa: PLR2004
-    first = np.array(_colour(rng), dtype=np.float64)
-    if np.abs(first - under).max() < 70:  # noqa: PLR2004  would hardly be seen
-        first = (under + 128) % 256
-    ramp = np.linspace(-1, 1, SIDE) * rng.uniform(-30, 30)
+def _paint(picture: NDArray[np.float64], mask: NDArray[np.uint8], colour: tuple[int, int, int]) -> NDArray[np.float64]:
+    """Fill a shape with a colour that grows darker from side to side."""
+    ramp = np.linspace(15, -15, SIDE)
     share = mask[..., None] / 255
-    return picture * (1 - share) + (first + ramp[None, :, None]) * share
+    return picture * (1 - share) + (np.array(colour) + ramp[None, :, None]) * share
 
 
 def _shape(kind: int, rng: np.random.Generator) -> NDArray[np.uint8]:
     """How much of each pixel a random shape covers, 0 to 255."""
-    radius = _FINE * 4.5 * math.exp(rng.uniform(0, math.log(10)))  # 9 to 90 pixels across
+    radius = _FINE * 5 * math.exp(rng.uniform(0, math.log(8)))  # 10 to 80 pixels across
     margin = min(radius * 0.8, SIDE * _FINE / 2)
     x, y = rng.uniform(margin, SIDE * _FINE - margin, 2)
     angle = rng.uniform(0, 2 * math.pi)
