@@ -78,6 +78,7 @@ class DetectionLoss:
         if not isinstance(network, Yolov5):
             raise WrongCall(f"the model is a {type(network).__name__}", "give one that oomph.detect.yolov5 built")
         self._head, self._ratio = network.head, ratio
+        self._copy: tuple[object, Tensor] | None = None
         self.classes = network.classes
         self.gains = Gains(gains.box, gains.objectness * (size / _IMAGE) ** 2, gains.classes * self.classes / _CLASSES)
 
@@ -101,7 +102,7 @@ class DetectionLoss:
             counts = norm.counts.to(targets.device).clamp(min=1)
             box = objectness = classes = torch.zeros((), device=targets.device)
             for index, (level, found) in enumerate(zip(levels, matched, strict=True)):
-                one = self._level(level, found, self._head.anchors[index].float())
+                one = self._level(level, found, self._anchors(targets.device)[index].float())
                 cells = level[0, ..., 0].numel() * norm.images
                 box = box + one[0] / counts[index]
                 objectness = objectness + one[1] * (_BALANCE[index] / cells)
@@ -112,8 +113,18 @@ class DetectionLoss:
         return LossParts(total, box.detach(), objectness.detach(), classes.detach())
 
     def _match(self, targets: Tensor, level: int, grid: Sequence[int]) -> Candidates:
-        anchors = self._head.anchors[level].to(targets.device)
+        anchors = self._anchors(targets.device)[level]
         return match(targets.float(), anchors, (grid[0], grid[1]), self._ratio)
+
+    def _anchors(self, device: torch.device) -> Tensor:
+        """The anchors on a device; a copy is kept until they change, since making one would wait for the GPU."""
+        own = self._head.anchors
+        if own.device == device:
+            return own
+        state = (device, own.data_ptr(), own._version)  # noqa: SLF001  counts changes in place
+        if self._copy is None or self._copy[0] != state:
+            self._copy = (state, own.detach().to(device))
+        return self._copy[1]
 
     @staticmethod
     def _count(matched: Sequence[Candidates], images: int) -> Positives:
