@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from oomph.detect import Augmentation, collate, plain_sample, sample
+from oomph.detect import Augmentation, choose, collate, compose, plain_sample, sample
 from oomph.detect import _pixels as pixels
 from oomph.detect._augment import to_fractions, to_pixels
 
@@ -109,6 +109,23 @@ def test_a_sample_depends_on_its_key_alone(path: str) -> None:
         assert np.array_equal(labels, others)
     elsewhere = sample(source, 0, 96, change, (7, 4, 0))
     assert not np.array_equal(first[0][0], elsewhere[0]), path
+
+
+def test_a_loader_can_ask_first_and_paint_later() -> None:
+    source = Squares()
+    change = Augmentation(mixup=0.5, mosaic=0.7)
+    kinds = set()
+    for index in range(20):
+        rng = np.random.default_rng((3, index))
+        chosen = choose(index % 4, 4, change, rng)
+        kinds.add(len(chosen))
+        assert index % 4 in chosen
+        canvas = np.zeros((96, 96, 3), np.uint8)
+        labels = compose([(source.image(one), source.labels(one)) for one in chosen], canvas, change, rng)
+        image, expected = sample(source, index % 4, 96, change, (3, index))
+        assert np.array_equal(canvas, image)
+        assert np.array_equal(labels, expected)
+    assert kinds == {1, 4, 8}
 
 
 def test_both_ways_of_moving_pixels_agree(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """YOLOv5 detectors: network, loss, boxes, data sets, augmentation, metrics and the training recipe."""
 
 from ._anchors import AnchorCheck, box_sizes, check_anchors
-from ._augment import Augmentation, Source, collate, plain_sample, sample
+from ._augment import Augmentation, Source, choose, collate, compose, plain_sample, sample
 from ._checkpoint import Weights, load_weights, read_plain, read_weights, save_weights, write_atomically
 from ._dataset import DataSet, Split, label_path, read_dataset, read_split, shared_images
 from ._ema import Ema
@@ -53,7 +53,9 @@ __all__ = [
     "box_sizes",
     "build_optimizer",
     "check_anchors",
+    "choose",
     "collate",
+    "compose",
     "curves",
     "detection_job",
     "draw_boxes",

@@ -21,6 +21,7 @@ from ._pixels import Matrix, Pixels, blank, recolour, scale_into, warp
 Labels = NDArray[np.float32]  # (n, 5): class, x, y, w, h as fractions
 Sample = tuple[Pixels, Labels]
 
+_TILES = 4
 _SMALLEST = 2.0  # pixels a side
 _LEFT = 0.1  # of a box's area, after it was cut
 _THINNEST = 100.0
@@ -75,6 +76,44 @@ class Source(Protocol):
         ...
 
 
+def choose(index: int, count: int, augmentation: Augmentation, rng: np.random.Generator) -> tuple[int, ...]:
+    """The images that a sample is made of: itself alone, four in a mosaic, or two mosaics in one."""
+    if rng.random() >= augmentation.mosaic:
+        return (index,)
+    mosaics = 2 if rng.random() < augmentation.mixup else 1
+    found: list[int] = []
+    for first in (index, int(rng.integers(count)))[:mosaics]:
+        four = np.array([first, *rng.integers(count, size=_TILES - 1)])
+        rng.shuffle(four)
+        found += [int(number) for number in four]
+    return tuple(found)
+
+
+def compose(parts: Sequence[Sample], canvas: Pixels, augmentation: Augmentation, rng: np.random.Generator) -> Labels:
+    """Paint the chosen images onto a square canvas, every pixel of it.
+
+    Args:
+        parts: pixels, at any resolution, and labels of the images that `choose` named, in its order.
+        canvas: what is painted on.
+        augmentation: how it is changed.
+        rng: the generator that `choose` drew from.
+
+    Returns:
+        The boxes that are to be seen, as fractions of the canvas.
+    """
+    size = canvas.shape[0]
+    if len(parts) < _TILES:
+        image, boxes = _alone(parts[0], size, augmentation, rng)
+    else:
+        image, boxes = _mosaic(parts[:_TILES], size, augmentation, rng)
+        if len(parts) > _TILES:
+            image, boxes = _mix((image, boxes), _mosaic(parts[_TILES:], size, augmentation, rng), rng)
+    image = _colour(image, augmentation, rng)
+    image, boxes = _flip(image, boxes, augmentation, rng)
+    canvas[:] = image
+    return to_fractions(boxes, size)
+
+
 def sample(source: Source, index: int, size: int, augmentation: Augmentation, key: Sequence[int]) -> Sample:
     """One training sample: pixels (size, size, 3) and boxes as fractions of them.
 
@@ -86,16 +125,10 @@ def sample(source: Source, index: int, size: int, augmentation: Augmentation, ke
         key: what the randomness is drawn from, such as (seed, epoch, index).
     """
     rng = np.random.default_rng(key)
-    if rng.random() < augmentation.mosaic:
-        image, boxes = _mosaic(source, index, size, augmentation, rng)
-        if rng.random() < augmentation.mixup:
-            other = _mosaic(source, int(rng.integers(len(source))), size, augmentation, rng)
-            image, boxes = _mix((image, boxes), other, rng)
-    else:
-        image, boxes = _alone(source, index, size, augmentation, rng)
-    image = _colour(image, augmentation, rng)
-    image, boxes = _flip(image, boxes, augmentation, rng)
-    return np.ascontiguousarray(image), to_fractions(boxes, size)
+    chosen = choose(index, len(source), augmentation, rng)
+    canvas = np.empty((size, size, 3), dtype=np.uint8)
+    labels = compose([(source.image(one), source.labels(one)) for one in chosen], canvas, augmentation, rng)
+    return canvas, labels
 
 
 def to_pixels(labels: Labels, scale: tuple[float, float], shift: tuple[float, float]) -> Labels:
@@ -126,30 +159,26 @@ class _Tile:
     shift: tuple[float, float]
 
 
-def _mosaic(source: Source, index: int, size: int, augmentation: Augmentation, rng: np.random.Generator) -> Sample:
+def _mosaic(parts: Sequence[Sample], size: int, augmentation: Augmentation, rng: np.random.Generator) -> Sample:
     """Four images around a random point of a canvas twice as large, looked at through a window of the asked size."""
-    chosen = np.array([index, *rng.integers(len(source), size=3)])
-    rng.shuffle(chosen)
     meeting = rng.uniform(size * 0.5, size * 1.5, size=2)
     tiles = []
-    for place, number in enumerate(chosen):
-        image = source.image(int(number))
+    for place, (image, labels) in enumerate(parts):
         scale = size / max(image.shape[:2])
         wide, high = image.shape[1] * scale, image.shape[0] * scale
         left = meeting[0] - (wide if place % 2 == 0 else 0)
-        top = meeting[1] - (high if place < 2 else 0)  # noqa: PLR2004  two above, two below
-        tiles.append(_Tile(image, source.labels(int(number)), scale, (float(left), float(top))))
+        top = meeting[1] - (high if place < _TILES // 2 else 0)
+        tiles.append(_Tile(image, labels, scale, (float(left), float(top))))
     mapping = _mapping(2 * size, size, augmentation, rng)
     return _look(tiles, mapping, 2 * size, size, upright=augmentation.upright)
 
 
-def _alone(source: Source, index: int, size: int, augmentation: Augmentation, rng: np.random.Generator) -> Sample:
-    image = source.image(index)
+def _alone(part: Sample, size: int, augmentation: Augmentation, rng: np.random.Generator) -> Sample:
+    image, labels = part
     scale = size / max(image.shape[:2])
     shift = ((size - image.shape[1] * scale) / 2, (size - image.shape[0] * scale) / 2)
     mapping = _mapping(size, size, augmentation, rng)
-    tile = _Tile(image, source.labels(index), scale, shift)
-    return _look([tile], mapping, size, size, upright=augmentation.upright)
+    return _look([_Tile(image, labels, scale, shift)], mapping, size, size, upright=augmentation.upright)
 
 
 def _mapping(canvas: int, size: int, augmentation: Augmentation, rng: np.random.Generator) -> Matrix:
