@@ -5,7 +5,7 @@ from ._augment import Augmentation, Source, choose, collate, compose, plain_samp
 from ._checkpoint import Weights, load_weights, read_plain, read_weights, save_weights, write_atomically
 from ._dataset import DataSet, Split, label_path, read_dataset, read_split, shared_images
 from ._ema import Ema
-from ._embedded import EmbeddedSize, write_embedded
+from ._embedded import EmbeddedRun, EmbeddedSize, draw_scene, write_embedded
 from ._job import detection_job
 from ._labels import LabelTable
 from ._letterbox import Fit, Frame, frames, letterbox
@@ -30,6 +30,7 @@ __all__ = [
     "DetectionLoss",
     "DrawnBox",
     "Ema",
+    "EmbeddedRun",
     "EmbeddedSize",
     "Fit",
     "Frame",
@@ -60,6 +61,7 @@ __all__ = [
     "detection_job",
     "draw_boxes",
     "draw_chart",
+    "draw_scene",
     "found_boxes",
     "frames",
     "has_metrics",
