@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import builtins
+import io
 import os
 import pickle
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from oomph.detect import Yolov5, yolov5
+from oomph.detect import _inert, yolov5
 from oomph.detect._checkpoint import load_weights, read_plain, read_weights, save_weights, write_atomically
 from oomph.errors import MissingFile, WrongCall
 
@@ -38,7 +39,7 @@ def foreign() -> Iterator[type[nn.Module]]:
     sys.modules.pop("models.yolo", None)
 
 
-def wrap(network: Yolov5, foreign: type[nn.Module], names: Any) -> nn.Module:
+def wrap(network: nn.Module, foreign: type[nn.Module], names: Any) -> nn.Module:
     """Our tensors inside objects of other classes, as a reference checkpoint has them."""
 
     def copy(module: nn.Module) -> nn.Module:
@@ -291,6 +292,53 @@ def test_a_tensor_can_not_reach_outside_its_storage(tmp_path: Path, tensor: byte
         archive.writestr("archive/data/0", bytes(16))
     with pytest.raises(WrongCall, match="lies outside its storage"):
         read_weights(path)
+
+
+def test_shared_and_endless_nests_are_no_trap(tmp_path: Path) -> None:
+    laughs: list[Any] = []
+    for _ in range(60):
+        laughs = [laughs, laughs]
+    torch.save(laughs, tmp_path / "laughs.pt")
+    assert len(read_plain(tmp_path / "laughs.pt")) == 2
+    endless: list[Any] = []
+    endless.append(endless)
+    torch.save(endless, tmp_path / "endless.pt")
+    with pytest.raises(WrongCall, match="without an end"):
+        read_plain(tmp_path / "endless.pt")
+
+
+def test_shared_modules_are_no_trap(tmp_path: Path, foreign: type[nn.Module]) -> None:
+    inner = foreign()
+    for _ in range(40):
+        outer = foreign()
+        outer.add_module("a", inner)
+        outer.add_module("b", inner)
+        inner = outer
+    torch.save({"model": inner}, tmp_path / "w.pt")
+    with pytest.raises(WrongCall, match="modules inside modules without an end"):
+        read_weights(tmp_path / "w.pt")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_garbled_pickles_are_refused_and_nothing_worse(seed: int, foreign: type[nn.Module]) -> None:
+    import random
+
+    buffer = io.BytesIO()
+    torch.save({"model": wrap(nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)), foreign, NAMES)}, buffer)
+    with zipfile.ZipFile(buffer) as archive:
+        good = archive.read("archive/data.pkl")
+    assert isinstance(_inert._unpickle(good), dict)
+    chance = random.Random(seed)  # noqa: S311  the same garble every time
+    refused = 0
+    for _ in range(300):
+        bad = bytearray(good)
+        for _ in range(chance.randint(1, 4)):
+            bad[chance.randrange(len(bad))] = chance.randrange(256)
+        try:
+            _inert._unpickle(bytes(bad))
+        except _inert._Refused:
+            refused += 1
+    assert refused > 50
 
 
 def test_a_compressed_part_is_refused(tmp_path: Path) -> None:

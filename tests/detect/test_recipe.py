@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from oomph.detect import Recipe, build_optimizer, parameter_groups, read_recipe, recipe_from, yolov5
+from oomph.detect import Recipe, build_optimizer, freeze, parameter_groups, read_recipe, recipe_from, yolov5
 from oomph.errors import MissingFile, WrongCall
 
 HYP = """\
@@ -100,6 +100,15 @@ def test_decay_follows_the_batch(batch: int, decay: float) -> None:
     with torch.device("meta"):
         model = yolov5("n", classes=2)
     assert parameter_groups(model, Recipe(), batch)[1]["weight_decay"] == pytest.approx(decay)
+
+
+def test_frozen_layers_stay_and_the_others_learn() -> None:
+    model = yolov5("n", classes=2)
+    held = freeze(model, 10)
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    assert {int(name.split(".")[1]) for name in frozen} == set(range(10))
+    assert held == sum(p.numel() for p in model.parameters() if not p.requires_grad) > 0
+    assert freeze(yolov5("n", classes=2), 0) == 0
 
 
 def test_the_optimizer_is_the_recipes() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from oomph.detect import Recipe, Schedule, accumulation, build_optimizer, set_rates, yolov5
+from oomph.detect import Recipe, Schedule, accumulation, build_optimizer, set_rates, should_stop, yolov5
 
 
 @pytest.mark.parametrize(("batch", "expected"), [(64, 1), (16, 4), (8, 8), (24, 3), (48, 1), (128, 1), (1, 64)])
@@ -51,6 +51,14 @@ def test_a_moment_depends_on_the_iteration_alone() -> None:
     forward = [one.at(iteration) for iteration in range(200)]
     backward = [other.at(iteration) for iteration in reversed(range(200))]
     assert forward == backward[::-1]
+
+
+def test_patience_ends_after_epochs_without_a_better_one() -> None:
+    assert not should_stop([], 3)
+    assert not should_stop([0.1, 0.5, 0.4, 0.3], 3)
+    assert should_stop([0.1, 0.5, 0.4, 0.3, 0.2], 3)
+    assert not should_stop([0.1, 0.5, 0.4, 0.3, 0.5], 3)
+    assert not should_stop([0.5, 0.4, 0.3, 0.2], 0)
 
 
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])

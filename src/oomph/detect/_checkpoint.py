@@ -20,6 +20,7 @@ from ._network import SIZES, STRIDES, Yolov5, yolov5
 _FORMAT, _VERSION = "oomph weights", 1
 _HEAD = "model.24.m."
 _BOX = 5
+_DEEPEST, _MOST = 12, 10_000  # modules inside modules, and tensors, that a network may have
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ def _find(content: Any, path: Path) -> tuple[dict[str, Stored], tuple[str, ...] 
         part = parts.get(origin)
         if isinstance(part, Record):
             attributes = part.state if isinstance(part.state, dict) else {}
-            return dict(_walk(part, "")), _names(attributes.get("names")), origin
+            return dict(_walk(part, "", [])), _names(attributes.get("names")), origin
         if isinstance(part, dict) and part:
             return _state(part, path), _names(parts.get("names")), origin
     return _state(parts, path), None, "model"
@@ -192,18 +193,19 @@ def _state(values: Any, path: Path) -> dict[str, Stored]:
     raise WrongCall(f"{path} holds no model", "name a YOLOv5 checkpoint or weights that oomph wrote")
 
 
-def _walk(record: Record, prefix: str) -> list[tuple[str, Stored]]:
-    """The tensors of a module record and of those inside it, by their state-dict names."""
+def _walk(record: Record, prefix: str, found: list[tuple[str, Stored]]) -> list[tuple[str, Stored]]:
+    """The tensors of a module record and of those inside it, by their state-dict names, added to `found`."""
     state = record.state if isinstance(record.state, dict) else {}
     passing = state.get("_non_persistent_buffers_set") or set()
-    found = []
+    if prefix.count(".") > _DEEPEST or len(found) > _MOST:
+        raise WrongCall("the file holds modules inside modules without an end", "take another checkpoint")
     for table in ("_parameters", "_buffers"):
         for name, value in _items(state.get(table)):
             if isinstance(value, Stored) and name not in passing:
                 found.append((f"{prefix}{name}", value))
     for name, child in _items(state.get("_modules")):
         if isinstance(child, Record):
-            found += _walk(child, f"{prefix}{name}.")
+            _walk(child, f"{prefix}{name}.", found)
     return found
 
 

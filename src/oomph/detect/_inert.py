@@ -197,6 +197,8 @@ def open_inert(path: Path) -> Iterator[InertFile]:
             yield InertFile(path, archive)
     except _Refused as refused:
         raise WrongCall(f"{path} {refused}", _SAFE_FIX) from None
+    except RecursionError:
+        raise WrongCall(f"{path} holds objects inside objects without an end", _SAFE_FIX) from None
     except (zipfile.BadZipFile, EOFError, OSError) as error:
         raise WrongCall(f"{path} is damaged ({_words(error)})", "copy or download it again") from None
 
@@ -387,20 +389,27 @@ _DANGEROUS = frozenset(
 )
 
 
-def materialise(file: InertFile, value: Any) -> Any:
-    """Plain content with its tensors in memory.
+def materialise(file: InertFile, value: Any, made: dict[int, Any] | None = None) -> Any:
+    """Plain content with its tensors in memory; what is there twice is made once.
 
     Raises:
         WrongCall: it holds an object that is no plain data.
     """
+    made = {} if made is None else made
+    if id(value) not in made:
+        made[id(value)] = _materialise(file, value, made)
+    return made[id(value)]
+
+
+def _materialise(file: InertFile, value: Any, made: dict[int, Any]) -> Any:
     if isinstance(value, Stored):
         return file.tensor(value)
     if isinstance(value, dict):
-        return {key: materialise(file, item) for key, item in value.items()}
+        return {key: materialise(file, item, made) for key, item in value.items()}
     if isinstance(value, list):
-        return [materialise(file, item) for item in value]
+        return [materialise(file, item, made) for item in value]
     if isinstance(value, tuple):
-        return tuple(materialise(file, item) for item in value)
+        return tuple(materialise(file, item, made) for item in value)
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return value
     raise WrongCall(f"the file holds a {getattr(value, 'origin', type(value).__name__)}", "save plain tensors")

@@ -154,11 +154,6 @@ def yolov5(size: str, classes: int = 80, anchors: Anchors | None = None) -> Yolo
     return Yolov5(letter, classes, table)
 
 
-def detection_names(model: nn.Module) -> list[str]:
-    """The names of the tensors whose shapes depend on the number of classes."""
-    return [name for name in model.state_dict() if name.startswith("model.24.m.")]
-
-
 def grid_sizes(images: Tensor | torch.Size) -> list[tuple[int, int]]:
     """Height and width of each level's grid for images of a shape."""
     height, width = (images if isinstance(images, torch.Size) else images.shape)[-2:]

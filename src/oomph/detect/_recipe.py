@@ -203,6 +203,16 @@ def parameter_groups(model: nn.Module, recipe: Recipe, batch: int) -> list[dict[
     ]
 
 
+def freeze(model: nn.Module, layers: int) -> int:
+    """Keep the first layers of a network as they are; 10 are its backbone. Returns how many parameters that holds."""
+    held = 0
+    for index, layer in enumerate(model.get_submodule("model").children()):
+        for parameter in layer.parameters() if index < layers else ():
+            parameter.requires_grad = False
+            held += parameter.numel()
+    return held
+
+
 def build_optimizer(model: nn.Module, recipe: Recipe, batch: int) -> torch.optim.Optimizer:
     """The recipe's optimizer over those groups."""
     groups = parameter_groups(model, recipe, batch)

@@ -5,6 +5,7 @@ Nothing is remembered from one iteration to the next, so that a resumed run can'
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -119,6 +120,14 @@ def set_rates(optimizer: Optimizer, moment: Moment) -> None:
             group["betas"] = (moment.momentum, group["betas"][1])
         else:
             group["momentum"] = moment.momentum
+
+
+def should_stop(fitness: Sequence[float], patience: int) -> bool:
+    """Whether so many epochs have gone by since the best one; a patience of 0 never ends."""
+    if not fitness or patience <= 0:
+        return False
+    best = max(range(len(fitness)), key=lambda epoch: (fitness[epoch], epoch))
+    return len(fitness) - 1 - best >= patience
 
 
 def accumulation(batch: int, nominal: int) -> int:
