@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from oomph.changes import convert_model
 from oomph.detect import (
     VALIDATION,
     DetectionLoss,
@@ -35,6 +36,7 @@ from oomph.detect import (
     suppress,
     yolov5,
 )
+from oomph.settings import Settings
 
 RUN = EmbeddedRun()
 
@@ -72,6 +74,7 @@ def train(seed: int, pieces: int, every: int) -> None:
     torch.manual_seed(seed)
     scenes, held = Scenes(0, RUN.images.train), Scenes(1, RUN.images.val)
     model = yolov5(RUN.network, len(RUN.names))
+    convert_model(model, Settings(RUN.batch, memory_format="channels_last"))  # a third faster on a CPU
     loss = DetectionLoss(model, RUN.recipe.gains, RUN.size)
     optimizer, ema = build_optimizer(model, RUN.recipe, RUN.batch), Ema(model)
     course = Schedule(RUN.recipe, RUN.batch, len(scenes) // RUN.batch, RUN.epochs)
@@ -81,7 +84,8 @@ def train(seed: int, pieces: int, every: int) -> None:
         order = np.random.default_rng((seed, epoch)).permutation(len(scenes))[at * RUN.batch : (at + 1) * RUN.batch]
         made = [sample(scenes, int(i), RUN.size, RUN.recipe.augmentation, (seed, epoch, int(i))) for i in order]
         bytes_, rows = collate(made)
-        batch = torch.from_numpy(bytes_).float() / 255, torch.from_numpy(rows)
+        pixels = torch.from_numpy(bytes_).contiguous(memory_format=torch.channels_last)
+        batch = pixels.float() / 255, torch.from_numpy(rows)
         moment, norm = course.at(iteration), loss.normaliser(batch)
         set_rates(optimizer, moment)
         model.train()
@@ -95,7 +99,8 @@ def train(seed: int, pieces: int, every: int) -> None:
         if at == course.per_epoch - 1 and ((epoch + 1) % every == 0 or epoch == RUN.epochs - 1):
             taken = time.perf_counter() - began
             scores = validate(ema.module, held)
-            print(f"epoch {epoch + 1}: mAP50 {scores.map50:.3f}, mAP50-95 {scores.map50_95:.3f}, {taken:.0f} s")
+            words = f"mAP50 {scores.map50:.3f}, mAP50-95 {scores.map50_95:.3f}, {taken:.0f} s"
+            print(f"epoch {epoch + 1}: {words}, {time.process_time():.0f} s of processor", flush=True)
 
 
 def main() -> None:
@@ -103,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--pieces", type=int, default=2, help="pieces that a batch is split into")
+    parser.add_argument("--pieces", type=int, default=1, help="pieces that a batch is split into")
     parser.add_argument("--every", type=int, default=4, help="epochs between validations")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)

@@ -38,8 +38,8 @@ class EmbeddedSize:
 
 
 _RECIPE = Recipe(
-    rate=0.05,
-    warmup_epochs=2.0,
+    rate=0.06,
+    warmup_epochs=1.0,
     least_warmup=20,
     nominal_batch=16,
     gains=Gains(objectness=(640 / SIDE) ** 2, classes=4.0),
@@ -58,7 +58,7 @@ class EmbeddedRun:
     network: str = "n"
     size: int = SIDE
     batch: int = 16
-    epochs: int = 16
+    epochs: int = 32
     names: tuple[str, ...] = NAMES
     images: EmbeddedSize = field(default_factory=EmbeddedSize)
     recipe: Recipe = field(default_factory=lambda: _RECIPE)
