@@ -27,7 +27,7 @@ Anchors = Sequence[Sequence[Sequence[float]]]
 
 @dataclass(frozen=True)
 class _Row:
-    """One entry of the network's list: what it is, its output channels before scaling, and what it reads."""
+    """One entry of the network's list: what it is, its channels before scaling, and what it reads (-1: the one before)."""
 
     kind: str
     channels: int = 0
@@ -35,7 +35,6 @@ class _Row:
     reads: tuple[int, ...] = (-1,)
 
 
-_CONCATS = {12: (11, 6), 16: (15, 4), 19: (18, 14), 22: (21, 10)}
 _LEVELS = (17, 20, 23)
 _ROWS = (
     _Row("stem", 64),
@@ -50,20 +49,21 @@ _ROWS = (
     _Row("sppf", 1024),
     _Row("point", 512),
     _Row("upsample"),
-    _Row("concat", reads=_CONCATS[12]),
+    _Row("concat", reads=(-1, 6)),
     _Row("c3 plain", 512, 3),
     _Row("point", 256),
     _Row("upsample"),
-    _Row("concat", reads=_CONCATS[16]),
+    _Row("concat", reads=(-1, 4)),
     _Row("c3 plain", 256, 3),
     _Row("down", 256),
-    _Row("concat", reads=_CONCATS[19]),
+    _Row("concat", reads=(-1, 14)),
     _Row("c3 plain", 512, 3),
     _Row("down", 512),
-    _Row("concat", reads=_CONCATS[22]),
+    _Row("concat", reads=(-1, 10)),
     _Row("c3 plain", 1024, 3),
 )
-_KEPT = frozenset(index for reads in _CONCATS.values() for index in reads) | frozenset(_LEVELS)
+# Outputs that are read again later, each of them once.
+_KEPT = frozenset(read for row in _ROWS for read in row.reads if read >= 0) | frozenset(_LEVELS)
 
 
 class Yolov5(nn.Module):
@@ -109,7 +109,7 @@ class Yolov5(nn.Module):
         kept: dict[int, Tensor] = {}
         x = images
         for index, (row, layer) in enumerate(zip(_ROWS, self.model, strict=False)):
-            x = layer(x if row.reads == (-1,) else kept[row.reads[0]], *(kept[read] for read in row.reads[1:]))
+            x = layer(*(x if read < 0 else kept.pop(read) for read in row.reads))
             if index in _KEPT:
                 kept[index] = x
         found: list[Tensor] | tuple[Tensor, list[Tensor]] = self.head([kept[level] for level in _LEVELS])
