@@ -27,7 +27,7 @@ Anchors = Sequence[Sequence[Sequence[float]]]
 
 @dataclass(frozen=True)
 class _Row:
-    """One entry of the network's list: what it is, its channels before scaling, and what it reads (-1: the one before)."""
+    """One entry of the network's list: what it is, its channels before scaling, what it reads (-1: the one before)."""
 
     kind: str
     channels: int = 0
