@@ -89,7 +89,7 @@ def train(seed: int, pieces: int, every: int) -> None:
         moment, norm = course.at(iteration), loss.normaliser(batch)
         set_rates(optimizer, moment)
         model.train()
-        for images, targets in split_batch(batch, [RUN.batch // pieces] * pieces):
+        for images, targets in split_batch(batch, pieces):
             loss(model(images), targets, norm).backward()
         if moment.steps:
             nn.utils.clip_grad_norm_(model.parameters(), RUN.recipe.clip)

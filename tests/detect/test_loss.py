@@ -104,7 +104,7 @@ def test_the_loss_is_that_of_a_loop_over_boxes() -> None:
 def gradient(model: Yolov5, loss: DetectionLoss, batch: tuple[Tensor, Tensor], pieces: int, *, naive: bool) -> Tensor:
     model.zero_grad()
     norm = loss.normaliser(batch)
-    for images, targets in split_batch(batch, [len(batch[0]) // pieces] * pieces):
+    for images, targets in split_batch(batch, pieces):
         value = loss(model(images), targets) / pieces if naive else loss(model(images), targets, norm)
         value.backward()
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).double()
@@ -230,12 +230,14 @@ def test_outputs_of_eval_mode_are_taken_too() -> None:
 def test_pieces_get_their_own_targets() -> None:
     images = torch.arange(4.0).view(4, 1, 1, 1)
     targets = torch.tensor([[3.0, 7, 0, 0, 0, 0], [0, 8, 0, 0, 0, 0], [1, 9, 0, 0, 0, 0]])
-    first, second = split_batch((images, targets), [1, 3])
-    assert first[1][:, :2].tolist() == [[0, 8]]
-    assert second[1][:, :2].tolist() == [[2, 7], [0, 9]]
-    assert second[0].flatten().tolist() == [1, 2, 3]
-    with pytest.raises(WrongCall, match="don't make a batch of 4"):
-        split_batch((images, targets), [1, 2])
+    first, second = split_batch((images, targets), 2)
+    assert first[1][:, :2].tolist() == [[0, 8], [1, 9]]
+    assert second[1][:, :2].tolist() == [[1, 7]]
+    assert second[0].flatten().tolist() == [2, 3]
+    assert [len(piece[0]) for piece in split_batch((images, targets), 3)] == [2, 1, 1]
+    for pieces in (0, 5):
+        with pytest.raises(WrongCall, match="4 images can't make"):
+            split_batch((images, targets), pieces)
     assert targets[0, 0] == 3  # the batch itself is left alone
 
 

@@ -42,6 +42,8 @@ def test_every_iteration_is_in_exactly_one_step_and_the_last_one_is_stepped() ->
     assert course.optimizer_steps == len(steps)
     sizes = [after - before for before, after in zip([-1, *steps], steps, strict=False)]
     assert sum(sizes) == course.iterations
+    assert [course.at(iteration).group for iteration in steps] == sizes
+    assert course.at(steps[-2] + 1).group == sizes[-1]
     assert sizes[0] == 1
     assert set(sizes[60:-1]) == {4}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,9 +34,8 @@ class Gains:
     classes: float = 0.5
 
 
-@dataclass(frozen=True)
-class Positives:
-    """What the loss of a batch is divided by.
+class Positives(NamedTuple):
+    """What the loss of a batch is divided by; a tuple, so that it can be moved to a device like a batch.
 
     Attributes:
         counts: positives of each level, (levels,).
@@ -190,20 +189,25 @@ class _Pick(torch.autograd.Function):
 _pick: Any = _Pick.apply  # torch gives it no types
 
 
-def split_batch(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
-    """Cut a batch (images, targets) into pieces of so many images; each piece's targets count its images from 0.
+def split_batch(batch: Batch, pieces: int) -> list[Batch]:
+    """Cut a batch (images, targets) into pieces whose sizes differ by at most one image, the larger ones first.
+
+    The targets of a piece count its images from 0. This is the `split` that a guard needs, since targets have a row a
+    box and not a row an image.
 
     Raises:
-        WrongCall: the sizes don't sum to the batch.
+        WrongCall: there are more pieces than images.
     """
     images, targets = batch
-    if sum(sizes) != len(images) or any(size < 1 for size in sizes):
-        raise WrongCall(f"pieces of {list(sizes)} images don't make a batch of {len(images)}", "let them sum to it")
-    pieces = []
+    if not 1 <= pieces <= len(images):
+        raise WrongCall(f"{len(images)} images can't make {pieces} pieces", "ask for fewer")
+    size, rest = divmod(len(images), pieces)
+    found = []
     begin = 0
-    for size in sizes:
-        own = targets[(targets[:, 0] >= begin) & (targets[:, 0] < begin + size)].clone()
+    for piece in range(pieces):
+        end = begin + size + (piece < rest)
+        own = targets[(targets[:, 0] >= begin) & (targets[:, 0] < end)].clone()
         own[:, 0] -= begin
-        pieces.append((images[begin : begin + size], own))
-        begin += size
-    return pieces
+        found.append((images[begin:end], own))
+        begin = end
+    return found

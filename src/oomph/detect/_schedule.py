@@ -25,6 +25,7 @@ class Moment:
         momentum: of the optimizer.
         accumulate: batches that make an optimizer step at this time.
         steps: whether the optimizer steps after this batch.
+        group: batches whose gradients are summed into the step that this one belongs to.
     """
 
     rate: float
@@ -32,6 +33,7 @@ class Moment:
     momentum: float
     accumulate: int
     steps: bool
+    group: int
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Schedule:
             momentum=self._ramp(iteration, self.recipe.warmup_momentum, self.recipe.momentum),
             accumulate=self._accumulate(iteration),
             steps=bool(self._steps[iteration]),
+            group=int(self._groups[iteration]),
         )
 
     def fall(self, epoch: int) -> float:
@@ -110,6 +113,13 @@ class Schedule:
         if len(steps):
             steps[-1] = True
         return steps
+
+    @cached_property
+    def _groups(self) -> NDArray[np.int64]:
+        """How many iterations share the optimizer step of each."""
+        ends = np.flatnonzero(self._steps)
+        sizes = np.diff(ends, prepend=-1)
+        return np.repeat(sizes, sizes)
 
 
 def set_rates(optimizer: Optimizer, moment: Moment) -> None:
