@@ -38,10 +38,10 @@ class EmbeddedSize:
 
 
 _RECIPE = Recipe(
-    rate=0.06,
-    warmup_epochs=1.0,
+    rate=0.08,
+    warmup_epochs=2.0,
     least_warmup=20,
-    nominal_batch=16,
+    nominal_batch=8,
     gains=Gains(objectness=(640 / SIDE) ** 2, classes=4.0),
     augmentation=Augmentation(mosaic=0.5),
 )
@@ -57,8 +57,8 @@ class EmbeddedRun:
 
     network: str = "n"
     size: int = SIDE
-    batch: int = 16
-    epochs: int = 32
+    batch: int = 8
+    epochs: int = 24
     names: tuple[str, ...] = NAMES
     images: EmbeddedSize = field(default_factory=EmbeddedSize)
     recipe: Recipe = field(default_factory=lambda: _RECIPE)
