@@ -59,17 +59,17 @@ def test_nothing_sure_is_no_boxes() -> None:
     assert [tuple(rows.shape) for rows in found] == [(0, 6), (0, 6)]
 
 
-def test_a_validation_image_full_of_candidates_takes_less_than_a_second() -> None:
+def test_a_validation_image_full_of_candidates_is_soon_done() -> None:
     gen = torch.Generator().manual_seed(0)
     rows = torch.rand(1, 25_200, 85, generator=gen)
     rows[..., :4] *= 600
-    began = time.perf_counter()
+    began = time.process_time()
     found = suppress(rows, VALIDATION)[0]
     assert len(found) == 300
-    assert time.perf_counter() - began < 3  # a second when nothing else runs
+    assert time.process_time() - began < 1.5
     crowd = rows.clone()
     crowd[..., :2] = 300 + crowd[..., :2] / 100
     crowd[..., 2:4] = 100 + crowd[..., 2:4] / 100
-    began = time.perf_counter()
+    began = time.process_time()
     assert 80 <= len(suppress(crowd, VALIDATION)[0]) < 300
-    assert time.perf_counter() - began < 6
+    assert time.process_time() - began < 2
