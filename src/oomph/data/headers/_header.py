@@ -32,7 +32,7 @@ class Flag(IntFlag):
     BIGENDIAN = 512
     FORTRAN = 1024  # a .npy in column order
     MISNAMED = 2048  # the suffix names another format
-    PACKED = 4096  # several samples in a byte
+    PACKED = 4096  # samples that only Pillow unpacks: several in a byte, or colours of fewer pixels
 
 
 _PLAIN = Flag(0)

@@ -21,7 +21,7 @@ _WANTED = {
     _PREDICTOR, _TILE_WIDTH, _TILE_HEIGHT, _EXTRA, _FORMAT, _JPEG_TABLES, _SUBFILE,
 }  # fmt: skip
 _ENTRIES, _PAGES, _BLOCKS = 4096, 64, 16 * 1024 * 1024
-_PALETTE, _CMYK, _WHITE_IS_ZERO = 3, 5, 0
+_PALETTE, _CMYK, _WHITE_IS_ZERO, _YCBCR, _JPEG = 3, 5, 0, 6, 7
 
 Tags = dict[int, tuple[int, ...] | bytes]
 
@@ -81,7 +81,7 @@ def read_tiff(reader: Reader) -> Header:
     flags |= Flag.PALETTE if layout.photometric == _PALETTE else Flag(0)
     flags |= Flag.CMYK if layout.photometric == _CMYK else Flag(0)
     flags |= Flag.INVERTED if layout.photometric == _WHITE_IS_ZERO else Flag(0)
-    flags |= Flag.PACKED if layout.packed else Flag(0)
+    flags |= Flag.PACKED if layout.packed or _is_subsampled(layout) else Flag(0)
     flags |= Flag.BIGENDIAN if layout.order == ">" else Flag(0)
     return Header(
         format="tiff",
@@ -95,6 +95,10 @@ def read_tiff(reader: Reader) -> Header:
         block_height=layout.block[1],
         compression=layout.compression,
     )
+
+
+def _is_subsampled(layout: Layout) -> bool:
+    return layout.photometric == _YCBCR and layout.compression != _JPEG
 
 
 def read_layouts(reader: Reader, most: int = _PAGES) -> list[Layout]:
