@@ -1,11 +1,17 @@
-"""A budget of bytes: work is let in when what it will allocate still fits, first come, first served."""
+"""A budget of bytes: work is let in when what it will allocate still fits, first come, first served.
+
+What a thread frees, the C library may keep for that thread's next allocation. Such bytes count as kept until the
+library is asked to give them back, which happens when the budget would be passed otherwise.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 
 class Closed(Exception):  # noqa: N818  not an error: the loader is being closed
@@ -22,6 +28,7 @@ class Admission:
         self._waiting: deque[object] = deque()
         self._changed = threading.Condition()
         self._closed = False
+        self._kept = 0
 
     @contextmanager
     def take(self, count: int) -> Iterator[None]:
@@ -36,6 +43,7 @@ class Admission:
         finally:
             with self._changed:
                 self.used -= count
+                self._kept += count
                 self._changed.notify_all()
 
     def _acquire(self, count: int) -> None:
@@ -47,6 +55,9 @@ class Admission:
                     self._changed.wait()
                 if self._closed:
                     raise Closed
+                if self.used + self._kept + count > self.budget:
+                    trim()()
+                    self._kept = 0
                 self.used += count
                 self.highest = max(self.highest, self.used)
             finally:
@@ -61,3 +72,14 @@ class Admission:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+
+@cache
+def trim() -> Callable[[], object]:
+    """The C library's function that gives freed memory back to the system; glibc has one, others need none."""
+    try:
+        function = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return lambda: None
+    function.argtypes = [ctypes.c_size_t]
+    return lambda: function(0)

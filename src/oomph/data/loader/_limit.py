@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from ...units import format_size
+from ...units import MIB, format_size
 from .._index import ImageIndex
 from .._row import header_of
 from ..decode import cost, fitted
@@ -16,8 +18,47 @@ _ALIKE = [
 ]  # fmt: skip
 
 
-def within(index: ImageIndex, canvas: tuple[int, int], budget: int, aside: dict[int, str]) -> NDArray[np.int64]:
-    """The images that some path decodes to a canvas within a budget; others are noted with the reason."""
+_PER_THREAD = 4 * MIB  # what the C library keeps of a thread's memory even when it is asked to give it back
+_USUAL = 90  # percentile of the images' bytes that threads are counted by
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """What a budget allows.
+
+    Attributes:
+        samples: images that some path decodes within it.
+        aside: the others, with the reason.
+        threads: threads that it keeps busy.
+        admitted: bytes that may be decoding at once; the threads' own are taken off.
+        alone: bytes that one image may take, when no other is decoded; the same whatever the number of threads.
+    """
+
+    samples: NDArray[np.int64]
+    aside: dict[int, str]
+    threads: int
+    admitted: int
+    alone: int
+
+
+def limits(index: ImageIndex, canvas: tuple[int, int], budget: int, threads: int) -> Limits:
+    """Share out a budget from the headers of all images."""
+    usable, needed = index.usable, _needed(index, canvas)
+    usual = int(np.percentile(needed, _USUAL)) if len(needed) else 1
+    # More threads than can be let in would only keep memory of their own.
+    threads = max(min(threads, budget // (usual + _PER_THREAD)), 1)
+    admitted = max(budget - threads * _PER_THREAD, budget // 2)
+    alone = max(budget - _PER_THREAD, budget // 2)
+    over = needed > alone
+    aside = {
+        number: f"decoding it takes {format_size(size)}, more than the {format_size(alone)} that the budget leaves"
+        for number, size in zip(usable[over].tolist(), needed[over].tolist(), strict=True)
+    }
+    return Limits(usable[~over], aside, threads, admitted, alone)
+
+
+def _needed(index: ImageIndex, canvas: tuple[int, int]) -> NDArray[np.int64]:
+    """Bytes that decoding takes, for each usable image."""
     usable = index.usable
     rows = index.records[usable]
     # Millions of images come in few kinds; the largest file stands for all of its kind.
@@ -30,9 +71,4 @@ def within(index: ImageIndex, canvas: tuple[int, int], budget: int, aside: dict[
         header = header_of(row)
         size = fitted(header.shown, canvas)
         needed[number] = cost(header, size) + size[0] * size[1] * 3
-    over = needed[kind_of] > budget
-    for number, kind in zip(usable[over].tolist(), kind_of[over].tolist(), strict=True):
-        aside[number] = (
-            f"decoding it takes {format_size(int(needed[kind]))}, more than the budget of {format_size(budget)}"
-        )
-    return usable[~over]
+    return np.asarray(needed[kind_of], np.int64)

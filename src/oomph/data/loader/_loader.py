@@ -19,7 +19,7 @@ from ..decode import Pixels
 from ._admission import Admission
 from ._batch import Batch
 from ._crew import STARTS, Crew, Worker
-from ._limit import within
+from ._limit import limits
 from ._maker import Maker
 from ._order import Order, Planned, Shuffled
 from ._pool import Pool
@@ -105,15 +105,15 @@ class Loader:
         self.budget = default_budget() if budget is None else parse_size(budget)
         self.batch_size, self._collate, self._replace = batch, collate, broken == "replace"
         height, width = (size, size) if isinstance(size, int) else size
-        self._unusable: dict[int, str] = {}
-        whole = recipe is None
-        samples = within(self.index, (width, height), self.budget, self._unusable) if whole else self.index.usable
-        if order is None and not len(samples):
-            raise _nothing(self.index, self._unusable)
+        shares = limits(self.index, (width, height), self.budget, self._hands.threads)
+        self._hands = dataclasses.replace(self._hands, threads=shares.threads)
+        self._admitted, self._unusable = shares.admitted, dict(shares.aside) if recipe is None else {}
+        if order is None and not len(shares.samples):
+            raise _nothing(self.index, shares.aside)
         self._order = order or Shuffled(
-            samples, batch, (width, height), shuffle, seed, rank, ranks, drop_last, even=self._replace
+            shares.samples, batch, (width, height), shuffle, seed, rank, ranks, drop_last, even=self._replace
         )
-        self._maker = Maker(self.index, recipe or Whole(), pixels, seed, self.budget, Pool(self.budget // 4))
+        self._maker = Maker(self.index, recipe or Whole(), pixels, seed, shares.alone, Pool(self.budget // 4))
         self._epoch = self._start = 0
         self._run: Run | None = None
         self._plan: tuple[int, Sequence[Planned]] | None = None
@@ -144,7 +144,7 @@ class Loader:
         self._slots.renew()
         begin, self._start = self._start, 0
         plan = self._planned(self._epoch)
-        admission = Admission(self.budget)
+        admission = Admission(self._admitted)
         desk = Desk(
             Work(plan, self._hands.prefetch, self._slots, admission, self._unusable, self._replace),
             begin,
