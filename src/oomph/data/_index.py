@@ -88,6 +88,9 @@ class ImageIndex:
     def __getitem__(self, index: int) -> Header:
         return header_of(self._stored.records[index])
 
+    def __iter__(self) -> Iterator[Header]:
+        return (self[index] for index in range(len(self)))
+
     def __repr__(self) -> str:
         return f"<ImageIndex of {len(self)} files, {len(self) - len(self.usable)} set aside>"
 

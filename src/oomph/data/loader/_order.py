@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -113,10 +113,8 @@ class _Dealt(Sequence[Planned]):
         return Planned(self._samples[start : start + self._order.batch], *self._order.canvas)
 
 
-def behind(plan: Sequence[Planned], batch: int, row: int, steps: int) -> int:
-    """The sample that stands some steps behind a place of an epoch, going round at its end."""
-    place = row + steps
-    while place >= len(plan[batch].indices):
-        place -= len(plan[batch].indices)
-        batch = (batch + 1) % len(plan)
-    return int(plan[batch].indices[place])
+def following(plan: Sequence[Planned], batch: int, row: int) -> Iterator[int]:
+    """The sample at a place of an epoch and those behind it, going round at its end for ever."""
+    while True:
+        yield from plan[batch].indices[row:].tolist()
+        batch, row = (batch + 1) % len(plan), 0

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from ...errors import OomphError
 from ..headers import Broken
 from ._admission import Admission, Closed
-from ._order import Planned, behind
+from ._order import Planned, following
 from ._ring import Bytes, Slots
 
 Perform = Callable[[int, Bytes], Any]
@@ -102,8 +103,7 @@ class Desk:
 
     def make(self, job: Job, row: int, perform: Perform) -> None:
         """Make a row, or what stands in for it."""
-        for steps in range(_PATIENCE):
-            sample = behind(self.work.plan, job.number, row, steps)
+        for sample in islice(following(self.work.plan, job.number, row), _PATIENCE):
             if sample not in self.work.aside:
                 try:
                     job.targets[row] = perform(sample, job.canvas[row])

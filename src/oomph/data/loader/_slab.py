@@ -72,7 +72,10 @@ def _claim(size: int) -> str:
     for folder in (_SHM, tempfile.gettempdir()):
         if not os.access(folder, os.W_OK):
             continue
-        handle, name = tempfile.mkstemp(prefix="oomph-", dir=folder)
+        try:
+            handle, name = tempfile.mkstemp(prefix="oomph-", dir=folder)
+        except OSError:
+            continue
         try:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(handle, 0, size)
