@@ -1,17 +1,31 @@
 """Images by the header: indexed, decoded, cut and loaded within a budget of bytes. No torch at import."""
 
+from ._cache import Cache
+from ._device import on_device
+from ._host import PER_PIXEL, HostLoad, HostMemory, default_budget, predict_host
 from ._index import Aside, ImageIndex
-from .decode import Letterbox, Picture, Pixels, Window, decode, decode_windows
+from ._labels import Fault, Labels, read_classes, read_coco, read_yolo, yolo_label
+from ._survey import Survey, sample_bytes, survey
+from .decode import Letterbox, Picture, Pixels, Window, cost, decode, decode_windows, fitted, place, windows_cost
 from .headers import Broken, Flag, Header, read_header
 from .loader import Batch, Loader, Order, Piece, Planned, Recipe, Shuffled, Transform, Want, Whole
+from .tiles import Chosen, Found, TileOrder, TileRecipe, Tiles, clip, stitch
 
 __all__ = [
+    "PER_PIXEL",
     "Aside",
     "Batch",
     "Broken",
+    "Cache",
+    "Chosen",
+    "Fault",
     "Flag",
+    "Found",
     "Header",
+    "HostLoad",
+    "HostMemory",
     "ImageIndex",
+    "Labels",
     "Letterbox",
     "Loader",
     "Order",
@@ -21,11 +35,30 @@ __all__ = [
     "Planned",
     "Recipe",
     "Shuffled",
+    "Survey",
+    "TileOrder",
+    "TileRecipe",
+    "Tiles",
     "Transform",
     "Want",
     "Whole",
     "Window",
+    "clip",
+    "cost",
     "decode",
     "decode_windows",
+    "default_budget",
+    "fitted",
+    "on_device",
+    "place",
+    "predict_host",
+    "read_classes",
+    "read_coco",
     "read_header",
+    "read_yolo",
+    "sample_bytes",
+    "stitch",
+    "survey",
+    "windows_cost",
+    "yolo_label",
 ]

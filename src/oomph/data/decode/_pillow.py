@@ -5,7 +5,8 @@ Images are opened by their own plug-in: Image.open refuses by a number of pixels
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 import numpy as np
@@ -31,11 +32,9 @@ _PLAIN = {"RGB", "L"}
 
 def opened(file: IO[bytes], header: Header) -> Image.Image:
     """An image whose pixels are not decoded yet."""
-    try:
+    fix = "install the extra oomph[images]" if header.format == "tiff" else "mend or remove the file"
+    with _faults(fix):
         image = _PLUGINS[header.format](file)
-    except (SyntaxError, ValueError, IndexError, KeyError, OverflowError, TypeError) as error:
-        fix = "install the extra oomph[images]" if header.format == "tiff" else "mend or remove the file"
-        raise Broken(f"can't be decoded: {_words(error)}", fix) from None
     if image.size != (header.width, header.height) and header.format != "tiff":
         raise Broken("broken: its header and its picture have different sizes")
     return image
@@ -43,18 +42,23 @@ def opened(file: IO[bytes], header: Header) -> Image.Image:
 
 def load(image: Image.Image) -> None:
     """Decode the pixels."""
-    try:
+    with _faults():
         image.load()
-    except (OSError, SyntaxError, ValueError, IndexError, EOFError, OverflowError, TypeError) as error:
+
+
+@contextmanager
+def _faults(fix: str = "mend or remove the file") -> Iterator[None]:
+    """Whatever Pillow raises on a damaged file is a reason to set it aside; the machine's own troubles are not."""
+    try:
+        yield
+    except (MemoryError, Broken):
+        raise
+    except Exception as error:
         # Pillow tells decoding errors and those of the disk by the same class; only the latter have a number.
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise Broken(f"can't be decoded: {_words(error)}") from None
-
-
-def _words(error: Exception) -> str:
-    text = str(error) or type(error).__name__
-    return text[:100]
+        text = str(error) or type(error).__name__
+        raise Broken(f"can't be decoded: {text[:100]}", fix) from None
 
 
 def shrunk(image: Image.Image, header: Header, size: tuple[int, int], pixels: Pixels) -> NDArray[np.uint8]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...errors import OomphError, WrongCall
 from ...units import parse_size
+from .._cache import Cache
 from .._host import default_budget, usable_cores
 from .._index import Aside, ImageIndex, Name, index_of
 from ..decode import Pixels
@@ -74,6 +75,7 @@ class Loader:
         prefetch: batches that are made ahead.
         broken: a sample that can't be decoded is "replace"d by the next one of the epoch, or "drop"ped from its batch.
         pixels: how 16-bit and many-band images become bytes.
+        cache: keeps small decoded copies for the next epoch.
     """
 
     def __init__(  # noqa: PLR0913  the words of a DataLoader, each by its name
@@ -97,6 +99,7 @@ class Loader:
         prefetch: int = 2,
         broken: str = "replace",
         pixels: Pixels = _PIXELS,
+        cache: Cache | None = None,
     ) -> None:
         if broken not in _BROKEN:
             raise WrongCall(f"broken={broken!r} is not a way to treat broken files", 'say "replace" or "drop"')
@@ -105,7 +108,8 @@ class Loader:
         self.budget = default_budget() if budget is None else parse_size(budget)
         self.batch_size, self._collate, self._replace = batch, collate, broken == "replace"
         height, width = (size, size) if isinstance(size, int) else size
-        shares = limits(self.index, (width, height), self.budget, self._hands.threads)
+        pool = Pool(self.budget // 4 if getattr(recipe, "reuses", False) else 0)
+        shares = limits(self.index, (width, height), self.budget - pool.capacity, self._hands.threads)
         self._hands = dataclasses.replace(self._hands, threads=shares.threads)
         self._admitted, self._unusable = shares.admitted, dict(shares.aside) if recipe is None else {}
         if order is None and not len(shares.samples):
@@ -113,7 +117,7 @@ class Loader:
         self._order = order or Shuffled(
             shares.samples, batch, (width, height), shuffle, seed, rank, ranks, drop_last, even=self._replace
         )
-        self._maker = Maker(self.index, recipe or Whole(), pixels, seed, shares.alone, Pool(self.budget // 4))
+        self._maker = Maker(self.index, recipe or Whole(), pixels, seed, shares.alone, pool, cache)
         self._epoch = self._start = 0
         self._run: Run | None = None
         self._plan: tuple[int, Sequence[Planned]] | None = None
@@ -242,13 +246,14 @@ class Loader:
             planned = plan[number]
             digest.update(np.asarray(planned.indices, np.int64).tobytes() + str(planned[1:]).encode())
             for index in planned.indices[:64]:
-                digest.update(os.fsencode(self.index.path(int(index))))
+                digest.update(os.fsencode(self.index.path(self._maker.image_of(int(index)))))
         return digest.hexdigest()
 
     def aside(self) -> list[Aside]:
         """Files that are not used, each with its reason: by their headers, and those that broke while decoding."""
-        later = [Aside(self.index.path(index), reason) for index, reason in sorted(self._unusable.items())]
-        return self.index.aside() + later
+        image_of = self._maker.image_of
+        later = {image_of(sample): reason for sample, reason in sorted(self._unusable.items())}
+        return self.index.aside() + [Aside(self.index.path(image), reason) for image, reason in later.items()]
 
     def _stop(self) -> None:
         if self._run is not None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ...units import format_size
+from .._cache import Cache
 from .._index import ImageIndex
 from ..decode import Picture, Pixels, cost, decode, decode_windows, fitted, windows_cost
 from ..headers import Broken, Header, read_header
@@ -42,6 +43,7 @@ class Maker:
         seed: what random numbers come from.
         budget: bytes that one sample may take.
         pool: windows that were cut but not used yet.
+        cache: small copies of whole images, from earlier epochs.
     """
 
     index: ImageIndex
@@ -50,6 +52,12 @@ class Maker:
     seed: int
     budget: int
     pool: Pool
+    cache: Cache | None = None
+
+    def image_of(self, sample: int) -> int:
+        """The image that a sample is set aside with; recipes that number samples otherwise say which."""
+        found = getattr(self.recipe, "image_of", None)
+        return int(found(sample)) if found is not None else sample
 
     def bytes_of(self, sample: int, epoch: int, canvas: tuple[int, int]) -> int:
         """Bytes that making a sample takes at once.
@@ -107,7 +115,7 @@ class Maker:
     def _decode(self, path: str, header: Header, want: Want) -> Picture:
         header = self._current(path, header, want)
         if want.window is None:
-            return decode(path, want.box or header.shown, header, self.pixels)
+            return self._whole(path, header, want.box or header.shown)
         windows = [want.window, *want.siblings]
         picture = self.pool.get(
             (want.index, want.window),
@@ -118,6 +126,12 @@ class Maker:
             ),
         )
         return picture if want.box is None else _resized(picture, want.box)
+
+    def _whole(self, path: str, header: Header, box: tuple[int, int]) -> Picture:
+        def make() -> Picture:
+            return decode(path, box, header, self.pixels)
+
+        return make() if self.cache is None else self.cache.picture(path, header, (box, self.pixels), make)
 
     def _current(self, path: str, header: Header, want: Want) -> Header:
         """The header, read again when the file was changed: nothing larger may come in under its name."""

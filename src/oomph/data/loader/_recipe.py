@@ -42,6 +42,9 @@ class Recipe(Protocol):
 
     The random generator is made from seed, epoch and sample, so a sample is the same whichever thread makes it, and is
     handed on from `needs` to `build`.
+
+    A recipe may also have `image_of(sample)`, when its samples are not numbered like images, and `reuses = True`, when
+    its wants have siblings: a quarter of the budget then keeps those until they are used.
     """
 
     def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:

@@ -1,0 +1,8 @@
+"""Windows of large images: a grid for use, a balanced choice for training, and the way back to the whole image."""
+
+from ._clip import clip
+from ._grid import Tiles
+from ._stitch import Found, stitch
+from ._training import Chosen, TileOrder, TileRecipe
+
+__all__ = ["Chosen", "Found", "TileOrder", "TileRecipe", "Tiles", "clip", "stitch"]
