@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from oomph.data import Broken, Letterbox, Pixels, Window, decode, decode_windows, read_header
-from oomph.data.decode import _blocks, _turbo, cost, fitted, place, windows_cost
-from oomph.data.decode._rows import can_cut, cut_rows
+from oomph.data.decoding import _blocks, _turbo, cost, fitted, place, windows_cost
+from oomph.data.decoding._rows import can_cut, cut_rows
 from oomph.errors import WrongCall
 
 from .pictures import claim_size, psnr, scene
@@ -165,7 +165,7 @@ def test_the_first_frame_of_an_animation_is_the_image(tmp_path: Path) -> None:
 
 
 def test_restart_markers_let_a_window_be_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from oomph.data.decode import _decode
+    from oomph.data.decoding import _decode
 
     path = tmp_path / "r.jpg"
     Image.fromarray(scene(640, 960)).save(path, restart_marker_rows=1)

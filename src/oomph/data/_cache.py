@@ -22,7 +22,7 @@ import numpy as np
 
 from ..errors import WrongCall
 from ..units import parse_size
-from .decode import Picture, Window
+from .decoding import Picture, Window
 from .headers import Header
 
 _MAGIC = b"oomphpx1"

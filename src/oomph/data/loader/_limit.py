@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ...units import MIB, format_size
 from .._index import ImageIndex
 from .._row import header_of
-from ..decode import cost, fitted
+from ..decoding import cost, fitted
 
 _ALIKE = [
     "width", "height", "bands", "flags", "format", "dtype", "orientation", "coefficients", "restart", "block_width",

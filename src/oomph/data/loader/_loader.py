@@ -16,7 +16,7 @@ from ...units import parse_size
 from .._cache import Cache
 from .._host import default_budget, usable_cores
 from .._index import Aside, ImageIndex, Name, index_of
-from ..decode import Pixels
+from ..decoding import Pixels
 from ._admission import Admission
 from ._batch import Batch
 from ._crew import STARTS, Crew, Worker

@@ -16,7 +16,7 @@ from PIL import Image
 from ...units import format_size
 from .._cache import Cache
 from .._index import ImageIndex
-from ..decode import Picture, Pixels, cost, decode, decode_windows, fitted, windows_cost
+from ..decoding import Picture, Pixels, cost, decode, decode_windows, fitted, windows_cost
 from ..headers import Broken, Header, read_header
 from ._pool import Pool
 from ._recipe import Piece, Recipe, Want, generator

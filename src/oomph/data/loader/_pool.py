@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..decode import Picture, Window
+from ..decoding import Picture, Window
 
 Key = tuple[int, Window]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import WrongCall
-from ..decode import Letterbox, Picture, Window, place
+from ..decoding import Letterbox, Picture, Window, place
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..decode import Window
+from ..decoding import Window
 
 
 def clip(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...errors import WrongCall
-from ..decode import Window
+from ..decoding import Window
 
 
 @dataclass(frozen=True)

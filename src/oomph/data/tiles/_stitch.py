@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..decode import Letterbox
+from ..decoding import Letterbox
 
 _EDGE = 2.0  # pixels of the image from a window's border at which a box counts as cut
 _INSIDE = 0.7  # share of the smaller box of two windows that makes them one

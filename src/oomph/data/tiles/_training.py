@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .._index import ImageIndex
 from .._labels import Labels
-from ..decode import Letterbox, Window, place
+from ..decoding import Letterbox, Window, place
 from ..loader import Piece, Planned, Want
 from ._clip import clip
 from ._grid import Tiles

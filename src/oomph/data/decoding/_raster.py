@@ -41,7 +41,10 @@ class Npy:
 
     def read(self, window: Window, bands: tuple[int, ...]) -> Samples:
         """Copy a window out of the file."""
-        mapped = np.load(self._path, mmap_mode="r", allow_pickle=False)
+        try:
+            mapped = np.load(self._path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError, TypeError, SyntaxError) as error:
+            raise Broken(f"broken .npy: {str(error)[:80]}") from None
         if mapped.ndim == 2:  # noqa: PLR2004  no bands
             mapped = mapped[:, :, None]
         elif mapped.shape[:2] != (self.height, self.width):
