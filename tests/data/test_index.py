@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -183,3 +185,34 @@ def test_index_and_decoding_import_no_torch(tmp_path: Path) -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def read_all(index: ImageIndex, answers: Any) -> None:
+    """Look at every name once, out of order, and tell this process's own memory before and after."""
+    order = np.random.default_rng(0).permutation(len(index))
+    index.path(0)
+    before = own_bytes()
+    for number in order:
+        index.path(number)
+    answers.send(own_bytes() - before)
+
+
+def own_bytes() -> int:
+    """Memory that this process has written to and shares with nobody."""
+    text = Path("/proc/self/smaps_rollup").read_text()
+    return sum(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Private_Dirty:"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_do_not_grow_by_reading_names(tmp_path: Path, start: str) -> None:
+    names = 200_000
+    index = ImageIndex.of(photos(tmp_path, 1)).select(np.zeros(names, np.int64)).shared()
+    context: Any = multiprocessing.get_context(start)
+    ours, theirs = context.Pipe()
+    worker = context.Process(target=read_all, args=(index, theirs))
+    worker.start()
+    assert ours.poll(60)
+    grown = ours.recv()
+    worker.join()
+    assert grown < 2_000_000  # a list of such names grows by twenty
