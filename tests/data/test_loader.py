@@ -29,7 +29,7 @@ from oomph.data import (
 )
 from oomph.errors import OomphError, WrongCall
 
-from .pictures import claim_size, photos
+from .pictures import claim_size, photos, scene
 from .recipes import Mosaic, darken, deadly, sleepy, wrong
 
 
@@ -244,6 +244,50 @@ def test_a_budget_is_never_passed_however_many_threads(tmp_path: Path) -> None:
         patch.setattr(_loader, "Admission", lambda budget: admission)
         assert len(samples(loader)) == 6
     assert 0 < admission.highest <= admission.budget <= 40_000_000
+
+
+def test_a_process_stays_within_the_budget_however_many_threads(tmp_path: Path) -> None:
+    pixels = np.tile(scene(500, 400), (5, 5, 1))
+    for number in range(3):
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png", compress_level=1)
+    Image.fromarray(pixels).save(tmp_path / "progressive.jpg", progressive=True)
+    code = script(
+        f"""
+        import threading
+        files = [f"{tmp_path}/{{name}}" for name in ("0.png", "1.png", "2.png", "progressive.jpg")] * 4
+        loader = Loader(files, 64, 2, budget=100_000_000, threads=6)
+
+        def held():
+            lines = open("/proc/self/smaps_rollup").read().splitlines()
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+        before = highest = held()
+        def watch():
+            global highest
+            while watching:
+                highest = max(highest, held())
+                time.sleep(0.002)
+        watching = True
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        count = sum(len(batch.indices) for batch in loader)
+        watching = False
+        watcher.join()
+        print(count, highest - before)
+        """
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True).stdout
+    count, over = (int(word) for word in said.split())
+    assert count == 16
+    assert 20_000_000 < over < 100_000_000
+
+
+def test_a_loader_predicts_its_own_memory_and_notes_how_long_it_was_waited_for(tmp_path: Path) -> None:
+    loader = Loader(photos(tmp_path, 4), 64, 2, budget="50MB", recipe=Transform(sleepy), threads=1)
+    list(loader)
+    assert loader.waited > 0.05
+    assert loader.predicted().decoding == 50_000_000
+    assert loader.predicted().batches == 4 * 2 * 64 * 64 * 3
 
 
 class Rectangles:

@@ -6,6 +6,7 @@ from ._host import PER_PIXEL, HostLoad, HostMemory, default_budget, predict_host
 from ._index import Aside, ImageIndex
 from ._labels import Fault, Labels, read_classes, read_coco, read_yolo, yolo_label
 from ._survey import Survey, sample_bytes, survey
+from ._transcode import transcode
 from .decoding import Letterbox, Picture, Pixels, Window, cost, decode, decode_windows, fitted, place, windows_cost
 from .headers import Broken, Flag, Header, read_header
 from .loader import Batch, Loader, Order, Piece, Planned, Recipe, Shuffled, Transform, Want, Whole
@@ -59,6 +60,7 @@ __all__ = [
     "sample_bytes",
     "stitch",
     "survey",
+    "transcode",
     "windows_cost",
     "yolo_label",
 ]

@@ -108,6 +108,11 @@ class ImageIndex:
         return self._stored.records
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays, in memory or mapped."""
+        return self._stored.records.nbytes + self._stored.offsets.nbytes + self._stored.names.nbytes
+
+    @property
     def usable(self) -> NDArray[np.int64]:
         """The images that have no reason to be set aside."""
         return np.flatnonzero(self._stored.records["reason"] == 0)

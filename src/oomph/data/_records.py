@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from ._stored import Stored
 from .headers import Broken, Header, read_header
 
 _CHUNK = 512
+_TASK = 64  # files that a thread takes at a time
 _READERS = 4  # headers wait for the disk more than for the processor
 
 
@@ -60,7 +61,9 @@ class Builder:
             else:
                 fresh.append(number)
         names = [os.fsdecode(os.path.join(root, chunk[number].name)) for number in fresh]  # noqa: PTH118
-        for number, outcome in zip(fresh, pool.map(_outcome, names), strict=True):
+        some = [names[start : start + _TASK] for start in range(0, len(names), _TASK)]
+        outcomes = chain.from_iterable(pool.map(_outcomes, some))
+        for number, outcome in zip(fresh, outcomes, strict=True):
             if isinstance(outcome, Header):
                 fill(rows[number], outcome)
             else:
@@ -99,6 +102,10 @@ class Builder:
             reasons=tuple(self._reasons),
             root=root,
         )
+
+
+def _outcomes(paths: list[str]) -> list[Header | str]:
+    return [_outcome(path) for path in paths]
 
 
 def _outcome(path: str) -> Header | str:

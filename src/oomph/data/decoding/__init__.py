@@ -4,12 +4,14 @@ from ._cost import cost, windows_cost
 from ._decode import decode, decode_windows
 from ._geometry import Letterbox, Window, fitted, letterbox, place
 from ._picture import Picture
+from ._raster import Raster, raster_of
 from ._tone import Pixels
 
 __all__ = [
     "Letterbox",
     "Picture",
     "Pixels",
+    "Raster",
     "Window",
     "cost",
     "decode",
@@ -17,5 +19,6 @@ __all__ = [
     "fitted",
     "letterbox",
     "place",
+    "raster_of",
     "windows_cost",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from ...errors import OomphError, WrongCall
 from ...units import parse_size
 from .._cache import Cache
-from .._host import default_budget, usable_cores
+from .._host import HostLoad, HostMemory, default_budget, predict_host, usable_cores
 from .._index import Aside, ImageIndex, Name, index_of
 from ..decoding import Pixels
 from ._admission import Admission
@@ -26,7 +27,7 @@ from ._order import Order, Planned, Shuffled
 from ._pool import Pool
 from ._recipe import Recipe, Whole
 from ._ring import Bytes, Ring, Slots
-from ._run import Desk, Perform, Run, Work
+from ._run import Desk, Job, Perform, Run, Work
 from ._slab import Slab
 
 _BROKEN = ("replace", "drop")
@@ -54,7 +55,8 @@ class Loader:
     used again only when nothing refers to it any more.
 
     Each pass over the loader is an epoch; after it the next one begins. The order depends on seed and epoch alone,
-    whatever the number of threads. `state_dict()` and `load_state_dict()` resume in the middle of an epoch.
+    whatever the number of threads. `state_dict()` and `load_state_dict()` resume in the middle of an epoch. `waited` is
+    the time that consumers waited for batches, in seconds: when it grows, more threads or a cache would pay.
 
     Args:
         source: an ImageIndex, a folder, or a list of files.
@@ -118,6 +120,7 @@ class Loader:
             shares.samples, batch, (width, height), shuffle, seed, rank, ranks, drop_last, even=self._replace
         )
         self._maker = Maker(self.index, recipe or Whole(), pixels, seed, shares.alone, pool, cache)
+        self.waited = 0.0
         self._epoch = self._start = 0
         self._run: Run | None = None
         self._plan: tuple[int, Sequence[Planned]] | None = None
@@ -159,7 +162,7 @@ class Loader:
 
     def _batches(self, run: Run) -> Iterator[Batch]:
         try:
-            while (job := run.desk.take()) is not None:
+            while (job := self._timed(run.desk)) is not None:
                 if job.fault is not None:
                     raise job.fault[1]
                 self._place = (self._epoch, run.desk.wanted)
@@ -173,6 +176,28 @@ class Loader:
                 self._place = (self._epoch, 0)
         finally:
             run.close()
+
+    def _timed(self, desk: Desk) -> Job | None:
+        began = time.perf_counter()
+        job = desk.take()
+        self.waited += time.perf_counter() - began
+        return job
+
+    def predicted(self) -> HostMemory:
+        """What the loader takes of the host at most: index, budget, batches, workers."""
+        largest = self._order.largest
+        return predict_host(
+            HostLoad(
+                batch=len(largest.indices),
+                sample=largest.width * largest.height * 3,
+                decode=self._admitted,
+                workers=self._hands.workers,
+                prefetch=self._hands.prefetch,
+                start=self._hands.start,
+                budget=self.budget,
+                index=self.index.nbytes,
+            )
+        )
 
     def _batch(self, canvas: Bytes, indices: Any, targets: list[Any], kept: Any) -> Batch | None:
         import torch  # noqa: PLC0415  index and decoding work without it
