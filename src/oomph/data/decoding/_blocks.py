@@ -95,13 +95,20 @@ def _bytes(compression: int, data: bytes, size: int) -> bytes:
     found = codecs()
     try:
         if compression in {DEFLATE, OLD_DEFLATE}:
-            if found is not None:
-                return bytes(found.zlib_decode(data, out=size))
-            return zlib.decompressobj().decompress(data, size)
+            return _inflated(found, data, size)
         unpackers = {LZW: "lzw_decode", PACKBITS: "packbits_decode", ZSTD: "zstd_decode"}
-        return bytes(getattr(found, unpackers[compression])(data, out=size))
+        return getattr(found, unpackers[compression])(data, out=size)  # type: ignore[no-any-return]
     except (RuntimeError, ValueError, zlib.error) as error:
         raise Broken(f"broken TIFF: a tile can't be unpacked ({str(error)[:60]})") from None
+
+
+def _inflated(found: Any | None, data: bytes, size: int) -> bytes:
+    if found is not None:
+        try:
+            return found.deflate_decode(data, out=size)  # type: ignore[no-any-return]
+        except (RuntimeError, ValueError):
+            pass  # libdeflate wants exactly so many bytes; zlib takes those that are there
+    return zlib.decompressobj().decompress(data, size)
 
 
 def _jpeg(layout: Layout, data: bytes, shape: tuple[int, int, int]) -> NDArray[np.uint8]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from ._tone import Pixels, to_bytes, to_rgb
 
 Samples = NDArray[np.generic]
 _BAND = 64  # rows at a time where blocks don't say
+_FILES = 8  # whose directories are remembered
 
 
 class Raster(Protocol):
@@ -52,7 +54,7 @@ class Npy:
         if mapped.shape != (self.height, self.width, self._header.bands):
             raise Broken("changed since it was indexed")
         part = mapped[window.top : window.bottom, window.left : window.right]
-        return np.array(part[:, :, list(bands)])
+        return np.array(_bands(part, bands))
 
 
 class Tiff:
@@ -100,13 +102,21 @@ def _blocks(
         for row in range(window.top // tall, -(-window.bottom // tall)):
             for column in range(window.left // wide, -(-window.right // wide)):
                 number = (plane * down + row) * across + column
-                if not layout.counts[number]:
+                offset, count = int(layout.offsets[number]), int(layout.counts[number])
+                if not count:
                     continue  # a sparse file leaves empty blocks out
-                block = unpack(layout, read(layout.offsets[number], layout.counts[number]), row)
-                chosen = block if layout.planar else block[:, :, list(bands)]
+                block = unpack(layout, read(offset, count), row)
+                chosen = block if layout.planar else _bands(block, bands)
                 left, top = column * wide, row * tall
                 part = out[:, :, place : place + 1] if layout.planar else out
                 _paste(chosen, (left, top), window, part)
+
+
+def _bands(samples: Samples, bands: tuple[int, ...]) -> Samples:
+    """Some bands; as a view where they stand side by side."""
+    if bands == tuple(range(bands[0], bands[0] + len(bands))):
+        return samples[..., bands[0] : bands[0] + len(bands)]
+    return samples[..., list(bands)]
 
 
 def _paste(block: Samples, at: tuple[int, int], window: Window, out: Samples) -> None:
@@ -131,20 +141,29 @@ def _raw_rows(
     down = layout.grid[1]
     for place, plane in enumerate(bands if layout.planar else (0,)):
         for row in range(window.top, window.bottom):
-            offset = layout.offsets[plane * down + row // strip] + (row % strip * layout.width + window.left) * pixel
+            offset = (
+                int(layout.offsets[plane * down + row // strip]) + (row % strip * layout.width + window.left) * pixel
+            )
             line = np.frombuffer(read(offset, window.size[0] * pixel), dtype).reshape(-1, samples)
             if layout.planar:
                 out[row - window.top, :, place] = line[:, 0]
             else:
-                out[row - window.top] = line[:, list(bands)]
+                out[row - window.top] = _bands(line, bands)
+
+
+@lru_cache(_FILES)
+def _layouts(path: str, size: int, mtime_ns: int, *, whole: bool) -> list[Layout]:
+    """The directories of a TIFF, remembered: windows are cut from the same file again and again."""
+    del size, mtime_ns  # part of the key: a changed file is read again
+    with Reader.open(path) as reader:
+        return read_layouts(reader) if whole else read_layouts(reader, 1)
 
 
 def raster_of(path: str, header: Header, size: tuple[int, int] | None = None) -> Raster | None:
     """The image as a raster, or its smallest stored copy of twice a size; None where only Pillow can read it."""
     if header.format == "npy":
         return Npy(path, header)
-    with Reader.open(path) as reader:
-        layouts = read_layouts(reader) if size is not None else read_layouts(reader, 1)
+    layouts = _layouts(path, header.size, header.mtime_ns, whole=size is not None)
     best = layouts[0]
     if (best.width, best.height) != (header.width, header.height):
         raise Broken("changed since it was indexed")

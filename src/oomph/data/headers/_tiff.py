@@ -5,6 +5,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ._header import Broken, Flag, Header
 from ._reader import Reader
 
@@ -20,13 +23,15 @@ _WANTED = {
     *_LONG, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _ORIENTATION, _SAMPLES, _ROWS, _PLANAR,
     _PREDICTOR, _TILE_WIDTH, _TILE_HEIGHT, _EXTRA, _FORMAT, _JPEG_TABLES, _SUBFILE,
 }  # fmt: skip
+_FEW = 64  # numbers of a tag that are read as Python's own
 _ENTRIES, _PAGES, _BLOCKS = 4096, 64, 16 * 1024 * 1024
 _PALETTE, _CMYK, _WHITE_IS_ZERO, _YCBCR, _JPEG = 3, 5, 0, 6, 7
 
-Tags = dict[int, tuple[int, ...] | bytes]
+Numbers = NDArray[np.int64]
+Tags = dict[int, tuple[int, ...] | bytes | Numbers]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layout:
     """One picture of a TIFF.
 
@@ -62,8 +67,8 @@ class Layout:
     compression: int
     predictor: int
     photometric: int
-    offsets: tuple[int, ...]
-    counts: tuple[int, ...]
+    offsets: Numbers
+    counts: Numbers
     tables: bytes
     reduced: bool
     orientation: int
@@ -141,7 +146,7 @@ def _directory(reader: Reader, offset: int, order: str, *, big: bool) -> tuple[T
     return tags, following
 
 
-def _values(reader: Reader, how: tuple[str, int], what: tuple[int, int], at: int) -> tuple[int, ...] | bytes:
+def _values(reader: Reader, how: tuple[str, int], what: tuple[int, int], at: int) -> tuple[int, ...] | bytes | Numbers:
     (order, inline), (kind, many) = how, what
     letter = _TYPES[kind]
     length = struct.calcsize("<" + letter) * many
@@ -153,13 +158,15 @@ def _values(reader: Reader, how: tuple[str, int], what: tuple[int, int], at: int
         return reader.at(at, length)
     if letter in "sfd":
         return ()
+    if many > _FEW:
+        return np.frombuffer(reader.at(at, length), order + letter).astype(np.int64)
     return reader.unpack(f"{order}{many}{letter}", at)
 
 
 def _layout(reader: Reader, tags: Tags, order: str) -> Layout:
     def number(tag: int, default: int) -> int:
         value = tags.get(tag, ())
-        return int(value[0]) if value else default
+        return int(value[0]) if len(value) else default
 
     width, height, bands = number(_WIDTH, 0), number(_HEIGHT, 0), number(_SAMPLES, 1)
     if not 0 < width < 1 << 31 or not 0 < height < 1 << 31 or not 0 < bands < 1 << 16:
@@ -184,7 +191,7 @@ def _layout(reader: Reader, tags: Tags, order: str) -> Layout:
         photometric=number(_PHOTOMETRIC, 1),
         offsets=_numbers(tags, _TILES if tiled else _STRIPS),
         counts=_numbers(tags, _TILE_BYTES if tiled else _STRIP_BYTES),
-        tables=bytes(tags.get(_JPEG_TABLES, b"")),
+        tables=_bytes(tags.get(_JPEG_TABLES, b"")),
         reduced=bool(number(_SUBFILE, 0) & 1),
         orientation=number(_ORIENTATION, 1) if 1 <= number(_ORIENTATION, 1) <= 8 else 1,  # noqa: PLR2004  EXIF's
     )
@@ -192,14 +199,17 @@ def _layout(reader: Reader, tags: Tags, order: str) -> Layout:
     return layout
 
 
-def _numbers(tags: Tags, tag: int) -> tuple[int, ...]:
-    value = tags.get(tag, ())
-    return tuple(value)
+def _numbers(tags: Tags, tag: int) -> Numbers:
+    return np.asarray(tags.get(tag, ()), np.int64)
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else b""
 
 
 def _dtype(tags: Tags) -> str:
-    bits = tuple(tags.get(_BITS, (1,))) or (1,)
-    kind = tuple(tags.get(_FORMAT, (1,))) or (1,)
+    bits = tuple(int(value) for value in tags.get(_BITS, (1,))) or (1,)
+    kind = tuple(int(value) for value in tags.get(_FORMAT, (1,))) or (1,)
     name = f"{_KINDS.get(kind[0], 'uint')}{bits[0]}"
     if bits[0] < 8 and kind[0] == 1:  # noqa: PLR2004  bits packed into bytes: Pillow's work
         return "uint8"
@@ -213,6 +223,6 @@ def _check(reader: Reader, layout: Layout) -> None:
     blocks = across * down * (layout.bands if layout.planar else 1)
     if len(layout.offsets) < blocks or len(layout.counts) < blocks:
         raise Broken("broken TIFF: its list of tiles is too short")
-    for offset, count in zip(layout.offsets, layout.counts, strict=False):
-        if offset + count > reader.size:
-            raise Broken("truncated: the TIFF's tiles lie past the end of the file")
+    ends = layout.offsets[:blocks] + layout.counts[:blocks]
+    if min(layout.offsets.min(), layout.counts.min(), ends.min()) < 0 or ends.max() > reader.size:
+        raise Broken("truncated: the TIFF's tiles lie past the end of the file")
