@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PHOTOS, WIDTH, HEIGHT, SIDE = 6, 6000, 4000, 640
-BIG, WINDOW, WINDOWS = 20_000, 1024, 16
+BIG, WINDOW, WINDOWS, NAMES = 20_000, 1024, 16, 2_000_000
 Array = NDArray[np.uint8]
 
 
@@ -327,12 +327,55 @@ def child_budget(folder: Path, way: str) -> dict[str, float]:
     return {"delivered": count, "set aside": len(loader.aside()), "s": seconds, "mb": over / 1e6}
 
 
+def child_names(folder: Path, way: str) -> dict[str, float]:
+    """Two million names read by four workers: what each grows by over an epoch, and what the parent holds."""
+    import multiprocessing
+
+    from oomph.data import ImageIndex
+
+    before = tree_bytes()
+    one = ImageIndex.of([folder / "small.jpg"])
+    index = one.select(np.zeros(NAMES, np.int64)).shared()
+    context: Any = multiprocessing.get_context(way)
+    pipes, workers = [], []
+    for number in range(4):
+        ours, theirs = context.Pipe()
+        workers.append(context.Process(target=read_names, args=(index, theirs, number)))
+        workers[-1].start()
+        pipes.append(ours)
+    grown = [pipe.recv() for pipe in pipes]
+    total = tree_bytes() - before
+    for pipe in pipes:
+        pipe.send("done")
+    for worker in workers:
+        worker.join()
+    return {"grown a worker, MB": max(grown) / 1e6, "index, MB": index.nbytes / 1e6, "tree, MB": total / 1e6}
+
+
+def read_names(index: Any, pipe: Any, seed: int) -> None:
+    """What a worker does with names: look at each once, in a random order."""
+    order = np.random.default_rng(seed).permutation(len(index))
+    index.path(0)
+    before = own_bytes()
+    for number in order:
+        index.path(number)
+    pipe.send(own_bytes() - before)
+    pipe.recv()
+
+
+def own_bytes() -> int:
+    """Memory that this process wrote to and shares with nobody."""
+    text = Path("/proc/self/smaps_rollup").read_text()
+    return sum(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Private_Dirty:"))
+
+
 LOADERS = ("DataLoader, Pillow, 2 workers", "DataLoader, Pillow, 8 workers", "oomph, 2 threads")
 CHILDREN: dict[str, Callable[[Path, str], dict[str, float]]] = {
     "letterbox": child_letterbox,
     "windows": child_windows,
     "loader": child_loader,
     "budget": child_budget,
+    "names": child_names,
 }
 
 

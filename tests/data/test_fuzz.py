@@ -148,7 +148,7 @@ def test_headers_of_nothing_but_noise_are_refused(tmp_path: Path) -> None:
         b"BM",
         b"\x93NUMPY",
     ]
-    for number in range(2000):
+    for number in range(600):
         path.write_bytes(starts[number % len(starts)] + rng.randbytes(rng.randrange(200)))
         try:
             assert isinstance(read_header(str(path)), Header)
