@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from oomph.data import Broken, Letterbox, Pixels, Window, decode, decode_windows, read_header
+from oomph.data import Broken, Flag, Letterbox, Pixels, Window, decode, decode_windows, read_header
 from oomph.data.decoding import _blocks, _turbo, cost, fitted, place, windows_cost
 from oomph.data.decoding._rows import can_cut, cut_rows
 from oomph.errors import WrongCall
@@ -207,6 +208,14 @@ def test_a_header_that_claims_more_than_the_picture_has_is_broken_not_grey(tmp_p
     claim_size(path, 320, 4000)
     with pytest.raises(Broken):
         decode(path, (32, 32))
+
+
+def test_an_index_that_hides_a_progressive_jpeg_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    Image.fromarray(scene()).save(path, progressive=True)
+    lie = dataclasses.replace(read_header(str(path)), coefficients=0, flags=Flag(0))
+    with pytest.raises(Broken, match="takes more bytes now"):
+        decode(path, (32, 32), lie)
 
 
 @pytest.mark.parametrize("size", [(1, 1000), (1000, 1), (3, 2), (641, 480)])

@@ -93,6 +93,17 @@ def test_an_index_cut_off_anywhere_counts_as_none(tmp_path: Path) -> None:
             ImageIndex.load(tmp_path / "cut")
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("orientation", 9), ("width", 0), ("format", 99), ("dtype", 77), ("reason", 5)]
+)
+def test_an_index_whose_numbers_lead_nowhere_counts_as_none(tmp_path: Path, field: str, value: int) -> None:
+    index = ImageIndex.of(photos(tmp_path, 2))
+    index.records[field][1] = value
+    index.save(tmp_path / "index")
+    with pytest.raises(MissingFile):
+        ImageIndex.load(tmp_path / "index")
+
+
 def test_a_folder_that_is_read_only_keeps_its_index_in_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

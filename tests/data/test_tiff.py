@@ -100,6 +100,7 @@ def test_a_sparse_tile_is_empty(tmp_path: Path) -> None:
     tiles = (array[:128, :128] if number == 0 else None for number in range(4))
     options = {"tile": (128, 128), "photometric": "rgb", "compression": "deflate"}
     tifffile.imwrite(path, tiles, shape=array.shape, dtype=array.dtype, **options)
-    assert 0 in tifffile.TiffFile(path).pages[0].databytecounts
+    with tifffile.TiffFile(path) as written:
+        assert 0 in written.pages[0].databytecounts
     (whole,) = decode_windows(path, [Window(0, 0, 256, 256)])
     assert np.array_equal(whole.pixels, array)

@@ -156,8 +156,14 @@ def _sound(stored: Stored) -> bool:
     offsets, rows = stored.offsets, stored.records
     if offsets[0] != 0 or offsets[-1] != len(stored.names) or bool(np.any(np.diff(offsets) < 0)):
         return False
-    return not len(rows) or bool(
-        rows["reason"].max() <= len(stored.reasons)
-        and rows["format"].max() < len(FORMATS)
-        and rows["dtype"].max() < len(DTYPES)
+    used = rows[rows["reason"] == 0]
+    if len(rows) and rows["reason"].max() > len(stored.reasons):
+        return False
+    return not len(used) or bool(
+        used["format"].max() < len(FORMATS)
+        and used["format"].min() > 0
+        and used["dtype"].max() < len(DTYPES)
+        and used["orientation"].max() <= 8  # noqa: PLR2004  EXIF's
+        and min(used["orientation"].min(), used["width"].min(), used["height"].min(), used["bands"].min()) > 0
+        and used["coefficients"].min() >= 0
     )

@@ -37,6 +37,8 @@ def opened(file: IO[bytes], header: Header) -> Image.Image:
         image = _PLUGINS[header.format](file)
     if image.size != (header.width, header.height) and header.format != "tiff":
         raise Broken("broken: its header and its picture have different sizes")
+    if image.info.get("progressive") and not header.coefficients:
+        raise Broken("changed since it was indexed, and takes more bytes now", "index it again")
     return image
 
 

@@ -106,7 +106,7 @@ class Loader:
         if broken not in _BROKEN:
             raise WrongCall(f"broken={broken!r} is not a way to treat broken files", 'say "replace" or "drop"')
         self._hands = _hands(threads, workers, start, prefetch)
-        self.index = index_of(source)
+        self.index = self.dataset = index_of(source)  # the second name is what DataLoaders call it
         self.budget = default_budget() if budget is None else parse_size(budget)
         self.batch_size, self._collate, self._replace = batch, collate, broken == "replace"
         height, width = (size, size) if isinstance(size, int) else size

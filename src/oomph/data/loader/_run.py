@@ -189,6 +189,7 @@ class Run:
 
 def _stop(desk: Desk, threads: list[threading.Thread]) -> None:
     desk.close()
+    if threading.current_thread() in threads:
+        return  # the collector ran in one of them, perhaps while it held what another waits for
     for thread in threads:
-        if thread is not threading.current_thread():
-            thread.join()
+        thread.join()
