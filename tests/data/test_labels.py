@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oomph.data import ImageIndex, read_classes, read_coco, read_yolo, yolo_label
+from oomph.data import ImageIndex, Labelled, Loader, read_classes, read_coco, read_yolo, yolo_label
 from oomph.errors import BadDocument, MissingFile, WrongCall
 
 
@@ -51,6 +51,14 @@ def test_yolo_labels_of_every_ugliness(tmp_path: Path) -> None:
         (9, "class -1, where there are 2"),
         (10, "not a class and four fractions"),
     ]
+
+
+def test_boxes_go_with_their_image(tmp_path: Path) -> None:
+    index = folder(tmp_path, {"a": "0 0.5 0.5 0.5 0.5\n", "b": ""})
+    (batch,) = Loader(index, 100, 2, recipe=Labelled(read_yolo(index)), collate=list)
+    first, second = batch.targets
+    assert (first.index, first.boxes.tolist()) == (0, [[25, 37.5, 75, 62.5]])
+    assert len(second.boxes) == 0
 
 
 def test_labels_lie_beside_the_last_folder_of_images() -> None:

@@ -2,16 +2,19 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from PIL import Image
 
 from oomph.data import (
     Chosen,
     Found,
+    GridRecipe,
     ImageIndex,
     Labels,
     Letterbox,
@@ -152,6 +155,49 @@ def test_an_image_whose_windows_break_is_named(tmp_path: Path) -> None:
     Path(index.path(1)).unlink()
     assert len(list(loader)) == 3
     assert [Path(aside.path).name for aside in loader.aside()] == ["1.jpg"]
+
+
+def test_a_large_image_is_searched_window_by_window_and_stitched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A detector that finds pure red finds every red square of an image once, wherever windows cut it."""
+    rng = np.random.default_rng(3)
+    pixels = np.full((1500, 2000, 3), 128, np.uint8)
+    corners = [(x * 100 + int(rng.integers(40)), y * 100 + int(rng.integers(40))) for x in range(20) for y in range(15)]
+    corners = [corners[number] for number in rng.permutation(len(corners))[:40]]
+    for left, top in corners:
+        pixels[top : top + 24, left : left + 24] = (255, 0, 0)
+    Image.fromarray(pixels).save(tmp_path / "large.png")
+    index = ImageIndex.of([tmp_path / "large.png"])
+    decoded: list[object] = []
+
+    def noting(*rest: Any) -> object:
+        decoded.append(rest)
+        return decode_windows(*rest)
+
+    monkeypatch.setattr(_maker, "decode_windows", noting)
+    grid = GridRecipe(index, Tiles(512, 0.2))
+    parts = []
+    for images, _, tiles in Loader(index, recipe=grid, order=grid.order(4, (512, 512)), broken="drop"):
+        for image, tile in zip(images, tiles, strict=True):
+            parts.append((tile.placed, red_squares(image.permute(1, 2, 0).numpy())))
+    assert len(parts) == len(grid) == 20
+    assert len(decoded) == 3  # eight windows a decoding
+    found = stitch(parts, (2000, 1500))
+    assert sorted((round(left), round(top)) for left, top, _, _ in found.boxes) == sorted(corners)
+
+
+def red_squares(pixels: NDArray[np.uint8]) -> Found:
+    """Boxes of what is red, whole or cut by the border."""
+    red = (pixels[..., 0] == 255) & (pixels[..., 1] == 0)
+    boxes = []
+    while red.any():
+        top, left = np.argwhere(red)[0]
+        bottom = top + int(np.argmin(np.append(red[top:, left], False)))
+        right = left + int(np.argmin(np.append(red[top, left:], False)))
+        red[top:bottom, left:right] = False
+        boxes.append((left, top, right, bottom))
+    return Found(np.array(boxes, float).reshape(-1, 4), np.full(len(boxes), 0.9), np.zeros(len(boxes), np.int64))
 
 
 def test_images_smaller_than_a_window_are_one_window(tmp_path: Path) -> None:

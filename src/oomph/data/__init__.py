@@ -4,13 +4,14 @@ from ._cache import Cache
 from ._device import on_device
 from ._host import PER_PIXEL, HostLoad, HostMemory, default_budget, predict_host
 from ._index import Aside, ImageIndex
+from ._labelled import Chosen, Labelled
 from ._labels import Fault, Labels, read_classes, read_coco, read_yolo, yolo_label
 from ._survey import Survey, sample_bytes, survey
 from ._transcode import transcode
 from .decoding import Letterbox, Picture, Pixels, Window, cost, decode, decode_windows, fitted, place, windows_cost
 from .headers import Broken, Flag, Header, read_header
 from .loader import Batch, Loader, Order, Piece, Planned, Recipe, Shuffled, Transform, Want, Whole
-from .tiles import Chosen, Found, TileOrder, TileRecipe, Tiles, clip, stitch
+from .tiles import Found, GridRecipe, Tile, TileOrder, TileRecipe, Tiles, clip, stitch
 
 __all__ = [
     "PER_PIXEL",
@@ -22,10 +23,12 @@ __all__ = [
     "Fault",
     "Flag",
     "Found",
+    "GridRecipe",
     "Header",
     "HostLoad",
     "HostMemory",
     "ImageIndex",
+    "Labelled",
     "Labels",
     "Letterbox",
     "Loader",
@@ -37,6 +40,7 @@ __all__ = [
     "Recipe",
     "Shuffled",
     "Survey",
+    "Tile",
     "TileOrder",
     "TileRecipe",
     "Tiles",

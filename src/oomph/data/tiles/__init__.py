@@ -3,6 +3,7 @@
 from ._clip import clip
 from ._grid import Tiles
 from ._stitch import Found, stitch
-from ._training import Chosen, TileOrder, TileRecipe
+from ._training import TileOrder, TileRecipe
+from ._use import GridRecipe, Tile
 
-__all__ = ["Chosen", "Found", "TileOrder", "TileRecipe", "Tiles", "clip", "stitch"]
+__all__ = ["Found", "GridRecipe", "Tile", "TileOrder", "TileRecipe", "Tiles", "clip", "stitch"]

@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._index import ImageIndex
+from .._labelled import Chosen
 from .._labels import Labels
-from ..decoding import Letterbox, Window, place
+from ..decoding import Window, place
 from ..loader import Piece, Planned, Want
 from ._clip import clip
 from ._grid import Tiles
-
-
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """The target of a window.
-
-    Attributes:
-        index: the image.
-        placed: where the window lies on its canvas.
-        classes: of its objects.
-        boxes: of its objects, on the canvas.
-    """
-
-    index: int
-    placed: Letterbox
-    classes: NDArray[np.int32]
-    boxes: NDArray[np.float64]
 
 
 class TileRecipe:
