@@ -88,9 +88,10 @@ def persist(work: Callable[[], object]) -> None:
     )
 
 
-def free() -> None:
-    """Collect what only cycles hold, and give cached blocks back to the device."""
-    gc.collect()
+def free(*, collect: bool = True) -> None:
+    """Give cached blocks back to the device; before that, if asked, collect what only cycles hold, which is slow."""
+    if collect:
+        gc.collect()
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     elif "torch.mps" in sys.modules and torch.backends.mps.is_available():

@@ -11,13 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import LBFGS, Optimizer
+from torch.utils._pytree import tree_flatten
 
 from ..errors import OomphError, WrongCall
 from ._batch import count_samples, split
 from ._fault import catch
+from ._keepers import Randomness
 from ._sum import Sum
 
 _log = logging.getLogger("oomph")
+_CPU = torch.device("cpu")
 _APART = 1e-2  # relative difference at which a loss is no mean over samples
 
 
@@ -70,9 +73,16 @@ def check_loss(notices: Notices, loss: Callable[..., Any], outputs: Any, targets
     them as if they were. Costs one evaluation of the loss, and reads it.
     """
     found: list[str] = []
+    randomness = Randomness(torch.device("cuda", torch.cuda.current_device()) if _is_on_gpu(outputs) else _CPU)
+    randomness.take()
     if catch(lambda: found.extend(_compare(loss, outputs, targets))) is None:
         for sentence in found:
             notices.say(sentence)
+    randomness.put_back()
+
+
+def _is_on_gpu(outputs: Any) -> bool:
+    return any(isinstance(leaf, Tensor) and leaf.is_cuda for leaf in tree_flatten(outputs)[0])
 
 
 def _compare(loss: Callable[..., Any], outputs: Any, targets: Any) -> list[str]:

@@ -52,6 +52,7 @@ class Piecework:
     ) -> None:
         self.model, self.device = model, device
         self._loss, self._splitter, self._setting = loss, splitter, setting
+        self.look: Callable[[Any, Any], object] | None = None  # is shown outputs and targets, once
 
     def samples(self, batch: Any) -> int:
         """How many samples a batch has."""
@@ -105,7 +106,11 @@ class Piecework:
             return forward(self.model, piece, *extra)
         assert self._loss is not None  # noqa: S101  `run` looked
         inputs, targets = pair(piece)
-        return self._loss(call(self.model, inputs), targets, *extra)
+        outputs = call(self.model, inputs)
+        if self.look is not None and not extra:
+            look, self.look = self.look, None
+            look(outputs, targets)
+        return self._loss(outputs, targets, *extra)
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         """The precision that forwards run in."""

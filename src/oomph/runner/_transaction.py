@@ -52,7 +52,7 @@ class Transaction:
         try:
             fault = self._take() or catch(work)
         except BaseException:
-            self._put_back_quietly()
+            self.undo()
             raise
         if fault is not None:
             self.put_back()
@@ -72,6 +72,15 @@ class Transaction:
         for keeper in self._keepers:
             keeper.let_go()
 
+    def undo(self) -> None:
+        """Put everything back and forget it, quietly: another error is on its way and is the one to be seen."""
+        try:
+            self.put_back()
+        except OomphError:
+            return
+        finally:
+            self.let_go()
+
     def _take(self) -> Fault | None:
         """Remember how everything is; a second time after freeing, if there is no memory for it."""
         fault = catch(self._take_all)
@@ -84,15 +93,6 @@ class Transaction:
     def _take_all(self) -> None:
         for keeper in self._keepers:
             keeper.take()
-
-    def _put_back_quietly(self) -> None:
-        """The error that is on its way is the one to be seen."""
-        try:
-            self.put_back()
-        except OomphError:
-            return
-        finally:
-            self.let_go()
 
 
 def _keepers(things: Iterable[object]) -> Iterator[Keeper]:
