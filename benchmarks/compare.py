@@ -1,6 +1,6 @@
 """Compares predictions with what was measured, and prints the table of docs/accuracy.md.
 
-python benchmarks/compare.py predicted.json benchmarks/results/memory-h200-2026-11-15.jsonl
+python benchmarks/compare.py predicted.json
 """
 
 from __future__ import annotations
@@ -11,24 +11,29 @@ import sys
 from pathlib import Path
 from typing import Any
 
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
+
 
 def percent(predicted: float, measured: float) -> float:
     """How far a prediction is off, in percent of what was measured."""
     return 100 * (predicted / measured - 1)
 
 
-def rows(predicted: dict[str, Any], truths: list[dict[str, Any]], allocator: str) -> list[dict[str, Any]]:
+def rows(predicted: dict[str, Any], allocator: str) -> list[dict[str, Any]]:
     """One row a configuration."""
+    from zoo import truths
+
     return [
         {
-            "name": truth["name"],
+            "name": name,
             "measured": truth["allocated"],
-            "allocated": percent(predicted[truth["name"]][allocator]["allocated"], truth["allocated"]),
-            "needed": percent(predicted[truth["name"]][allocator]["needed"], truth["needed"]),
-            "high": percent(predicted[truth["name"]][allocator]["needed_high"], truth["needed"]),
+            "allocated": percent(predicted[name][allocator]["allocated"], truth["allocated"]),
+            "needed": percent(predicted[name][allocator]["needed"], truth["needed"]),
+            "high": percent(predicted[name][allocator]["needed_high"], truth["needed"]),
         }
-        for truth in truths
-        if truth["allocator"] == allocator and truth["name"] in predicted
+        for name, truth in truths(allocator).items()
+        if name in predicted
     ]
 
 
@@ -47,11 +52,10 @@ def summary(found: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Print both tables."""
     predicted = json.loads(Path(sys.argv[1]).read_text())
-    truths = [json.loads(line) for line in Path(sys.argv[2]).read_text().splitlines()]
     for allocator in ("expandable", "default"):
-        print(f"{allocator}: {summary(rows(predicted, truths, allocator))}\n")
+        print(f"{allocator}: {summary(rows(predicted, allocator))}\n")
     print("| configuration | measured | allocated | needed | high of needed |\n|---|---|---|---|---|")
-    for row in rows(predicted, truths, "expandable"):
+    for row in rows(predicted, "expandable"):
         size = f"{row['measured'] / 1024**2:,.0f} MiB"
         figures = " | ".join(f"{row[key]:+.2f} %" for key in ("allocated", "needed", "high"))
         print(f"| {row['name']} | {size} | {figures} |")

@@ -36,8 +36,16 @@ def predict(config: Any, gpu: str) -> dict[str, Any]:
             "reserved": made.reserved.value,
             "needed": made.needed.value,
             "needed_high": int(made.needed.high),
+            "comfortable": made.comfortable.value,
         }
     return {**rows, "seconds": round(time.time() - began, 2)}
+
+
+def predict_named(name: str, gpu: str = "H200") -> dict[str, Any]:
+    """The same by name, for a process that is handed nothing else."""
+    from zoo import configs
+
+    return predict(configs()[name], gpu)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from oomph.errors import WrongCall
-from oomph.settings import Settings, parse_side
+from oomph.settings import Settings, parse_allocator, parse_side
 
 
 def test_a_batch_is_split_into_pieces_and_the_rest() -> None:
@@ -38,3 +38,18 @@ def test_sides_are_read() -> None:
     for text in ("", "a", "1x2x3", "-5", "6.5"):
         with pytest.raises(WrongCall, match="height x width"):
             parse_side(text)
+
+
+def test_knobs_of_the_allocator_are_read() -> None:
+    knobs = parse_allocator("expandable_segments:True,max_split_size_mb:128")
+    assert knobs.expandable
+    assert knobs.max_split == 128 * 1024**2
+    assert parse_allocator("default") == parse_allocator("expandable_segments:False")
+
+
+@pytest.mark.parametrize(
+    "text", ["garbage_collection_threshold:0.8", "backend:cudaMallocAsync", "max_split_size_mb:x", "x"]
+)
+def test_other_knobs_are_refused_by_name(text: str) -> None:
+    with pytest.raises(WrongCall, match=text.split(":", maxsplit=1)[0]):
+        Settings(batch=1, allocator=text)

@@ -14,7 +14,7 @@ from oomph.job import Job
 from oomph.settings import Settings
 
 from . import own
-from .shim import declare_operators
+from .shim import declare_operators, open_detection
 
 Model = Callable[[], nn.Module]
 
@@ -99,6 +99,29 @@ def boxes(count: int, size: Any) -> tuple[Tensor, Tensor]:
     return torch.randn(count, 3, size, size), torch.cat([image, kind, torch.rand(rows, 4) * 0.5 + 0.1], 1)
 
 
+def scenes(count: int, size: Any) -> tuple[Tensor, list[dict[str, Tensor]]]:
+    """Images and, for each, twenty boxes by their corners, with a class and a mask each."""
+    targets = []
+    for _ in range(count):
+        corner, extent = torch.rand(20, 2) * 0.5 * size, (torch.rand(20, 2) * 0.4 + 0.05) * size
+        labels = torch.randint(1, 21, (20,))
+        masks = torch.randint(0, 2, (20, size, size), dtype=torch.uint8)
+        targets.append({"boxes": torch.cat([corner, corner + extent], 1), "labels": labels, "masks": masks})
+    return torch.rand(count, 3, size, size), targets
+
+
+def scenes_without_masks(count: int, size: Any) -> tuple[Tensor, list[dict[str, Tensor]]]:
+    """The same with boxes and classes only."""
+    images, targets = scenes(count, size)
+    return images, [{key: target[key] for key in ("boxes", "labels")} for target in targets]
+
+
+def sum_of_losses(model: nn.Module, batch: Any) -> Tensor:
+    """The step of a model that takes targets and returns its losses by name."""
+    images, targets = batch
+    return torch.stack([loss.float() for loss in model(list(images), targets).values()]).sum()
+
+
 def cross_entropy(outputs: Any, targets: Tensor) -> Tensor:
     """Over classes, pixels or tokens, whatever the model returns."""
     logits = outputs if isinstance(outputs, Tensor) else outputs["out"] if "out" in outputs else outputs.logits
@@ -128,6 +151,13 @@ def _segmentation(name: str) -> Model:
         from torchvision.models import segmentation
 
         return getattr(segmentation, name)(weights=None, weights_backbone=None, num_classes=4)
+
+    return build
+
+
+def _detection(name: str, **options: Any) -> Model:
+    def build() -> nn.Module:
+        return getattr(open_detection(), name)(weights=None, weights_backbone=None, num_classes=21, **options)
 
     return build
 
@@ -438,9 +468,44 @@ def ce_plain(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs, targets)
 
 
+def _detectors() -> list[Config]:
+    """Torchvision's detectors.
+
+    A trace can't see how many anchors and proposals their losses select, and a Job states one share for all of it.
+    RetinaNet takes all but the undecided anchors into its classification loss, the largest part: all. The losses of
+    FCOS and SSDlite look at every anchor without selecting and at the few positive ones: a tenth. Of the about 7,000
+    proposals in an image the R-CNNs sample 512 for the boxes, and of those at most 128 for the masks. The share is
+    applied to the boxes that are large enough, that score enough, that NMS leaves, and to the samples: about a half
+    gives 512, and 0.45, one selection later, 128.
+    """
+    f16, b16 = {"precision": "amp-fp16"}, {"precision": "amp-bf16"}
+    scaled = {"min_size": 512, "max_size": 512}
+    retinanet, fcos = _detection("retinanet_resnet50_fpn", **scaled), _detection("fcos_resnet50_fpn", **scaled)
+    faster, mask = _detection("fasterrcnn_resnet50_fpn", **scaled), _detection("maskrcnn_resnet50_fpn", **scaled)
+    lite, boxes_only = _detection("ssdlite320_mobilenet_v3_large"), scenes_without_masks
+    rows: list[tuple[str, Model, Callable[..., Any], Callable[..., Any], float, dict[str, Any]]] = [
+        ("retinanet-fp32", retinanet, boxes_only, sgd, 1.0, {"batch": 4, "size": 512}),
+        ("retinanet-fp16", retinanet, boxes_only, adamw, 1.0, {"batch": 8, "size": 512, **f16}),
+        ("fcos-bf16", fcos, boxes_only, adamw, 0.1, {"batch": 8, "size": 512, **b16}),
+        ("ssdlite-fp16", lite, boxes_only, adamw, 0.1, {"batch": 16, "size": 320, **f16}),
+        ("faster-rcnn-fp32", faster, boxes_only, adamw, 0.5, {"batch": 4, "size": 512}),
+        ("mask-rcnn-fp16", mask, scenes, adamw, 0.45, {"batch": 4, "size": 512, **f16}),
+    ]
+    return [
+        Config(
+            name,
+            name.rpartition("-")[0],
+            Job(model=model, batch=batch, step=sum_of_losses, optimizer=optimizer, selected=share),
+            Settings(**how),
+        )
+        for name, model, batch, optimizer, share, how in rows
+    ]
+
+
 def configs() -> dict[str, Config]:
     """Every configuration by name."""
-    return {
-        name: Config(name, family, Job(model=model, batch=batch, loss=loss, optimizer=optimizer), Settings(**how))
+    plain = [
+        Config(name, family, Job(model=model, batch=batch, loss=loss, optimizer=optimizer), Settings(**how))
         for name, family, model, batch, loss, optimizer, how in _rows()
-    }
+    ]
+    return {config.name: config for config in (*plain, *_detectors())}

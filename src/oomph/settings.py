@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .errors import WrongCall
+from .units import MIB
 
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 ALLOCATORS = ("default", "expandable")
+CHECKPOINTING = ("none", "blocks")
+OPTIMIZERS = ("given", "foreach", "fused", "single")
 
 Size = int | tuple[int, int]
 
@@ -23,7 +27,10 @@ class Settings:
         size: the image side, (height, width), or the sequence length, as the Job's `batch` takes it.
         precision: "fp32", "tf32", "amp-bf16", "amp-fp16" (autocast, with a scaler for fp16) or "bf16" (weights too).
         memory_format: "contiguous" or "channels_last".
-        allocator: torch's "default" caching allocator, or the same with "expandable" segments.
+        allocator: torch's "default" caching allocator, or the same with "expandable" segments; or its knobs as
+            PYTORCH_ALLOC_CONF has them, such as "expandable_segments:True,max_split_size_mb:128".
+        checkpointing: "none", or "blocks": the repeated blocks of the model are run again in the backward pass.
+        optimizer: the optimizer's variant: as "given" by the Job, or "foreach", "fused" or "single" tensors.
     """
 
     batch: int
@@ -32,6 +39,8 @@ class Settings:
     precision: str = "fp32"
     memory_format: str = "contiguous"
     allocator: str = "expandable"
+    checkpointing: str = "none"
+    optimizer: str = "given"
 
     def __post_init__(self) -> None:
         _whole("batch", self.batch)
@@ -43,7 +52,9 @@ class Settings:
                 )
         _one_of("precision", self.precision, PRECISIONS)
         _one_of("memory_format", self.memory_format, MEMORY_FORMATS)
-        _one_of("allocator", self.allocator, ALLOCATORS)
+        parse_allocator(self.allocator)
+        _one_of("checkpointing", self.checkpointing, CHECKPOINTING)
+        _one_of("optimizer", self.optimizer, OPTIMIZERS)
 
     @property
     def pieces(self) -> tuple[int, ...]:
@@ -51,6 +62,56 @@ class Settings:
         micro = self.micro_batch or self.batch
         whole, rest = divmod(self.batch, micro)
         return (micro,) * whole + ((rest,) if rest else ())
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """Those knobs of torch's allocator that are modelled.
+
+    Attributes:
+        expandable: `expandable_segments`.
+        max_split: `max_split_size_mb` in bytes; None if not set.
+        non_split_rounding: `max_non_split_rounding_mb` in bytes.
+    """
+
+    expandable: bool = False
+    max_split: int | None = None
+    non_split_rounding: int = 20 * MIB
+
+
+def parse_allocator(text: str) -> Knobs:
+    """Read the allocator setting: "default", "expandable", or knobs as PYTORCH_ALLOC_CONF has them.
+
+    Raises:
+        WrongCall: a knob that is not modelled, by name, or a value that is none.
+    """
+    if text in ALLOCATORS:
+        return Knobs(expandable=text == "expandable")
+    if ":" not in text:
+        _one_of("allocator", text, ALLOCATORS)
+    knobs: dict[str, bool | int] = {}
+    for part in text.split(","):
+        name, _, value = (piece.strip() for piece in part.partition(":"))
+        if name not in _KNOBS:
+            raise WrongCall(f"the allocator's knob {name!r} is not modelled", f"known are {', '.join(_KNOBS)}")
+        field, read = _KNOBS[name]
+        try:
+            knobs[field] = read(value)
+        except (KeyError, ValueError):
+            words = f"the allocator's knob {name} is {value!r}"
+            raise WrongCall(words, "write it as PYTORCH_ALLOC_CONF does") from None
+    return Knobs(**knobs)  # type: ignore[arg-type]
+
+
+def _megabytes(text: str) -> int:
+    return int(text) * MIB
+
+
+_KNOBS: dict[str, tuple[str, Callable[[str], bool | int]]] = {
+    "expandable_segments": ("expandable", {"True": True, "False": False}.__getitem__),
+    "max_split_size_mb": ("max_split", _megabytes),
+    "max_non_split_rounding_mb": ("non_split_rounding", _megabytes),
+}
 
 
 def parse_side(text: str) -> Size:

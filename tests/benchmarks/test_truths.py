@@ -1,14 +1,17 @@
-"""Predictions made here, without a GPU, against what was measured on an H200: our own plain networks.
+"""Predictions made here, without a GPU, against what was measured on an H200: every configuration of the zoo.
 
-`make compare` does the same for all 69 configurations, torchvision, timm and transformers included.
+Each configuration is held to a bound of its own, and the bounds to what is promised of all of them: errors that keep
+within them have no larger median and no larger 95th percentile. So every test stands alone, and several processes can
+share them out.
 """
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import statistics
 import sys
-from functools import cache
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,47 +21,70 @@ import oomph
 
 REPO = Path(__file__).parents[2]
 sys.path.append(str(REPO / "benchmarks"))
-TRUTHS = [
-    json.loads(line) for line in (REPO / "benchmarks/results/memory-h200-2026-11-15.jsonl").read_text().splitlines()
-]
-OWN = """
-    mlp-fp32 mlp-bf16 unet-fp32 unet-fp16-last unet-group-bf16 unet3d-bf16 gpt-bf16 gpt-fp32-dropout gpt-fp16-dropout
-    gpt-checkpoint gpt-reentrant gpt-pure-bf16 vit-own-bf16 lstm-fp32 gru-fp16 convnext-own convnext-own-last
-    autoencoder-fp16 detector-fp32 detector-fp16 detector-last
-""".split()  # noqa: SIM905  a list of words reads best as words
+
+from predict_all import predict_named  # noqa: E402  the path comes first
+from zoo import configs, truths  # noqa: E402
+
+ZOO = Path(sys.prefix) / "zoo"  # where make puts the packages that must not be seen by the other tests
+ALLOCATORS = ("expandable", "default")
+MEASURED = {allocator: truths(allocator) for allocator in ALLOCATORS}
+# By how many percent `allocated` may be off, where it isn't the usual 0.3: cuDNN's workspaces of recurrent layers, of
+# small pointwise convolutions, which docs/accuracy.md speaks of, and of some strided and dilated ones.
+USUAL = 0.3
+BOUNDS = {
+    **dict.fromkeys(["unet-pieces", "deeplab-fp16", "fcn-fp32", "r3d-fp16", "timm-resnetv2"], 1.0),
+    **dict.fromkeys(["autoencoder-fp32", "gru-fp16", "lstm-fp16"], 2.0),
+    **dict.fromkeys(["rnn-fp32", "gru-fp32", "efficientnet-fp16"], 5.0),
+}
+RECURRENT = {"lstm-fp32", "lstm-fp16", "gru-fp32", "gru-fp16", "rnn-fp32"}
+# By how many percent the high of `needed` may be above the smallest cap that ran.
+MOST = {"expandable": 10.0, "default": 21.0}
+MOST_RECURRENT = {"expandable": 14.0, "default": 24.0}
 
 
-@cache
-def predicted(name: str, allocator: str) -> Any:
-    import dataclasses
-
-    from zoo import configs
-
-    config = configs()[name]
-    return oomph.predict(config.job, dataclasses.replace(config.settings, allocator=allocator), "H200")
-
-
-def truth(name: str, allocator: str) -> dict[str, Any]:
-    (row,) = [row for row in TRUTHS if (row["name"], row["allocator"]) == (name, allocator)]
-    return dict(row)
+@pytest.fixture(scope="session")
+def elsewhere() -> Iterator[ProcessPoolExecutor]:
+    """A process of its own, so that foreign packages and what they change stay out of the other tests."""
+    path, sys.path = sys.path, [*sys.path, str(ZOO)]
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        pool.submit(int).result()  # it takes the path along when it starts
+        sys.path = path
+        yield pool
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_allocated_is_within_its_range_and_two_percent(name: str) -> None:
-    figure, real = predicted(name, "expandable").allocated, truth(name, "expandable")["allocated"]
-    assert figure.low <= real <= figure.high
-    assert figure.value == pytest.approx(real, rel=0.02)
+def predicted(name: str, pool: ProcessPoolExecutor) -> dict[str, Any]:
+    try:
+        return pool.submit(predict_named, name).result()
+    except oomph.WrongCall as refused:
+        if "ModuleNotFoundError" in str(refused) and not ZOO.exists():
+            pytest.skip("the zoo's packages are not installed: make test installs them")
+        raise
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_a_cap_at_the_high_of_needed_would_have_run(name: str) -> None:
-    figure, real = predicted(name, "expandable").needed, truth(name, "expandable")["needed"]
-    assert figure.high >= real
-    assert figure.high <= real * 1.14
+@pytest.mark.parametrize("name", MEASURED["expandable"])
+def test_a_prediction_agrees_with_what_was_measured(name: str, elsewhere: ProcessPoolExecutor) -> None:
+    rows = predicted(name, elsewhere)
+    most = MOST_RECURRENT if name in RECURRENT else MOST
+    for allocator in ALLOCATORS:
+        row, real = rows[allocator], MEASURED[allocator][name]
+        assert row["allocated"] == pytest.approx(real["allocated"], rel=bound(name, allocator) / 100)
+        assert row["needed_high"] >= real["needed"] - real["grain"]
+        assert row["needed_high"] <= real["needed"] * (1 + most[allocator] / 100)
 
 
-def test_the_median_error_is_a_small_fraction_of_a_percent() -> None:
-    errors = [
-        abs(predicted(name, "expandable").allocated.value / truth(name, "expandable")["allocated"] - 1) for name in OWN
-    ]
-    assert statistics.median(errors) < 0.0005
+def bound(name: str, allocator: str) -> float:
+    """The default allocator's `allocated` depends on where segments happen to be, so half a percent is left for it."""
+    return BOUNDS.get(name, USUAL) + (0.5 if allocator == "default" else 0)
+
+
+def test_the_bounds_amount_to_what_is_promised() -> None:
+    bounds = sorted(bound(name, "expandable") for name in MEASURED["expandable"])
+    assert len(bounds) >= 60
+    assert statistics.median(bounds) <= 0.3
+    assert bounds[int(0.95 * len(bounds))] <= 2
+
+
+@pytest.mark.parametrize("name", sorted(set(configs()) - set(MEASURED["expandable"])))
+def test_what_was_not_measured_yet_is_traced(name: str, elsewhere: ProcessPoolExecutor) -> None:
+    rows = predicted(name, elsewhere)
+    assert 0 < rows["expandable"]["allocated"] < rows["expandable"]["needed_high"]

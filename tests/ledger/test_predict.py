@@ -134,3 +134,65 @@ def test_a_model_of_a_billion_parameters_is_predicted_here() -> None:
     assert parameters > 1e9
     assert made.allocated.value > 16 * parameters  # weights, gradients and two moments in fp32
     assert made.peak.phase == "optimizer"
+
+
+def test_phases_between_the_steps_are_told_too() -> None:
+    phases = dict(predict().phases)
+    assert phases["validation"] < phases["steady step, backward"]
+    assert phases["moving average"] > phases["checkpoint"] > 0
+
+
+def test_a_model_whose_eval_mode_the_loss_can_t_take_is_predicted_all_the_same() -> None:
+    class Detector(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3)
+
+        def forward(self, x: torch.Tensor) -> object:
+            return self.conv(x).mean((2, 3)) if self.training else [{"boxes": x}]
+
+    made = oomph.predict(
+        oomph.Job(
+            model=Detector,
+            batch=lambda n, _: (torch.randn(n, 3, 64, 64), torch.randn(n, 8)),
+            loss=F.mse_loss,
+            optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.1),
+        ),
+        oomph.Settings(batch=2, size=64),
+        "H200",
+    )
+    assert any("validation was not traced" in words for words in made.assumptions)
+
+
+def test_checkpointing_keeps_less() -> None:
+    def deep() -> nn.Module:
+        def block() -> nn.Module:
+            return nn.Sequential(nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 256), nn.GELU()))
+
+        class Block(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.body = block()
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return x + self.body(x)
+
+        return nn.Sequential(*(Block() for _ in range(8)))
+
+    job = oomph.Job(
+        model=deep,
+        batch=lambda n, _: (torch.randn(n, 256), torch.randn(n, 256)),
+        loss=F.mse_loss,
+        optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.1),
+    )
+    plain = oomph.predict(job, oomph.Settings(batch=65536), "H200").allocated.value
+    less = oomph.predict(job, oomph.Settings(batch=65536, checkpointing="blocks"), "H200").allocated.value
+    assert less < 0.5 * plain
+
+
+def test_a_fused_update_needs_no_more_than_a_foreach_one() -> None:
+    def with_adam(variant: str) -> float:
+        job = dataclasses.replace(JOB, optimizer=lambda model: torch.optim.AdamW(model.parameters()))
+        return oomph.predict(job, oomph.Settings(batch=1, size=32, optimizer=variant), "H200").allocated.value
+
+    assert with_adam("fused") <= with_adam("foreach")

@@ -1,5 +1,8 @@
-"""Settings put onto a model, live or fake."""
+"""Settings put onto a model and optimizer, live or fake; each change can be undone."""
 
+from ._change import Change
+from ._checkpointing import blocks, checkpoint
 from ._layout import convert_batch, convert_model
+from ._variant import set_variant
 
-__all__ = ["convert_batch", "convert_model"]
+__all__ = ["Change", "blocks", "checkpoint", "convert_batch", "convert_model", "set_variant"]

@@ -7,18 +7,19 @@ from typing import Annotated, Optional
 
 import typer
 
-from ..settings import ALLOCATORS, MEMORY_FORMATS, PRECISIONS
+from ..settings import CHECKPOINTING, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from ._options import Json
 
 Precision = enum.Enum("Precision", {name: name for name in PRECISIONS}, type=str)  # type: ignore[misc]
 Layout = enum.Enum("Layout", {name: name for name in MEMORY_FORMATS}, type=str)  # type: ignore[misc]
-Allocator = enum.Enum("Allocator", {name: name for name in ALLOCATORS}, type=str)  # type: ignore[misc]
+Checkpointing = enum.Enum("Checkpointing", {name: name for name in CHECKPOINTING}, type=str)  # type: ignore[misc]
+Variant = enum.Enum("Variant", {name: name for name in OPTIMIZERS}, type=str)  # type: ignore[misc]
 
 
 def predict(
     job: Annotated[str, typer.Argument(help="What to train: path/to/file.py:function, which returns an oomph.Job.")],
     gpu: Annotated[
-        str, typer.Option(metavar="NAME", help='On which GPU or cloud machine: "RTX 3060", H200, g5.xlarge.')
+        str, typer.Option(metavar="NAME", help='On which GPU or cloud machine: "RTX 3060", H200, g5.xlarge; or cpu.')
     ],
     batch: Annotated[int, typer.Option(help="Samples per optimizer step.")] = 16,
     size: Annotated[
@@ -31,9 +32,14 @@ def predict(
     ] = None,
     precision: Annotated[Precision, typer.Option(help="What to compute in.")] = Precision("fp32"),
     memory_format: Annotated[Layout, typer.Option(help="Layout of images and weights.")] = Layout("contiguous"),
-    allocator: Annotated[Allocator, typer.Option(help="Torch's allocator, or with expandable segments.")] = Allocator(
-        "expandable"
+    checkpointing: Annotated[Checkpointing, typer.Option(help="Blocks to run again in backward.")] = Checkpointing(
+        "none"
     ),
+    optimizer: Annotated[Variant, typer.Option(help="How the optimizer's update runs.")] = Variant("given"),
+    allocator: Annotated[
+        str,
+        typer.Option(metavar="default|expandable|KNOBS", help="Torch's allocator, or its PYTORCH_ALLOC_CONF."),
+    ] = "expandable",
     json: Json = False,
 ) -> None:
     """Tell what a training step will need on a GPU, before it runs and without that GPU.
@@ -53,7 +59,9 @@ def predict(
         size=parse_side(size),
         precision=precision.value,
         memory_format=memory_format.value,
-        allocator=allocator.value,
+        allocator=allocator,
+        checkpointing=checkpointing.value,
+        optimizer=optimizer.value,
     )
     target = find_target(gpu)
     made = predict_job(load_job(job), settings, target)

@@ -59,15 +59,18 @@ class Prediction:
     """What a training step will need, in bytes and seconds.
 
     Attributes:
-        target: the GPU it was made for.
+        target: the GPU it was made for, or "cpu". There the first four figures are one: how much resident memory grows
+            over what the imports take; `device` and `host` are the whole process.
         allocated: what `torch.cuda.max_memory_allocated` will say.
         reserved: what `torch.cuda.max_memory_reserved` will say, without a cap.
         needed: the smallest allocator cap under which it runs at all.
         comfortable: the smallest cap at which it runs at full speed.
         device: comfortable, and what lives outside of the allocator: as nvidia-smi shows it.
+        host: resident memory of the process on the host.
         seconds: time of one step.
         peak: what the peak is made of.
-        phases: the most that is allocated in each phase of the first and of a later step.
+        phases: the most that is allocated in each phase of the first and of a later step, in validation, with a moving
+            average of the weights, and while a checkpoint is saved.
         assumptions: what was taken for granted, in words.
     """
 
@@ -77,6 +80,7 @@ class Prediction:
     needed: Range
     comfortable: Range
     device: Range
+    host: Range
     seconds: Range
     peak: Peak
     phases: tuple[tuple[str, int], ...]

@@ -40,7 +40,7 @@ def replay(trace: Trace, rules: Rules) -> Replay:
     blocks = {}
     peak = at = refused = 0
     storages = trace.storages
-    for place, event in enumerate(trace.events):
+    for place, event in enumerate(trace.events[: trace.trained]):
         if event > 0:
             storage = storages[event - 1]
             try:

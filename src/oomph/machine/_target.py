@@ -1,4 +1,4 @@
-"""What something is trained on: a GPU of this machine or of the catalogue, and the software on it."""
+"""What something is trained on: a GPU of the catalogue, or this machine's processor."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from ..units import MIB
 from ._catalogue import CloudMachine, GpuSpec, Rates
 from ._lookup import find, find_gpu
 
+CPU = "cpu"
+
 
 @dataclass(frozen=True)
 class Target:
-    """A GPU to predict for.
+    """What to predict for: a GPU, or the processor.
 
     Attributes:
-        name: the GPU's name.
+        name: the GPU's name, or "cpu".
         memory: bytes that programs see.
         memory_known: whether a driver reported that size, and not only the box.
         capability: compute capability as (major, minor).
@@ -37,6 +39,11 @@ class Target:
     rates: Rates
     outside: tuple[int, int, int]
     measured: bool
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it is the processor, with the machine's own memory."""
+        return self.name == CPU
 
 
 # Cores of one multiprocessor and the clock that the catalogue's fp32 rates were computed with, by compute capability.
@@ -60,11 +67,13 @@ _OUTSIDE = (520 * MIB, 640 * MIB, 900 * MIB)
 
 
 def find_target(name: str) -> Target:
-    """The target of that name: a GPU of the catalogue, or the GPU of a cloud machine.
+    """The target of that name: a GPU of the catalogue, the GPU of a cloud machine, or "cpu", this machine's processor.
 
     Raises:
         WrongCall: there is none, several, or none that runs CUDA.
     """
+    if name.strip().lower() == CPU:
+        return _this_cpu()
     found = find(name)
     spec = find_gpu(found.gpu) if isinstance(found, CloudMachine) else found
     share = found.gpu_share if isinstance(found, CloudMachine) else 1.0
@@ -89,4 +98,30 @@ def target_of(spec: GpuSpec, share: float = 1.0) -> Target:
         rates=spec.rates,
         outside=_OUTSIDE,
         measured=capability in _MEASURED,
+    )
+
+
+# What a core of a recent server does, roughly: operations and bytes per second.
+_CORE_RATE, _CORE_BANDWIDTH = 6e10, 8e9
+
+
+def _this_cpu() -> Target:
+    """This machine's processor, with the memory that this process may use."""
+    from ._machine import read_machine  # noqa: PLC0415  reading all facts takes a moment
+
+    facts = read_machine()
+    bound = facts.budget.tightest
+    cores = max(round(facts.cores.usable.known or 1), 1)
+    rate = cores * _CORE_RATE
+    return Target(
+        name=CPU,
+        memory=bound.room if bound else 0,
+        memory_known=bound is not None,
+        capability=(0, 0),
+        processors=cores,
+        threads=1,
+        bandwidth=cores * _CORE_BANDWIDTH,
+        rates=Rates(fp32=rate, tf32=rate, bf16=rate, fp16=rate / 8),
+        outside=(0, 0, 0),
+        measured=True,
     )

@@ -45,14 +45,14 @@ def build_batch(job: Job, count: int, size: Any, mode: FakeTensorMode) -> Any:
         raise _raised("batch", error) from error
 
 
-def build_optimizer(job: Job, model: nn.Module) -> torch.optim.Optimizer:
+def build_optimizer(job: Job, model: nn.Module, *, on_gpu: bool = True) -> torch.optim.Optimizer:
     """Make the Job's optimizer, with the multi-tensor kernels that CUDA takes where nothing else was asked for."""
     assert job.optimizer is not None  # noqa: S101  a Job has one
     try:
         optimizer = job.optimizer(model)
     except Exception as error:
         raise _raised("optimizer", error) from error
-    for group in optimizer.param_groups:
+    for group in optimizer.param_groups if on_gpu else ():
         if group.get("foreach", "absent") is None and not group.get("fused") and not _single(optimizer):
             group["foreach"] = True
     return optimizer

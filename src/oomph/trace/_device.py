@@ -1,4 +1,4 @@
-"""The GPU that is traced for: the few facts of it that decide which kernels run and what they allocate. No torch."""
+"""What is traced for: the few facts of it that decide which kernels run and what they allocate. No torch."""
 
 from __future__ import annotations
 
@@ -39,3 +39,8 @@ class Device:
     def blas_workspace(self) -> int:
         """Bytes that cuBLAS keeps for each thread that multiplies matrices."""
         return 32 * MIB if self.capability[0] in {_HOPPER, 10, 12} else (4096 * 2 + 16 * 8) * KIB
+
+
+@dataclass(frozen=True)
+class Host:
+    """The processor itself, training without a GPU."""

@@ -26,6 +26,9 @@ class Phase(enum.Enum):
     FORWARD = "forward"
     BACKWARD = "backward"
     OPTIMIZER = "optimizer"
+    VALIDATION = "validation"
+    AVERAGE = "moving average"
+    CHECKPOINT = "checkpoint"
 
 
 RECURRENT = "the workspace of recurrent layers is an estimate: the ranges are wider"
@@ -79,6 +82,7 @@ class Trace:
         storages: every piece of memory.
         events: births as i + 1 and deaths as -(i + 1), i being the index of a storage, in order.
         marks: where each phase of each step begins: (index into events, step, phase).
+        trained: how many of the events belong to the training steps; validation and the like come after them.
         work: the operations of the last step.
         assumptions: what the trace took for granted, in words.
     """
@@ -86,5 +90,6 @@ class Trace:
     storages: tuple[Storage, ...]
     events: tuple[int, ...]
     marks: tuple[tuple[int, int, Phase], ...]
+    trained: int
     work: tuple[Work, ...]
     assumptions: tuple[str, ...]

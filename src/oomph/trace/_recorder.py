@@ -15,9 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ._data import Taken, answer_for
-from ._device import Device
+from ._device import Device, Host
 from ._events import Kind, Phase, Storage, Trace, Work
-from ._temporaries import BLAS, RULES, Result
+from ._host import HOST_RULES
+from ._temporaries import BLAS, RULES, Drop, Result, Step
 from ._work import work_of
 
 
@@ -32,7 +33,7 @@ class _Place:
 class Recorder(TorchDispatchMode):
     """A dispatch mode that turns operations into events."""
 
-    def __init__(self, device: Device, taken: Taken) -> None:
+    def __init__(self, device: Device | Host, taken: Taken) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.device, self.taken = device, taken
         self.assumptions: list[str] = []
@@ -45,6 +46,7 @@ class Recorder(TorchDispatchMode):
         self._modules: list[str] = []
         self._sequence: tuple[list[int], list[str]] = ([], [])
         self._recording = False
+        self._trained: int | None = None
         self._blas: set[str] = set()
         self._work: list[Work] = []
 
@@ -75,6 +77,10 @@ class Recorder(TorchDispatchMode):
             yield
         finally:
             self._recording = False
+
+    def end_training(self) -> None:
+        """What comes now is no training step any more."""
+        self._trained = len(self._events)
 
     def begin_step(self) -> None:
         """Forget the work of earlier steps: the last one counts."""
@@ -107,6 +113,7 @@ class Recorder(TorchDispatchMode):
             storages=tuple(self._classified()),
             events=tuple(self._events),
             marks=tuple(self._marks),
+            trained=len(self._events) if self._trained is None else self._trained,
             work=tuple(self._work),
             assumptions=tuple(dict.fromkeys(self.assumptions)),
         )
@@ -114,18 +121,22 @@ class Recorder(TorchDispatchMode):
     def _record(self, op: str, args: tuple[Any, ...], out: Any) -> None:
         outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         module = self._module()
-        self._work.extend(work_of(op, args, outs))
-        rule = RULES.get(op)
-        if rule is None:
+        if self._trained is None:
+            self._work.extend(work_of(op, args, outs))
+        steps = self._steps(op, args, outs)
+        if steps is None:
             for tensor in tree_leaves(out):
                 self._result(tensor, op, module)
-            if op in BLAS:
-                self._multiply(op, module)
+            if op in BLAS and isinstance(self.device, Device):
+                self._multiply(self.device, op, module)
             return
-        held = []
-        for step in rule(args, outs, self.device):
+        held: list[int] = []
+        for step in steps:
             if isinstance(step, Result):
                 self._result(outs[step.index], op, module)
+            elif isinstance(step, Drop):
+                self._events.extend(-index - 1 for index in held[: step.count])
+                del held[: step.count]
             elif step.size:
                 index = self._take(step.size, op, module, workspace=step.workspace, optional=step.optional)
                 if step.hold:
@@ -134,15 +145,23 @@ class Recorder(TorchDispatchMode):
                     self._events.append(-index - 1)
         self._events.extend(-index - 1 for index in held)
 
-    def _multiply(self, op: str, module: str) -> None:
+    def _steps(self, op: str, args: tuple[Any, ...], outs: tuple[Any, ...]) -> Iterator[Step] | None:
+        """How memory comes and goes within an operation, where there is a rule for it."""
+        if isinstance(self.device, Device):
+            rule = RULES.get(op)
+            return None if rule is None else rule(args, outs, self.device)
+        own = HOST_RULES.get(op)
+        return None if own is None else own(args, outs)
+
+    def _multiply(self, device: Device, op: str, module: str) -> None:
         """The workspaces of cuBLAS: one for the main thread's handle, one for the backward thread's, kept for good."""
         thread = "backward" if self._place.phase is Phase.BACKWARD else "main"
         if thread not in self._blas:
             self._blas.add(thread)
-            self._take(self.device.blas_workspace, op, module)
+            self._take(device.blas_workspace, op, module)
         if op == "aten.addmm.default" and "bias" not in self._blas:
             self._blas.add("bias")
-            self._take(self.device.blas_light_workspace, op, module)
+            self._take(device.blas_light_workspace, op, module)
 
     def _result(self, tensor: object, op: str, module: str) -> None:
         if not isinstance(tensor, Tensor):

@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from ..changes import convert_batch, convert_model
+from ..changes import blocks, checkpoint, convert_batch, convert_model, set_variant
 from ..errors import OomphError, WrongCall
 from ..job import Job
 from ..settings import Settings
 from ._autocast import CudaAutocast
 from ._build import build_batch, build_model, build_optimizer, in_order
 from ._data import Taken
-from ._device import Device
+from ._device import Device, Host
 from ._events import Kind, Phase, Trace
 from ._kernels import CudaKernels
 from ._recorder import Recorder, watching
@@ -34,8 +34,8 @@ STEPS = 3
 _AUTOCAST = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}
 
 
-def trace_step(job: Job, settings: Settings, device: Device, steps: int = STEPS) -> Trace:
-    """Trace several training steps of a Job as they would run on a GPU.
+def trace_step(job: Job, settings: Settings, device: Device | Host, steps: int = STEPS) -> Trace:
+    """Trace several training steps of a Job as they would run there, then validation and what else keeps memory.
 
     Raises:
         WrongCall: the Job raises, or its loss is no scalar.
@@ -50,7 +50,7 @@ def trace_step(job: Job, settings: Settings, device: Device, steps: int = STEPS)
             raise refused from refused.__cause__
 
 
-def _trace(job: Job, settings: Settings, device: Device, steps: int, taken: Taken) -> Trace:
+def _trace(job: Job, settings: Settings, device: Device | Host, steps: int, taken: Taken) -> Trace:
     mode = FakeTensorMode()
     recorder = Recorder(device, taken)
     complaints = logging.getLogger("torch._subclasses.fake_tensor")
@@ -60,10 +60,11 @@ def _trace(job: Job, settings: Settings, device: Device, steps: int, taken: Take
     try:
         model = build_model(job, mode)
         with ExitStack() as stack:
-            stack.enter_context(CudaKernels(device, recorder.assumptions))
             stack.enter_context(_cuda_means_cpu())
             autocast = None
-            if settings.precision in _AUTOCAST:
+            if isinstance(device, Device):
+                stack.enter_context(CudaKernels(device, recorder.assumptions))
+            if isinstance(device, Device) and settings.precision in _AUTOCAST:
                 autocast = stack.enter_context(CudaAutocast(_AUTOCAST[settings.precision]))
             stack.enter_context(mode)
             run = _Run(job, settings, recorder, autocast, mode)
@@ -72,6 +73,8 @@ def _trace(job: Job, settings: Settings, device: Device, steps: int, taken: Take
             with watching(model, recorder):
                 for step in range(steps):
                     run.step(step)
+                recorder.end_training()
+                run.afterwards(steps)
         return recorder.trace()
     finally:
         complaints.disabled = False
@@ -92,10 +95,13 @@ class _Run:
         """Put the model and the optimizer onto the device."""
         convert_model(model, self.settings)
         self.model = model
+        if self.settings.checkpointing == "blocks":
+            checkpoint(model, blocks(model))
         with self.recorder.phase(Phase.BUILD, 0):
             for name, tensor, is_parameter in in_order(model):
                 self.recorder.adopt(tensor, Kind.PARAMETER if is_parameter else Kind.BUFFER, name)
-        self.optimizer = build_optimizer(self.job, model)
+        self.optimizer = build_optimizer(self.job, model, on_gpu=isinstance(self.recorder.device, Device))
+        set_variant(self.optimizer, self.settings.optimizer)
         scaled = self.settings.precision == "amp-fp16"
         self.scale = torch.full((), 65536.0) if scaled else None
 
@@ -113,6 +119,24 @@ class _Run:
                     if isinstance(value, Tensor):
                         self.recorder.label(value, Kind.STATE)
             self.optimizer.zero_grad(set_to_none=True)
+
+    def afterwards(self, step: int) -> None:
+        """What happens between training steps: validation, a moving average of the weights, saving a checkpoint."""
+        self.model.eval()
+        try:
+            with self.recorder.phase(Phase.VALIDATION, step), torch.no_grad():
+                self._loss(self._batch(self.settings.pieces[0]))
+        except WrongCall:
+            # In eval mode some models return predictions, of which the loss can make nothing.
+            self.recorder.assumptions.append("validation was not traced: the loss needs the model in training mode")
+        self.model.train()
+        with self.recorder.phase(Phase.AVERAGE, step):
+            average = [torch.empty_like(tensor) for _, tensor, _ in in_order(self.model)]
+            for tensor in average:
+                self.recorder.label(tensor, Kind.STATE)
+            del average
+        with self.recorder.phase(Phase.CHECKPOINT, step):
+            pass  # torch.save copies one tensor after the other to the host: nothing more on the device
 
     def _piece(self, step: int, count: int, pieces: int) -> None:
         with self.recorder.phase(Phase.FORWARD, step):
@@ -145,7 +169,7 @@ class _Run:
     def _loss(self, batch: Any) -> Tensor:
         dtype = _AUTOCAST.get(self.settings.precision, torch.bfloat16)
         try:
-            with torch.autocast("cpu", dtype, enabled=self.autocast is not None):
+            with torch.autocast("cpu", dtype, enabled=self.settings.precision in _AUTOCAST):
                 loss = self.job.run(self.model, batch)
         except OomphError:
             raise

@@ -44,7 +44,14 @@ class Temp:
     optional: bool = False
 
 
-Step = Result | Temp
+@dataclass(frozen=True)
+class Drop:
+    """That many of the temporaries that are held are given back now, the oldest first."""
+
+    count: int
+
+
+Step = Result | Temp | Drop
 Rule = Callable[[tuple[Any, ...], tuple[Any, ...], Device], Iterator[Step]]
 
 
