@@ -78,11 +78,11 @@ def persist(work: Callable[[], object]) -> None:
     Raises:
         OomphError: memory ran short each time.
     """
-    for _ in range(_RESTORES):
+    for attempt in range(_RESTORES):
         fault = catch(work)
         if fault is None:
             return
-        free()
+        free(collect=attempt > 0)
     raise OomphError(
         f"the state before the step can't be put back ({fault.words})", "resume from the last checkpoint"
     )

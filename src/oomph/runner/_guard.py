@@ -69,6 +69,7 @@ class _Attempts:
     retries: int = 0
     rungs: list[Rung] = field(default_factory=list)
     tally: Tally | None = None
+    loss: Tensor | None = None
 
 
 class Guard:
@@ -209,7 +210,7 @@ class Guard:
             self._ranks.prepare(parameters)
             if not self._ranks.exchanges:
                 self._update.prepare()
-        tries.tally = tally
+        tries.tally, tries.loss = tally, tally.loss
 
     def _backward(self, share: Tensor) -> None:
         (share if self.scaler is None else self.scaler.scale(share)).backward()
@@ -229,8 +230,8 @@ class Guard:
             self._tell(done.fault, tries)
             self._transaction.put_back()
             self._give_up(done.fault, half=done.half)
-        for optimizer in self.optimizers:
-            optimizer.zero_grad(set_to_none=True)
+        for parameter in self._update.parameters:
+            parameter.grad = None  # written out, because zero_grad calls into the profiler, which may run short too
         self._pending = None
         return done
 
@@ -283,8 +284,8 @@ class Guard:
             self._options.recorder.event("oom", kind=fault.kind, pieces=tries.pieces, step=self.steps, survived=True)
 
     def _report(self, tries: _Attempts, done: Done, *, update: bool) -> StepReport:
-        assert tries.tally is not None  # noqa: S101  as above
-        loss = tries.tally.loss
+        loss = tries.loss
+        assert loss is not None  # noqa: S101  as above
         seconds = time.perf_counter() - tries.began
         report = StepReport(
             tries.pieces,

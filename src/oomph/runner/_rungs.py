@@ -23,7 +23,10 @@ class _Checkpointing:
         self._handle: Any = None
 
     def climb(self) -> bool:
-        names = changes.blocks(self._model)
+        # A block whose forward somebody has replaced stays as they made it.
+        names = [
+            name for name in changes.blocks(self._model) if "forward" not in vars(self._model.get_submodule(name))
+        ]
         if not names:
             return False
         self._handle = changes.checkpoint(self._model, names)

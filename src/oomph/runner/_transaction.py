@@ -86,7 +86,7 @@ class Transaction:
         fault = catch(self._take_all)
         if fault is not None:
             self.put_back()
-            free()
+            free(collect=False)
             fault = catch(self._take_all)
         return fault
 

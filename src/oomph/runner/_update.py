@@ -82,7 +82,7 @@ class Update:
             if done.fault is None:
                 self._finish(done)
                 return done
-            free()
+            free(collect=attempt > 0)
             done.retries += 1
             if self._ran:  # a fused update is not undone
                 done.half = True
