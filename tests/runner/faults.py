@@ -44,6 +44,22 @@ class FaultAt(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+class FaultIn(TorchDispatchMode):
+    """Raises at every operation of a name, such as "addmm"."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name, self.raised = name, 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if self.name in func.__name__:
+            self.raised += 1
+            raise torch.OutOfMemoryError(CUDA)
+        return func(*args, **(kwargs or {}))
+
+
 class ByteCap(TorchDispatchMode):
     """Counts the bytes of storages that operations made, and raises when more than the cap would be alive."""
 

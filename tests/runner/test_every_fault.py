@@ -53,13 +53,15 @@ def disturbed(kind: str, updates: tuple[bool, ...], mode: FaultAt) -> None:
     assert differences(rig.state(), undisturbed(kind, tuple(plan))) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_fault_at_every_operation_of_two_steps(kind: str) -> None:
-    count = operations(kind, (True, True))
+@pytest.mark.parametrize(("kind", "steps"), [("adamw", 2), ("sgd", 2), ("scaled", 2), ("pieces", 1)])
+def test_a_fault_at_every_operation(kind: str, steps: int) -> None:
+    """Forward, loss, backward, clipping, optimizer, scaler, average, scheduler, and the guard's own taking."""
+    updates = (True,) * steps
+    count = operations(kind, updates)
     assert count > 200
     makers = itertools.cycle(MAKERS)
     for k in range(1, count + 1):
-        disturbed(kind, (True, True), FaultAt([k], next(makers)))
+        disturbed(kind, updates, FaultAt([k], next(makers)))
 
 
 def test_a_fault_at_every_operation_of_accumulated_batches() -> None:

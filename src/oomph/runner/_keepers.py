@@ -182,8 +182,9 @@ class GradientCopies:
 class OptimizerState:
     """An optimizer's parameters, state and options: what a half-done update would have spoilt."""
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: Optimizer, *, ready: bool = False) -> None:
         self._optimizer = optimizer
+        self._ready = ready  # the gradients are there already, so that others than theirs can't be updated
         self._copies = Copies()
         self._entries: dict[Tensor, dict[str, Any]] = {}
         self._groups: list[dict[str, Any]] = []
@@ -196,12 +197,13 @@ class OptimizerState:
         return self._copies.bytes
 
     def take(self) -> None:
-        """Copy what an update can change: parameters that have a gradient, and all state."""
+        """Copy what an update can change."""
         self._taken = False
         state = self._optimizer.state
         self._entries = {parameter: dict(entry) for parameter, entry in state.items()}
         self._groups = [_options(group) for group in self._optimizer.param_groups]
-        tensors = [one for group in self._optimizer.param_groups for one in group["params"] if one.grad is not None]
+        everything = [one for group in self._optimizer.param_groups for one in group["params"]]
+        tensors = [one for one in everything if one.grad is not None or not self._ready]
         for entry in self._entries.values():
             for value in entry.values():
                 if isinstance(value, Tensor):

@@ -43,7 +43,7 @@ class Update:
         self._model, self._optimizers, self._scaler = model, optimizers, scaler
         self._scheduler, self._clip = options.scheduler, options.clip
         self._average = None if options.ema is None else _average(options.ema, model)
-        self._states = {id(optimizer): OptimizerState(optimizer) for optimizer in optimizers}
+        self._states = {id(optimizer): OptimizerState(optimizer, ready=True) for optimizer in optimizers}
         self._others = [ObjectState(one) for one in (scaler, options.scheduler, _owner(options.ema)) if one is not None]
         self._ran: set[int] = set()
         for optimizer in optimizers:
