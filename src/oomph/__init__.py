@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .errors import CannotFit as CannotFit
     from .errors import MissingFile as MissingFile
     from .errors import OomphError as OomphError
+    from .errors import OutOfRungs as OutOfRungs
+    from .errors import RankLost as RankLost
     from .errors import UnknownName as UnknownName
     from .errors import WrongCall as WrongCall
     from .job import Job as Job
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
     from .monitor import Record as Record
     from .monitor import explain as explain
     from .monitor import watch as watch
+    from .runner import StepReport as StepReport
+    from .runner import Sum as Sum
+    from .runner import Transaction as Transaction
+    from .runner import guard as guard
+    from .runner import split as split
     from .settings import Settings as Settings
 
 _HOME = {
@@ -37,15 +44,22 @@ _HOME = {
     "Job": "job",
     "MissingFile": "errors",
     "OomphError": "errors",
+    "OutOfRungs": "errors",
     "Prediction": "ledger",
     "Range": "ledger",
+    "RankLost": "errors",
     "Record": "monitor",
     "Settings": "settings",
+    "StepReport": "runner",
+    "Sum": "runner",
     "Target": "machine",
+    "Transaction": "runner",
     "UnknownName": "errors",
     "WrongCall": "errors",
     "explain": "monitor",
+    "guard": "runner",
     "predict": "ledger",
+    "split": "runner",
     "watch": "monitor",
 }
 
@@ -60,16 +74,23 @@ __all__ = [
     "Job",
     "MissingFile",
     "OomphError",
+    "OutOfRungs",
     "Prediction",
     "Range",
+    "RankLost",
     "Record",
     "Settings",
+    "StepReport",
+    "Sum",
     "Target",
+    "Transaction",
     "UnknownName",
     "WrongCall",
     "__version__",
     "explain",
+    "guard",
     "predict",
+    "split",
     "watch",
 ]
 

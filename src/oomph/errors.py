@@ -7,7 +7,9 @@ r"""Every error that oomph raises on purpose.
     │   ├── AmbiguousName      several things of that name; knows which
     │   ├── MissingFile        a file or folder that isn't there
     │   └── BadDocument        a file that should be one of ours and isn't
+    ├── RankLost               another rank of the run died, hung or gave up
     └── CannotFit              exit code 3: no settings fit the memory there is
+        └── OutOfRungs         a training step doesn't fit, whatever the guard does; the run was saved
 
 Each carries `why`, what we got and what is wrong with it, and `fix`, what to do next; its text is one sentence of
 both. The command line prints that sentence and leaves with `exit_code`:
@@ -77,3 +79,16 @@ class CannotFit(OomphError):  # noqa: N818  as above
     """No settings fit the memory there is."""
 
     exit_code = 3
+
+
+class RankLost(OomphError):  # noqa: N818  as above
+    """Another rank of the run died, hung or gave up, so that this one can't go on."""
+
+
+class OutOfRungs(CannotFit):
+    """A training step doesn't fit, whatever the guard does. `checkpoint` is where the run was saved, if anywhere."""
+
+    def __init__(self, why: str, fix: str, checkpoint: str | None = None) -> None:
+        super().__init__(why, fix)
+        self.args = (why, fix, checkpoint)
+        self.checkpoint = checkpoint

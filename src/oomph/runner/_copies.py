@@ -1,0 +1,114 @@
+"""A copy of many tensors in few blocks, made and put back by few calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ._fault import catch
+
+Key = tuple[torch.device, torch.dtype]
+
+
+class Copies:
+    """Copies of tensors, one block for each device and type.
+
+    Cloning tensors one by one costs microseconds each; one block and one call for all costs a few. The views that
+    this needs are kept from step to step, as long as the tensors are the same ones.
+    """
+
+    def __init__(self) -> None:
+        self._tensors: list[Tensor] = []
+        self._places: list[int] = []
+        self._groups: dict[Key, _Group] = {}
+        self._odd: list[Tensor] = []
+        self._odd_copies: list[Tensor] = []
+
+    @property
+    def bytes(self) -> int:
+        """What a copy takes."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors)
+
+    def take(self, tensors: Sequence[Tensor], *, host: bool = False) -> None:
+        """Copy them; onto the host if asked, or where the device has no room."""
+        if not self._knows(tensors):
+            self._sort(tensors)
+        for group in self._groups.values():
+            group.take(host=host)
+        self._odd_copies = [tensor.clone() for tensor in self._odd]
+
+    def put_back(self) -> None:
+        """Put the values back into the tensors."""
+        for group in self._groups.values():
+            group.put_back()
+        for tensor, copy in zip(self._odd, self._odd_copies, strict=True):
+            tensor.copy_(copy)
+
+    def let_go(self) -> None:
+        """Free the copies."""
+        for group in self._groups.values():
+            group.copies = []
+        self._odd_copies = []
+
+    def _knows(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether the tensors are those of the last time, in the same places."""
+        return len(tensors) == len(self._tensors) and all(
+            new is old and new.data_ptr() == place
+            for new, old, place in zip(tensors, self._tensors, self._places, strict=True)
+        )
+
+    def _sort(self, tensors: Sequence[Tensor]) -> None:
+        self._groups, self._odd, self._tensors = {}, [], []
+        for tensor in tensors:
+            plain = tensor.detach()
+            if _is_dense(plain):
+                flat = plain.as_strided((plain.numel(),), (1,))
+                self._groups.setdefault((plain.device, plain.dtype), _Group()).add(flat)
+            else:
+                self._odd.append(plain)
+        self._tensors, self._places = list(tensors), [tensor.data_ptr() for tensor in tensors]
+
+
+class _Group:
+    """The tensors of one device and type."""
+
+    def __init__(self) -> None:
+        self.flats: list[Tensor] = []
+        self.sizes: list[int] = []
+        self.copies: Sequence[Tensor] = []
+
+    def add(self, flat: Tensor) -> None:
+        self.flats.append(flat)
+        self.sizes.append(flat.numel())
+
+    def take(self, *, host: bool) -> None:
+        self.copies = []
+        if host or self.flats[0].device.type == "cpu":
+            self._copy_to(torch.device("cpu"))
+        elif catch(lambda: self._copy_to(self.flats[0].device)) is not None:
+            self._copy_to(torch.device("cpu"))
+
+    def _copy_to(self, device: torch.device) -> None:
+        block = torch.empty(sum(self.sizes), dtype=self.flats[0].dtype, device=device)
+        copies = block.split(self.sizes)
+        torch._foreach_copy_(copies, self.flats)
+        self.copies = copies
+
+    def put_back(self) -> None:
+        if self.copies:
+            torch._foreach_copy_(self.flats, self.copies)
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether the tensor fills its stretch of memory without holes, in whatever order."""
+    if type(tensor) is not Tensor or tensor.layout is not torch.strided or tensor.numel() == 0:
+        return False
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True

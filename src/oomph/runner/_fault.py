@@ -1,0 +1,100 @@
+"""Memory that ran short, told from everything else, and let go of.
+
+An exception holds its traceback, the traceback its frames, and the frames the tensors that filled the memory: nothing
+can be freed, let alone retried, before they are dropped. So an exception never leaves this file as such.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import OomphError
+from ..failures import Finding, recognise
+
+_RESTORES = 8  # faults in a row that putting things back survives
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Memory ran short.
+
+    Attributes:
+        finding: what was recognised.
+        elsewhere: whether it happened on another rank.
+    """
+
+    finding: Finding | None
+    elsewhere: bool = False
+
+    @property
+    def words(self) -> str:
+        """What happened, in one line."""
+        return "memory ran short on another rank" if self.finding is None else self.finding.evidence
+
+    @property
+    def kind(self) -> str:
+        """The name of what happened."""
+        return "another-rank" if self.finding is None else self.finding.kind.value
+
+
+def catch(work: Callable[[], object]) -> Fault | None:
+    """Run something; what it says if memory ran short. Any other error passes through."""
+    try:
+        work()
+    except Exception as error:
+        finding = recognise(error)
+        if finding is None or not finding.retryable:
+            raise
+        fault = Fault(finding)
+        _let_go(error)
+    else:
+        return None
+    return fault
+
+
+def _let_go(error: BaseException) -> None:
+    """Clear the frames of an exception and of those that it was raised from."""
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        traceback.clear_frames(one.__traceback__)
+        waiting += [one.__cause__, one.__context__]
+        one.__traceback__ = None
+
+
+def persist(work: Callable[[], object]) -> None:
+    """Run something that must succeed and may be run again, freeing memory in between.
+
+    Raises:
+        OomphError: memory ran short each time.
+    """
+    for attempt in range(_RESTORES):
+        fault = catch(work)
+        if fault is None:
+            return
+        free(collect=attempt > 0)
+    raise OomphError(
+        f"the state before the step can't be put back ({fault.words})", "resume from the last checkpoint"
+    )
+
+
+def free(*, collect: bool = True) -> None:
+    """Give cached blocks back to the device; before that, if asked, collect what only cycles hold, which is slow."""
+    if collect:
+        gc.collect()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    elif "torch.mps" in sys.modules and torch.backends.mps.is_available():
+        torch.mps.empty_cache()
+    elif hasattr(torch, "xpu") and torch.xpu.is_available():
+        torch.xpu.empty_cache()

@@ -1,0 +1,396 @@
+"""The guard: a training step that happens once, whole and exactly, in as many pieces as memory allows."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ..errors import OutOfRungs, WrongCall
+from ._evaluate import Evaluation
+from ._fault import Fault, free
+from ._keepers import Buffers, Gradients, ObjectState, Randomness
+from ._ladder import Ladder
+from ._loss import Number, Tally, combine
+from ._meter import meter_for
+from ._notices import Notices, batch_norms, check_loss, refuse_closures, say_batch_norm
+from ._options import Options, read_options
+from ._piecework import Piecework, Setting
+from ._ranks import Ranks, find_ranks
+from ._rungs import last_rungs
+from ._saving import load, save
+from ._signals import Stop
+from ._state import guard_state, set_guard_state
+from ._step_report import Rung, StepReport
+from ._transaction import Transaction
+from ._update import Done, Update, gradients_of
+
+_log = logging.getLogger("oomph")
+
+
+def guard(
+    *,
+    model: nn.Module,
+    optimizer: Optimizer | Sequence[Optimizer],
+    loss: Callable[..., Any] | None = None,
+    **options: Any,
+) -> Guard:
+    """A guard for a training loop.
+
+    Args:
+        model: what is trained; a DistributedDataParallel too.
+        optimizer: one, or several that all make their step.
+        loss: `loss(outputs, targets)`, a mean over samples or an `oomph.Sum`; with an attribute `normaliser`, a
+            function of the batch, it is called as `loss(outputs, targets, normaliser(batch))`.
+        options: the rest, by name; docs/guard.md has them all.
+
+    Raises:
+        WrongCall: an option is unknown or wrong, or something can't be guarded.
+    """
+    optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
+    return Guard(model, optimizers, loss, read_options(options))
+
+
+@dataclass
+class _Attempts:
+    """What happened in a step so far."""
+
+    began: float = field(default_factory=time.perf_counter)
+    pieces: int = 1
+    retries: int = 0
+    rungs: list[Rung] = field(default_factory=list)
+    tally: Tally | None = None
+    loss: Tensor | None = None
+
+
+class Guard:
+    """Guards a training loop; made by `oomph.guard`.
+
+    Attributes:
+        steps: how many steps were made, updates or not.
+        notices: what can't be exact, in sentences, as far as it was found.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: tuple[Optimizer, ...],
+        loss: Callable[..., Any] | None,
+        options: Options,
+    ) -> None:
+        refuse_closures(optimizers)
+        self._options = options
+        self._ranks: Ranks = find_ranks(model, options)
+        self.model = self._ranks.inner
+        self.optimizers = optimizers
+        device = _device_of(self.model) if options.device is None else torch.device(options.device)
+        self.scaler = _scaler(options, device)
+        setting = Setting(options.precision, options.resize)
+        self._work = Piecework(self._ranks.called, loss, options.split, device, setting)
+        self._notices = Notices()
+        if loss is not None:
+            self._work.look = functools.partial(check_loss, self._notices, loss)
+        self._ladder = Ladder(
+            forced=options.pieces or 1,
+            calm=options.calm,
+            lasts=last_rungs(self.model, options, setting),
+            frees=device.type != "cpu",
+        )
+        self._meter = meter_for(device, self.model, options.budget_bytes)
+        self._gradients = Gradients(self.model.parameters())
+        kept = [one for one in (self.scaler, *options.keep) if one is not None]
+        self._transaction = Transaction.of(
+            [Randomness(device), Buffers(self.model), *(ObjectState(one) for one in kept), self._gradients]
+        )
+        self._update = Update(self.model, optimizers, options, self.scaler)
+        self._evaluation = Evaluation(self._work, device, options.keep)
+        self._stop = Stop()
+        self._pending: Number | None = None
+        self.steps = 0
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What can't be exact, as far as it was found."""
+        return tuple(self._notices.said)
+
+    @property
+    def options(self) -> Options:
+        """What the guard was told."""
+        return self._options
+
+    @property
+    def ladder(self) -> Ladder:
+        """What is in force so that steps fit."""
+        return self._ladder
+
+    @property
+    def copy_bytes(self) -> int:
+        """What the copy that protects an update takes, for the time of the update."""
+        return self._update.copy_bytes
+
+    @property
+    def pending(self) -> Number | None:
+        """What the batches that were accumulated without an update count."""
+        return self._pending
+
+    @pending.setter
+    def pending(self, value: Number | None) -> None:
+        self._pending = value
+
+    def step(self, batch: Any, *, forward: Callable[..., Any] | None = None, update: bool = True) -> StepReport:
+        """Train on a batch: once, whole and exactly, or not at all.
+
+        Args:
+            batch: inputs and targets, or whatever `forward` takes.
+            forward: `forward(model, piece)` returns the loss of a piece, for this step.
+            update: False to accumulate gradients only; the batches up to the next update count as one batch.
+
+        Raises:
+            OutOfRungs: nothing made it fit; everything is as before the step, and was saved.
+            RankLost: another rank died or gave up.
+        """
+        tries = _Attempts()
+        samples = self._work.samples(batch)
+        try:
+            self._accumulate(batch, samples, forward or self._options.forward, tries, update=update)
+            done = self._finish(tries, update=update)
+        except BaseException:
+            self._transaction.undo()
+            raise
+        self._transaction.let_go()
+        self.steps += 1
+        self._ranks.settle()
+        self._ladder.settle(samples, lambda size: self._ranks.all_agree(self._fits(size, samples, tries.pieces)))
+        report = self._report(tries, done, update=update)
+        self._end_if_asked()
+        return report
+
+    def _accumulate(
+        self, batch: Any, samples: int, forward: Callable[..., Any] | None, tries: _Attempts, *, update: bool
+    ) -> None:
+        """Forward and backward of all pieces, on all ranks, climbing as far as needed."""
+        while True:
+            tries.pieces = self._ladder.pieces(samples, self._smallest())
+            closely = self._ladder.is_climbed
+            self._meter.begin(closely=closely)
+            attempt = functools.partial(self._attempt, batch, forward, tries, update=update)
+            fault = self._ranks.agree(self._transaction.attempt(attempt), asked=self._stop.asked)
+            self._meter.end(closely=closely)
+            if fault is None:
+                return
+            if not fault.elsewhere:
+                self._tell(fault, tries)
+            self._transaction.put_back()
+            free(collect=tries.retries > 0)
+            tries.retries += 1
+            rung = self._ladder.climb(samples, self._smallest(certainly=True))
+            if rung is None:
+                self._give_up(fault)
+            tries.rungs.append(rung)
+
+    def _attempt(self, batch: Any, forward: Callable[..., Any] | None, tries: _Attempts, *, update: bool) -> None:
+        tries.tally = None
+        tally = self._work.run(batch, tries.pieces, forward, self._backward)
+        parameters = self._gradients.parameters
+        tally.correct(gradients_of(parameters))
+        aside = self._gradients.aside
+        if aside or self._pending is not None:
+            for index, parameter in enumerate(parameters):
+                parameter.grad = combine(parameter.grad, aside.get(index), tally.weight, self._pending)
+        if update:
+            self._ranks.prepare(parameters)
+            if not self._ranks.exchanges:
+                self._update.prepare()
+        tries.tally, tries.loss = tally, tally.loss
+
+    def _backward(self, share: Tensor) -> None:
+        (share if self.scaler is None else self.scaler.scale(share)).backward()
+
+    def _finish(self, tries: _Attempts, *, update: bool) -> Done:
+        assert tries.tally is not None  # noqa: S101  the attempt succeeded
+        if not update:
+            self._pending = tries.tally.weight + (0.0 if self._pending is None else self._pending)
+            return Done()
+        exchanges = self._ranks.exchanges
+        if exchanges:
+            self._ranks.exchange(self._gradients.parameters)
+        done = self._update.run(self._update.prepare if exchanges else None)
+        tries.retries += done.retries
+        tries.rungs += done.rungs
+        if done.fault is not None:
+            self._tell(done.fault, tries)
+            self._transaction.put_back()
+            self._give_up(done.fault, half=done.half)
+        for parameter in self._update.parameters:
+            parameter.grad = None  # written out, because zero_grad calls into the profiler, which may run short too
+        self._pending = None
+        return done
+
+    def _smallest(self, *, certainly: bool = False) -> int:
+        """How many samples a piece must have; looked for only when there will be several pieces."""
+        if not certainly and not self._ladder.is_climbed and (self._options.pieces or 1) == 1:
+            return 1
+        norms = batch_norms(self.model)
+        if norms:
+            say_batch_norm(self._notices, norms)
+        return 2 if norms else 1
+
+    def _fits(self, size: int, samples: int, pieces: int) -> bool:
+        return self._meter.fits(size / max(1, -(-samples // pieces)))
+
+    def _give_up(self, fault: Fault, *, half: bool = False) -> None:
+        """Save and end.
+
+        Raises:
+            OutOfRungs: always.
+        """
+        place = None if half else self._save_emergency()
+        fix = "; ".join(fault.finding.fix[:2]).rstrip(".") if fault.finding is not None else "see the other rank"
+        saved = f"the run was saved to {place}" if place else "the run was not saved"
+        if half:
+            saved = "some weights were updated already: resume from the last checkpoint"
+        error = OutOfRungs(
+            f"a step doesn't fit into memory, whatever the guard does ({fault.words}); {saved}", fix, place
+        )
+        self._ranks.leave(str(error))
+        raise error
+
+    def _save_emergency(self) -> str | None:
+        place = self._options.checkpoint
+        if place is None or not self._ranks.is_first:
+            return None
+        try:
+            if callable(place):
+                place(self)
+                return "where checkpoint= puts it"
+            self.save(place)
+        except Exception as error:  # noqa: BLE001  the run ends with the first error, and names this one
+            _log.error("The emergency checkpoint could not be written: %s", error)  # noqa: TRY400  one line is enough
+            return None
+        return os.fspath(place)
+
+    def _tell(self, fault: Fault, tries: _Attempts) -> None:
+        _log.debug("step %d: %s", self.steps, fault.words)
+        if self._options.recorder is not None:
+            self._options.recorder.event("oom", kind=fault.kind, pieces=tries.pieces, step=self.steps, survived=True)
+
+    def _report(self, tries: _Attempts, done: Done, *, update: bool) -> StepReport:
+        loss = tries.loss
+        assert loss is not None  # noqa: S101  as above
+        seconds = time.perf_counter() - tries.began
+        report = StepReport(
+            tries.pieces,
+            tries.retries,
+            tuple(tries.rungs),
+            loss,
+            self._meter.peak,
+            seconds,
+            done.skipped if update else False,
+            update,
+        )
+        if self._options.recorder is not None:
+            self._options.recorder.step(
+                {
+                    "step": self.steps,
+                    "seconds": seconds,
+                    "pieces": report.pieces,
+                    "retries": report.retries,
+                    "peak": report.bytes,
+                    "skipped": report.skipped,
+                    "loss": loss.item() if loss.device.type == "cpu" else None,
+                }
+            )
+        return report
+
+    def evaluate(
+        self, loader: Iterable[Any], function: Callable[[nn.Module, Any], Any], *, model: nn.Module | None = None
+    ) -> list[Any]:
+        """Run `function(model, piece)` over a loader without gradients, in eval mode, each sample exactly once.
+
+        A piece that doesn't fit is cut smaller; what was done stays done, so nothing is counted twice. A metric that
+        the function changes belongs into `keep=`.
+
+        Args:
+            loader: gives batches.
+            function: what is done with each piece; its results are returned, in order.
+            model: another one than the guard's, such as an average.
+
+        Raises:
+            OutOfRungs: a single sample doesn't fit.
+        """
+        results: list[Any] = []
+        for batch in loader:
+            fault = self._evaluation.run(model or self.model, batch, function, results)
+            if fault is not None:
+                self._give_up(fault)
+            self._end_if_asked()
+        return results
+
+    @contextlib.contextmanager
+    def signals(self) -> Iterator[None]:
+        """While in here, Ctrl-C and SIGTERM finish the step, save to `checkpoint=` and end the run."""
+        with self._stop.listening():
+            yield
+            self._end_if_asked()
+
+    def _end_if_asked(self) -> None:
+        self._stop.asked = self._ranks.asked or self._stop.asked
+        if self._stop.asked is not None:
+            self._save_emergency()
+            if self._options.recorder is not None:
+                self._options.recorder.event("stopped", step=self.steps)
+            self._stop.end()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a resumed run needs: weights, optimizers, scheduler, scaler, average, random states."""
+        return guard_state(self)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state_dict` was taken.
+
+        Raises:
+            WrongCall: it is the state of something else.
+        """
+        set_guard_state(self, state)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a file, which is there whole or not at all."""
+        save(self.state_dict(), path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on where a saved run stopped.
+
+        Raises:
+            MissingFile: there is no such file.
+            BadDocument: it is no state that was saved.
+        """
+        self.load_state_dict(load(path))
+
+    def close(self) -> None:
+        """Stop watching: hooks are removed from the model, and threads end."""
+        self._meter.close()
+        self._ranks.close()
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    first = next(model.parameters(), None)
+    if first is None:
+        raise WrongCall("the model has no parameters", "pass the model that is trained")
+    return first.device
+
+
+def _scaler(options: Options, device: torch.device) -> Any:
+    if options.scaler is None and options.precision == "amp-fp16":
+        return torch.amp.GradScaler(device.type)
+    return options.scaler
+
+

@@ -1,0 +1,313 @@
+"""What a retry could spoil: each keeper takes one kind of it, and puts it back as often as asked.
+
+Taking must cost microseconds, because it happens in every step; putting back may take its time. Each keeper can be
+asked to put back twice, or after half of it was put back: a fault in the recovery is followed by another recovery.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_flatten, tree_map
+
+from ._copies import Copies
+
+_SMALL = 1 << 18  # elements; larger buffers (masks, position tables) are copied again only when their version says so
+
+
+class Keeper(Protocol):
+    """Takes something, puts it back, lets go of it."""
+
+    def take(self) -> None:
+        """Remember how it is now."""
+
+    def put_back(self) -> None:
+        """Make it as it was."""
+
+    def let_go(self) -> None:
+        """Forget it."""
+
+
+class Randomness:
+    """The random states of torch on the CPU and on a device, of Python and of NumPy."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device if device.type == "cuda" else None
+        self._taken: dict[str, Any] = {}
+
+    def take(self) -> None:
+        """Remember them."""
+        self._taken = random_states(self._cuda)
+
+    def put_back(self) -> None:
+        """Set them."""
+        set_random_states(self._taken, self._cuda)
+
+    def let_go(self) -> None:
+        """Forget them."""
+        self._taken = {}
+
+
+def random_states(cuda: torch.device | None) -> dict[str, Any]:
+    """Every random state that a step may use."""
+    states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if cuda is not None:
+        states["cuda"] = torch.cuda.get_rng_state(cuda)
+    if "numpy" in sys.modules:
+        states["numpy"] = sys.modules["numpy"].random.get_state(legacy=False)
+    return states
+
+
+def set_random_states(states: dict[str, Any], cuda: torch.device | None) -> None:
+    """Set what `random_states` gave."""
+    if "torch" in states:
+        torch.set_rng_state(states["torch"])
+    if "python" in states:
+        random.setstate(states["python"])
+    if cuda is not None and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], cuda)
+    if "numpy" in states and "numpy" in sys.modules:
+        sys.modules["numpy"].random.set_state(states["numpy"])
+
+
+class Buffers:
+    """The buffers of a module: BatchNorm's statistics and whatever else a forward changes."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._places = [
+            (owner, name) for owner in module.modules() for name, buffer in owner._buffers.items() if buffer is not None
+        ]
+        self._tensors: list[Tensor] = []
+        self._small, self._large = Copies(), Copies()
+        self._versions: dict[int, int] = {}
+        self._kept: list[Tensor] = []
+        self._taken = False
+
+    def take(self) -> None:
+        """Copy them: the small ones always, because kernels change statistics without telling; others if changed."""
+        self._taken = False
+        self._tensors = [buffer for owner, name in self._places if (buffer := owner._buffers[name]) is not None]
+        small = [tensor for tensor in self._tensors if tensor.numel() <= _SMALL]
+        large = [tensor for tensor in self._tensors if tensor.numel() > _SMALL]
+        if small:
+            self._small.take(small)
+        versions = {id(tensor): tensor._version for tensor in large}
+        if versions != self._versions:
+            self._versions = {}
+            self._large.take(large)
+            self._versions, self._kept = versions, large
+        self._taken = True
+
+    def put_back(self) -> None:
+        """Copy them back, into the tensors that were there."""
+        if not self._taken:
+            return
+        self._small.put_back()
+        if any(tensor._version != self._versions[id(tensor)] for tensor in self._kept):
+            self._large.put_back()
+            self._versions = {id(tensor): tensor._version for tensor in self._kept}
+        present = [place for place in self._places if place[0]._buffers[place[1]] is not None]
+        for (owner, name), tensor in zip(present, self._tensors, strict=False):
+            owner._buffers[name] = tensor
+
+    def let_go(self) -> None:
+        """Keep the blocks: they are small, and needed again in the next step."""
+        self._taken = False
+
+
+class Gradients:
+    """The gradients that earlier batches have accumulated.
+
+    They are set aside, so that the step writes into fresh ones and adds them at the end; nothing is copied, and where
+    there are none (each step updates) nothing is held.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self.aside: dict[int, Tensor] = {}
+        self._taken = False
+
+    def take(self) -> None:
+        """Set them aside."""
+        self.aside = {index: one.grad for index, one in enumerate(self.parameters) if one.grad is not None}
+        self._taken = True
+        for index in self.aside:
+            self.parameters[index].grad = None
+
+    def put_back(self) -> None:
+        """Throw away what was computed since, and give back what was set aside."""
+        if self._taken:
+            for index, parameter in enumerate(self.parameters):
+                parameter.grad = self.aside.get(index)
+
+    def let_go(self) -> None:
+        """Forget what was set aside."""
+        self.aside, self._taken = {}, False
+
+
+class GradientCopies:
+    """The gradients of a module, copied where there are any: for work that goes on adding to them."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self._parameters = list(parameters)
+        self._gradients: list[Tensor | None] = []
+        self._copies = Copies()
+
+    def take(self) -> None:
+        """Copy them."""
+        self._gradients = []
+        gradients = [one.grad for one in self._parameters]
+        self._copies.take([gradient for gradient in gradients if gradient is not None])
+        self._gradients = gradients
+
+    def put_back(self) -> None:
+        """Copy them back, into the tensors that were there."""
+        if self._gradients:
+            self._copies.put_back()
+            for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
+                parameter.grad = gradient
+
+    def let_go(self) -> None:
+        """Free the copies."""
+        self._copies.let_go()
+        self._gradients = []
+
+
+class OptimizerState:
+    """An optimizer's parameters, state and options: what a half-done update would have spoilt."""
+
+    def __init__(self, optimizer: Optimizer, *, ready: bool = False) -> None:
+        self._optimizer = optimizer
+        self._ready = ready  # the gradients are there already, so that others than theirs can't be updated
+        self._copies = Copies()
+        self._entries: dict[Tensor, dict[str, Any]] = {}
+        self._groups: list[dict[str, Any]] = []
+        self._taken = False
+        self.host = False
+
+    @property
+    def bytes(self) -> int:
+        """What the copy takes."""
+        return self._copies.bytes
+
+    def take(self) -> None:
+        """Copy what an update can change."""
+        self._taken = False
+        state = self._optimizer.state
+        self._entries = {parameter: dict(entry) for parameter, entry in state.items()}
+        self._groups = [_options(group) for group in self._optimizer.param_groups]
+        everything = [one for group in self._optimizer.param_groups for one in group["params"]]
+        tensors = [one for one in everything if one.grad is not None or not self._ready]
+        for entry in self._entries.values():
+            for value in entry.values():
+                if isinstance(value, Tensor):
+                    tensors.append(value)
+                elif isinstance(value, (list, tuple, dict)):
+                    tensors += [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, Tensor)]
+        self._copies.take(tensors, host=self.host)
+        self._taken = True
+
+    def put_back(self) -> None:
+        """Copy it back; state that was made since is removed, so that the first step is a first step again."""
+        if not self._taken:
+            return
+        self._copies.put_back()
+        state = self._optimizer.state
+        for parameter in [one for one in state if one not in self._entries]:
+            del state[parameter]
+        for parameter, entry in self._entries.items():
+            state[parameter].clear()
+            state[parameter].update(entry)
+        for group, options in zip(self._optimizer.param_groups, self._groups, strict=True):
+            group.update(tree_map(_clone, options))
+
+    def let_go(self) -> None:
+        """Free the copy."""
+        self._copies.let_go()
+        self._entries, self._groups, self._taken = {}, [], False
+
+
+def _options(group: dict[str, Any]) -> dict[str, Any]:
+    return {name: _clone(value) for name, value in group.items() if name != "params"}
+
+
+def _clone(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+class ObjectState:
+    """Any object's attributes, and the tensors and containers in them: a scaler, an average, a scheduler, a metric."""
+
+    def __init__(self, *objects: object) -> None:
+        self._objects = objects
+        self._attributes: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._containers: list[tuple[Any, Any]] = []
+        self._copies = Copies()
+        self._taken = False
+
+    def take(self) -> None:
+        """Remember attributes as they are bound, containers by their contents, tensors by their values."""
+        self._taken = False
+        self._attributes, self._containers = [], []
+        tensors: dict[int, Tensor] = {}
+        for one in self._objects:
+            self._look(one, tensors, set(), top=True)
+        self._copies.take(list(tensors.values()))
+        self._taken = True
+
+    def put_back(self) -> None:
+        """Make them as they were."""
+        if not self._taken:
+            return
+        for attributes, kept in self._attributes:
+            attributes.clear()
+            attributes.update(kept)
+        for container, kept in self._containers:
+            container.clear()
+            container.extend(kept) if isinstance(container, list) else container.update(kept)
+        self._copies.put_back()
+
+    def let_go(self) -> None:
+        """Free the copies."""
+        self._copies.let_go()
+        self._attributes, self._containers, self._taken = [], [], False
+
+    def _look(self, value: Any, tensors: dict[int, Tensor], seen: set[int], *, top: bool = False) -> None:
+        if isinstance(value, Tensor):
+            tensors[id(value)] = value
+        elif isinstance(value, (list, dict, set)) and id(value) not in seen:
+            seen.add(id(value))
+            self._containers.append((value, value.copy()))
+            for one in list(value.values() if isinstance(value, dict) else value):
+                self._look(one, tensors, seen)
+        elif isinstance(value, nn.Module):
+            for one in (*value.parameters(), *value.buffers()):
+                tensors[id(one)] = one
+            for owner in value.modules():
+                self._attributes.append((owner._buffers, dict(owner._buffers)))
+        if (_has_state(value) or (top and hasattr(value, "__dict__"))) and id(value) not in seen:
+            seen.add(id(value))
+            attributes = vars(value)
+            self._attributes.append((attributes, dict(attributes)))
+            for name, one in list(attributes.items()):
+                if name not in {"_modules", "_parameters", "_buffers"}:
+                    self._look(one, tensors, seen)
+
+
+def _has_state(value: object) -> bool:
+    """Objects that are looked into: those that say they have a state; not the optimizer that a scheduler refers to."""
+    return hasattr(value, "__dict__") and hasattr(value, "state_dict") and not isinstance(value, Optimizer)
+
+
+def is_fused(optimizer: Optimizer) -> bool:
+    """Whether an update is one kernel a group, which needs no memory, on a GPU: it happens or it doesn't."""
+    groups: Sequence[dict[str, Any]] = optimizer.param_groups
+    has_state = all(one in optimizer.state for group in groups for one in group["params"] if one.grad is not None)
+    on_gpu = all(one.is_cuda for group in groups for one in group["params"])
+    return on_gpu and has_state and all(group.get("fused") for group in groups)

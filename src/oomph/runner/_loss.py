@@ -1,0 +1,117 @@
+"""The loss of a batch from those of its pieces, so that the gradient is that of the whole batch.
+
+A plain mean is weighted by samples. A loss with a `normaliser` is given the whole batch's, and its pieces add up. A
+`Sum` tells its count only after the forward: pieces are divided by a first guess, and the gradients corrected at the
+end by the ratio of guess and truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import WrongCall
+from ._batch import move
+from ._sum import Sum
+
+Number = Tensor | float
+
+
+class Normaliser:
+    """What a loss or a forward wants to know of the whole batch first, if anything."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._count: Callable[[Any], Any] | None = getattr(function, "normaliser", None)
+        self.is_wanted = self._count is not None
+
+    def arguments(self, batch: Any, device: torch.device) -> tuple[Any, ...]:
+        """What is handed to each piece besides."""
+        return () if self._count is None else (move(self._count(batch), device),)
+
+
+class Tally:
+    """Adds up the losses of the pieces of one batch."""
+
+    def __init__(self, samples: int, *, additive: bool) -> None:
+        self._samples, self._additive = samples, additive
+        self._done = 0
+        self._total: Number = 0.0
+        self._count: Number | None = None
+        self._guess: Number | None = None
+
+    def weigh(self, value: Any, samples: int) -> Tensor:
+        """The share of a piece in the loss of the batch, to be differentiated.
+
+        Raises:
+            WrongCall: the value is no scalar tensor and no Sum.
+        """
+        self._done += samples
+        if isinstance(value, Sum):
+            return self._weigh_sum(value, samples)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            raise WrongCall(f"the loss is {got}", "return a scalar tensor, or an oomph.Sum of a total and a count")
+        whole = self._additive or samples == self._samples
+        share = value if whole else value * (samples / self._samples)
+        self._total = self._total + share.detach()
+        return share
+
+    def _weigh_sum(self, value: Sum, samples: int) -> Tensor:
+        count = value.count.detach() if isinstance(value.count, Tensor) else value.count
+        if self._guess is None:
+            self._guess = count if samples == self._samples else _positive(count) * (self._samples / samples)
+        self._total = self._total + value.total.detach()
+        self._count = count if self._count is None else self._count + count
+        return value.total / self._guess
+
+    def correct(self, gradients: Iterable[Tensor]) -> None:
+        """Turn the guess of the count into the truth, in the gradients."""
+        if self._guess is None or self._count is None or self._guess is self._count:
+            return
+        factor = self._guess / self._count
+        torch._foreach_mul_(list(gradients), factor)
+
+    @property
+    def loss(self) -> Tensor:
+        """The loss of the batch."""
+        value = self._total if self._count is None else self._total / self._count
+        return value if isinstance(value, Tensor) else torch.tensor(value)
+
+    @property
+    def weight(self) -> Number:
+        """What the batch counts among others that are accumulated with it: its samples, or the count of its Sum."""
+        return float(self._samples) if self._count is None else self._count
+
+
+def _positive(count: Number) -> Number:
+    """A count to divide by; a first piece without anything to count must not make infinities."""
+    if isinstance(count, Tensor):
+        return torch.where(count > 0, count, torch.ones_like(count))
+    return count if count > 0 else 1.0
+
+
+def combine(fresh: Tensor | None, aside: Tensor | None, weight: Number, before: Number | None) -> Tensor | None:
+    """The gradient of accumulated batches and one more, as if they were one batch; `aside` is not changed.
+
+    Gradients of unknown origin (before is None) are added to, as backward does.
+    """
+    if aside is None and fresh is None:
+        return None
+    if before is None:
+        share: Number = 1.0
+        rest: Number = 1.0
+    else:
+        share, rest = weight / (weight + before), before / (weight + before)
+    if fresh is None:
+        return None if aside is None else aside * rest
+    if before is not None:
+        fresh.mul_(share)
+    if aside is not None:
+        if isinstance(rest, Tensor):
+            fresh.addcmul_(aside, rest.to(fresh.dtype))
+        else:
+            fresh.add_(aside, alpha=rest)
+    return fresh

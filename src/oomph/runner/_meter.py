@@ -1,0 +1,183 @@
+"""How much memory a step takes and how much there is, without making the device wait."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from torch import nn
+
+from ..machine import HostGauge
+from ..units import MIB, format_size
+
+_MARGIN = 0.95  # of the limit that a prediction may fill
+_EVERY = 0.002  # seconds between two looks at the process's memory, which take microseconds
+_ASK_EVERY = 0.5  # seconds between two looks at the machine's, unless the process has taken a quarter of the room
+_LEAST = 64 * MIB  # that must stay free on the host
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+class DeviceMeter:
+    """The allocator of a CUDA device. Its peak is reset only while pieces are smaller than they could be."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._base = 0
+        self.peak: int | None = None
+
+    def begin(self, *, closely: bool) -> None:
+        """A step begins; closely: its own peak is asked for."""
+        if closely:
+            torch.cuda.reset_peak_memory_stats(self._device)
+            self._base = torch.cuda.memory_allocated(self._device)
+
+    def end(self, *, closely: bool) -> None:
+        """The step has ended."""
+        self.peak = torch.cuda.max_memory_allocated(self._device) if closely else None
+
+    def fits(self, factor: float) -> bool:
+        """Whether pieces larger by a factor would fit."""
+        if self.peak is None:
+            return True
+        free, total = torch.cuda.mem_get_info(self._device)
+        limit = min(free + torch.cuda.memory_reserved(self._device), _fraction(self._device) * total)
+        return self._base + factor * (self.peak - self._base) <= _MARGIN * limit
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _fraction(device: torch.device) -> float:
+    ask: Any = getattr(torch.cuda, "get_per_process_memory_fraction", None)
+    return 1.0 if ask is None else float(ask(device))
+
+
+class HostShort(MemoryError):
+    """The host's memory is nearly used up: raised by the guard, before the kernel kills the process."""
+
+
+class HostMeter:
+    """The RAM of this process, looked at before each module runs, because nobody raises when RAM runs out.
+
+    Args:
+        model: whose modules are watched.
+        budget: bytes that this process may take; what the machine and its control groups leave if None.
+    """
+
+    def __init__(self, model: nn.Module, budget: int | None) -> None:
+        self._budget = budget
+        self._gauge = None if budget is not None else HostGauge()
+        self._looked, self._seen, self._growth, self._base = 0.0, 0, 0, 0
+        self._asked, self._then, self._last = -_ASK_EVERY, 0, 0  # when the machine was asked, at what use, its answer
+        self.peak: int | None = None
+        self._handles = [module.register_forward_pre_hook(self._before) for module in model.modules()]
+
+    def begin(self, *, closely: bool) -> None:
+        """A step begins."""
+        del closely  # a look costs the same either way
+        self._base = self._seen = self.peak = resident()
+        self._looked = 0.0
+
+    def end(self, *, closely: bool) -> None:
+        """The step has ended."""
+        del closely
+        self._note(resident())
+
+    def fits(self, factor: float) -> bool:
+        """Whether pieces larger by a factor would fit."""
+        if self.peak is None:
+            return True
+        return factor * (self.peak - self._base) <= _MARGIN * (self._room(resident()))
+
+    def close(self) -> None:
+        """Watch no longer."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _before(self, module: nn.Module, inputs: Any) -> None:
+        del module, inputs
+        now = time.monotonic()
+        if now < self._looked + _EVERY:
+            return
+        self._looked = now
+        used = resident()
+        self._note(used)
+        room = self._room(used)
+        # What one module took so far, the next one may take twice over, before anybody looks again.
+        if room < max(_LEAST, 2 * self._growth):
+            raise HostShort(f"the host has {format_size(max(room, 0))} left")
+
+    def _note(self, used: int) -> None:
+        self._growth = max(self._growth, used - self._seen)
+        self._seen = used
+        self.peak = used if self.peak is None else max(self.peak, used)
+
+    def _room(self, used: int) -> int:
+        if self._gauge is None:
+            assert self._budget is not None  # noqa: S101  one of the two is there
+            return self._budget - used
+        now = time.monotonic()
+        if now < self._asked + _ASK_EVERY and used - self._then < self._last / 4:
+            return self._last - (used - self._then)
+        self._asked, self._then, self._last = now, used, self._ask(self._gauge)
+        return self._last
+
+    @staticmethod
+    def _ask(gauge: HostGauge) -> int:
+        reading = gauge.read()
+        bounds = [reading.ram_available]
+        if reading.group_limit is not None and reading.group_used is not None:
+            bounds.append(reading.group_limit - reading.group_used)
+        return min((one for one in bounds if one is not None), default=1 << 62)
+
+
+def resident() -> int:
+    """The RAM of this process."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE
+    except OSError:
+        return int(psutil.Process().memory_info().rss)
+
+
+class NoMeter:
+    """A device that tells nothing."""
+
+    peak: int | None = None
+
+    def begin(self, *, closely: bool) -> None:
+        """Nothing to do."""
+
+    def end(self, *, closely: bool) -> None:
+        """Nothing to do."""
+
+    def fits(self, factor: float) -> bool:
+        """Nobody knows: try it."""
+        del factor
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+Meter = DeviceMeter | HostMeter | NoMeter
+
+
+def meter_for(device: torch.device, model: nn.Module, budget: int | None) -> Meter:
+    """The meter of a device; a budget for a GPU becomes the cap of its allocator."""
+    if device.type == "cuda":
+        if budget is not None:
+            _cap(device, budget)
+        return DeviceMeter(device)
+    return HostMeter(model, budget) if device.type == "cpu" else NoMeter()
+
+
+def _cap(device: torch.device, budget: int) -> None:
+    free, total = torch.cuda.mem_get_info(device)
+    outside = max(total - free - torch.cuda.memory_reserved(device), 0)
+    torch.cuda.set_per_process_memory_fraction(min(max((budget - outside) / total, 0.0), 1.0), device)
+
+

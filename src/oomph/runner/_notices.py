@@ -1,0 +1,108 @@
+"""What can't be exact, found by looking and said once."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import LBFGS, Optimizer
+from torch.utils._pytree import tree_flatten
+
+from ..errors import OomphError, WrongCall
+from ._batch import count_samples, split
+from ._fault import catch
+from ._keepers import Randomness
+from ._sum import Sum
+
+_log = logging.getLogger("oomph")
+_CPU = torch.device("cpu")
+_APART = 1e-2  # relative difference at which a loss is no mean over samples
+
+
+class Notices:
+    """Sentences that the user should read, each said once."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, sentence: str) -> None:
+        """Log it, unless it was said before."""
+        if sentence not in self.said:
+            self.said.append(sentence)
+            _log.warning("%s", sentence)
+
+
+def batch_norms(model: nn.Module) -> list[str]:
+    """The names of BatchNorm layers whose statistics come from the batch."""
+    return [name for name, module in model.named_modules() if isinstance(module, _BatchNorm) and module.training]
+
+
+def say_batch_norm(notices: Notices, names: list[str]) -> None:
+    """BatchNorm in training mode takes its statistics from a piece."""
+    notices.say(
+        f"{len(names)} BatchNorm layers (the first is {names[0]!r}) take their statistics from pieces, not from the "
+        "whole batch, so results differ from an unsplit run as they would with a smaller batch. To avoid it, put "
+        "them into eval() mode, or use GroupNorm."
+    )
+
+
+def refuse_closures(optimizers: tuple[Optimizer, ...]) -> None:
+    """Optimizers that evaluate the loss themselves can't be part of a step that is split.
+
+    Raises:
+        WrongCall: there is one.
+    """
+    for optimizer in optimizers:
+        closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+        if isinstance(optimizer, LBFGS) or (closure is not None and closure.default is inspect.Parameter.empty):
+            raise WrongCall(
+                f"{type(optimizer).__name__} evaluates the loss several times in one step",
+                "use an optimizer that makes its step from gradients, or put your closure into an oomph.Transaction",
+            )
+
+
+def check_loss(notices: Notices, loss: Callable[..., Any], outputs: Any, targets: Any) -> None:
+    """Compare the loss of a batch with that of its halves, once: is it a mean over samples at all?
+
+    A loss over pairs of samples (contrastive), and one divided by positives, are not, and the guard must not split
+    them as if they were. Costs one evaluation of the loss, and reads it.
+    """
+    found: list[str] = []
+    randomness = Randomness(torch.device("cuda", torch.cuda.current_device()) if _is_on_gpu(outputs) else _CPU)
+    randomness.take()
+    if catch(lambda: found.extend(_compare(loss, outputs, targets))) is None:
+        for sentence in found:
+            notices.say(sentence)
+    randomness.put_back()
+
+
+def _is_on_gpu(outputs: Any) -> bool:
+    return any(isinstance(leaf, Tensor) and leaf.is_cuda for leaf in tree_flatten(outputs)[0])
+
+
+def _compare(loss: Callable[..., Any], outputs: Any, targets: Any) -> list[str]:
+    try:
+        samples = count_samples((outputs, targets))
+        if samples < 2:  # noqa: PLR2004  halves
+            return []
+        with torch.no_grad():
+            whole = loss(outputs, targets)
+            if isinstance(whole, Sum) or not isinstance(whole, Tensor) or whole.numel() != 1:
+                return []
+            halves = [(count_samples(half), loss(*half)) for half in split((outputs, targets), 2)]
+            mean = sum(count / samples * float(value) for count, value in halves)
+    except (OomphError, ValueError, IndexError, TypeError):
+        return []  # outputs that can't be cut, or a loss that can't take half of them, tell nothing
+    if abs(mean - float(whole)) <= _APART * max(abs(float(whole)), 1e-6):
+        return []
+    return [
+        f"The loss of the first batch is {float(whole):.6g}, and that of its halves {mean:.6g} on average: it is no "
+        "mean over samples, so that the gradient of a split batch is another one. If it is divided by a count, give "
+        "it a normaliser or return an oomph.Sum; if it compares samples with each other (a contrastive loss), it "
+        "can't be split without changing it: use pieces=1 and checkpointing, or a larger device."
+    ]

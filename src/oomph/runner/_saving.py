@@ -1,0 +1,64 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import BadDocument, MissingFile
+
+
+def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write a state beside its place, make sure that it is on the disk, and put it there.
+
+    Raises:
+        MissingFile: there is no such folder.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise MissingFile(f"there is no folder {str(target.parent)!r}", "make it, or name another one")
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """The new name must be on the disk too; Windows has no such call."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a state; nothing in the file is executed.
+
+    Raises:
+        MissingFile: there is no such file.
+        BadDocument: it is no state that `save` wrote.
+    """
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise MissingFile(f"there is no file {str(path)!r}", "check the path") from None
+    except Exception as error:
+        why = " ".join(str(error).split())[:120]
+        raise BadDocument(f"{str(path)!r} is no checkpoint ({why})", "name a file that the guard saved") from error
+    if not isinstance(state, dict) or "guard" not in state:
+        raise BadDocument(f"{str(path)!r} is no checkpoint of a guard", "name a file that the guard saved")
+    return state

@@ -1,0 +1,114 @@
+"""Work that happens whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from ..errors import OomphError
+from ._fault import Fault, catch, free, persist
+from ._keepers import Buffers, GradientCopies, Keeper, ObjectState, OptimizerState, Randomness
+
+
+class Transaction:
+    """Work that happens whole or not at all.
+
+        transaction = oomph.Transaction(model, optimizer, scaler)
+        fault = transaction.run(lambda: train_on(batch))
+        if fault is not None:  # memory ran short, everything is as before, nothing of the attempt is held any more
+            ...
+
+    Args:
+        things: what the work changes. Of a module, its buffers and the gradients of its parameters; of an optimizer,
+            its parameters and state, which are copied; of any other object, its attributes and their tensors.
+            Random states are kept in any case.
+        device: where the work runs; that of the first module's parameters if None.
+    """
+
+    def __init__(self, *things: object, device: torch.device | str | None = None) -> None:
+        self._keepers: list[Keeper] = [Randomness(_device(things, device)), *_keepers(things)]
+
+    @classmethod
+    def of(cls, keepers: Iterable[Keeper]) -> Transaction:
+        """A transaction of exactly these keepers."""
+        made = cls.__new__(cls)
+        made._keepers = list(keepers)
+        return made
+
+    def run(self, work: Callable[[], object]) -> Fault | None:
+        """Do the work once. None if it happened; what ran short if it didn't, with everything put back.
+
+        Any other error passes through, and everything is put back before.
+        """
+        fault = self.attempt(work)
+        self.let_go()
+        return fault
+
+    def attempt(self, work: Callable[[], object]) -> Fault | None:
+        """As `run`, but what was taken is kept: the work can still be put back after it happened."""
+        try:
+            fault = self._take() or catch(work)
+        except BaseException:
+            self.undo()
+            raise
+        if fault is not None:
+            self.put_back()
+        return fault
+
+    def put_back(self) -> None:
+        """Make everything as it was, also if memory runs short again meanwhile.
+
+        Raises:
+            OomphError: it can't be done.
+        """
+        for keeper in self._keepers:
+            persist(keeper.put_back)
+
+    def let_go(self) -> None:
+        """Forget it: the work is done, or won't be."""
+        for keeper in self._keepers:
+            keeper.let_go()
+
+    def undo(self) -> None:
+        """Put everything back and forget it, quietly: another error is on its way and is the one to be seen."""
+        try:
+            self.put_back()
+        except OomphError:
+            return
+        finally:
+            self.let_go()
+
+    def _take(self) -> Fault | None:
+        """Remember how everything is; a second time after freeing, if there is no memory for it."""
+        fault = catch(self._take_all)
+        if fault is not None:
+            self.put_back()
+            free(collect=False)
+            fault = catch(self._take_all)
+        return fault
+
+    def _take_all(self) -> None:
+        for keeper in self._keepers:
+            keeper.take()
+
+
+def _keepers(things: Iterable[object]) -> Iterator[Keeper]:
+    for thing in things:
+        if isinstance(thing, nn.Module):
+            yield Buffers(thing)
+            yield GradientCopies(thing.parameters())
+        elif isinstance(thing, Optimizer):
+            yield OptimizerState(thing)
+        elif thing is not None:
+            yield ObjectState(thing)
+
+
+def _device(things: Iterable[object], device: torch.device | str | None) -> torch.device:
+    if device is not None:
+        return torch.device(device)
+    modules = [thing for thing in things if isinstance(thing, nn.Module)]
+    first = next((one for module in modules for one in module.parameters()), None)
+    return torch.device("cpu") if first is None else first.device

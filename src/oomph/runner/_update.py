@@ -1,0 +1,180 @@
+"""The update: optimizers, scaler, average and scheduler, all of them or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from ..errors import WrongCall
+from ._fault import Fault, free
+from ._keepers import GradientCopies, Keeper, ObjectState, OptimizerState, is_fused
+from ._options import Options
+from ._step_report import Rung
+from ._transaction import Transaction
+
+_HOST = Rung("host copy", "kept the copy of weights and optimizer state on the host", "a transfer in this step")
+_ONE = Rung("one by one", "updated parameters one after the other", "more and smaller kernels in this step")
+
+
+@dataclass
+class Done:
+    """What an update did so far."""
+
+    fault: Fault | None = None
+    retries: int = 0
+    rungs: list[Rung] = field(default_factory=list)
+    skipped: bool | None = False
+    half: bool = False
+
+
+class Update:
+    """Makes updates, each of them whole.
+
+    Parameters and optimizer state are copied before, because most optimizers allocate between their writes, so that
+    memory can run short when half is written. A fused one on a GPU doesn't, and is not copied.
+    """
+
+    def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer], options: Options, scaler: Any) -> None:
+        self._model, self._optimizers, self._scaler = model, optimizers, scaler
+        self._scheduler, self._clip = options.scheduler, options.clip
+        self._average = None if options.ema is None else _average(options.ema, model)
+        self._states = {id(optimizer): OptimizerState(optimizer, ready=True) for optimizer in optimizers}
+        self._others = [ObjectState(one) for one in (scaler, options.scheduler, _owner(options.ema)) if one is not None]
+        self._ran: set[int] = set()
+        for optimizer in optimizers:
+            optimizer.register_step_post_hook(lambda own, _args, _kwargs: self._ran.add(id(own)))
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Everything that is updated."""
+        return [one for optimizer in self._optimizers for group in optimizer.param_groups for one in group["params"]]
+
+    @property
+    def copy_bytes(self) -> int:
+        """What the copy of the last update took."""
+        return sum(state.bytes for state in self._states.values())
+
+    def prepare(self) -> None:
+        """Bring the gradients into the form that the optimizers take: unscaled and clipped."""
+        if self._scaler is not None:
+            for optimizer in self._optimizers:
+                self._scaler.unscale_(optimizer)
+        if callable(self._clip):
+            self._clip(self.parameters)
+        elif self._clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self._clip)
+
+    def run(self, prepare: Callable[[], object] | None = None) -> Done:
+        """Make the update; what went wrong if it could not be made, with everything as before.
+
+        Args:
+            prepare: done first, for gradients that can't be computed again.
+        """
+        done = Done()
+        self._ran.clear()  # a step that somebody made without the guard
+        for attempt, rung in enumerate((None, None, _HOST, _ONE)):
+            done.fault = self._attempt(attempt, prepare)
+            if done.fault is None:
+                self._finish(done)
+                return done
+            free(collect=attempt > 0)
+            done.retries += 1
+            if self._ran:  # a fused update is not undone
+                done.half = True
+            if rung is not None:
+                done.rungs.append(rung)
+        self._ran.clear()
+        return done
+
+    def _attempt(self, attempt: int, prepare: Callable[[], object] | None) -> Fault | None:
+        waiting = [one for one in self._optimizers if id(one) not in self._ran]
+        copied = [one for one in waiting if not is_fused(one)]
+        keepers: list[Keeper] = [self._states[id(one)] for one in copied]
+        for one in copied:
+            self._states[id(one)].host = attempt > 1
+        if prepare is not None:
+            keepers.append(GradientCopies(self.parameters))
+        transaction = Transaction.of([*keepers, *self._others])
+
+        def work() -> None:
+            if prepare is not None:
+                prepare()
+            # Those that can't be undone come last, so that nothing but counters can fail after them.
+            for optimizer in sorted(waiting, key=is_fused):
+                self._step(optimizer, one_by_one=attempt > 2)  # noqa: PLR2004  the last of the attempts
+            self._follow()
+
+        fault = transaction.run(work)
+        if fault is not None:
+            self._ran -= {id(one) for one in copied}
+        return fault
+
+    def _step(self, optimizer: Optimizer, *, one_by_one: bool) -> None:
+        groups = optimizer.param_groups
+        before = [group.get("foreach") for group in groups]
+        if one_by_one:
+            for group in groups:
+                if "foreach" in group:
+                    group["foreach"] = False
+        try:
+            if self._scaler is None:
+                optimizer.step()
+            else:
+                self._scaler.step(optimizer)
+        finally:
+            for group, value in zip(groups, before, strict=True):
+                if "foreach" in group:
+                    group["foreach"] = value
+
+    def _follow(self) -> None:
+        if self._scaler is not None:
+            self._scaler.update()
+        if self._average is not None:
+            self._average()
+        if self._scheduler is not None:
+            self._scheduler.step()
+
+    def _finish(self, done: Done) -> None:
+        knows = not any(getattr(one, "_step_supports_amp_scaling", False) for one in self._optimizers)
+        if self._scaler is not None and self._scaler.is_enabled():
+            done.skipped = len(self._ran) < len(self._optimizers) if knows else None
+        self._ran.clear()
+
+
+def _owner(ema: Any) -> Any:
+    """The object that a method belongs to: what an average keeps is kept there."""
+    return getattr(ema, "__self__", ema)
+
+
+def _average(ema: Any, model: nn.Module) -> Callable[[], object]:
+    """How an average of the weights is brought up to date.
+
+    Raises:
+        WrongCall: it can't be, or what it changes can't be found and undone.
+    """
+    if not hasattr(_owner(ema), "__dict__") or type(ema).__name__ == "function":
+        raise WrongCall("ema is a function, whose state can't be put back", "pass an object with update(model)")
+    for name in ("update_parameters", "update"):
+        update = getattr(ema, name, None)
+        if callable(update):
+            return lambda: _no_grad(update, model)
+    if callable(ema):
+        return lambda: _no_grad(ema, model)
+    raise WrongCall(f"ema is a {type(ema).__name__}", "pass an object with update(model) or update_parameters(model)")
+
+
+def _no_grad(update: Callable[[nn.Module], object], model: nn.Module) -> None:
+    with torch.no_grad():
+        update(model)
+
+
+def gradients_of(parameters: Sequence[nn.Parameter]) -> Iterator[torch.Tensor]:
+    """The gradients that are there."""
+    for parameter in parameters:
+        if parameter.grad is not None:
+            yield parameter.grad

@@ -1,0 +1,443 @@
+"""The guard as a user meets it: errors, refusals, notices, validation, saving, ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import oomph
+from oomph.errors import OutOfRungs, WrongCall
+from oomph.monitor import Recorder, load_record
+from oomph.runner import Guard
+
+from .faults import MAKERS, ByteCap, FaultAt, FaultIn
+from .nets import Rig, differences, plain_batch, plain_net
+
+
+def simple(loss: Any = nn.functional.mse_loss, **options: Any) -> Guard:
+    net = plain_net()
+    return oomph.guard(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), loss=loss, **options)
+
+
+class Odd(Exception):
+    """Somebody's own error."""
+
+
+def test_a_users_error_passes_through_once_with_its_own_traceback() -> None:
+    calls = []
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        calls.append(1)
+        raise Odd("the label is 7")
+
+    rig = Rig()
+    rig.guard._work._loss = loss
+    before = rig.state()
+    with pytest.raises(Odd, match="the label is 7") as caught:
+        rig.guard.step(rig.batches(1)[0])
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "loss"
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    assert len(calls) == 1
+    assert differences(rig.state(), before) == []
+
+
+def test_a_wrong_shape_is_no_memory_problem() -> None:
+    guard = simple()
+    inputs, targets = plain_batch()
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        guard.step((inputs[:, :3], targets))
+    assert guard.steps == 0
+
+
+def test_an_error_that_only_speaks_of_memory_is_the_users() -> None:
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        raise ValueError("CUDA out of memory, says the user")
+
+    with pytest.raises(ValueError, match="says the user"):
+        simple(loss).step(plain_batch())
+
+
+def test_an_interrupt_in_the_middle_of_an_update_leaves_no_half_of_it() -> None:
+    rig = Rig()
+    rig.guard.step(rig.batches(1)[0])
+    before = rig.state()
+    batches = rig.batches(2)
+
+    class Interrupt(FaultAt):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if "addcdiv" in func.__name__:
+                raise KeyboardInterrupt
+            return func(*args, **(kwargs or {}))
+
+    before = {**before, "model": {name: one.clone() for name, one in before["model"].items()}}
+    with pytest.raises(KeyboardInterrupt), Interrupt():
+        rig.guard.step(batches[1])
+    assert differences(rig.state()["model"], before["model"]) == []
+    assert all(one.grad is None for one in rig.net.parameters())
+
+
+def test_the_ladder_is_climbed_under_a_cap_of_live_bytes() -> None:
+    torch.manual_seed(0)
+    block = lambda: nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh())  # noqa: E731
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = block()
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = self.inside(x)
+            return found
+
+    def run(cap: int) -> tuple[oomph.StepReport, ByteCap]:
+        torch.manual_seed(0)
+        net = nn.Sequential(*[Block() for _ in range(6)])
+        guard = oomph.guard(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), loss=nn.functional.mse_loss)
+        batch = torch.randn(512, 64), torch.randn(512, 64)
+        guard._work.look = None  # the first step looks at the loss besides
+        with ByteCap(cap) as mode:
+            return guard.step(batch), mode
+
+    whole, mode = run(1 << 40)
+    assert whole.pieces == 1
+    least = mode.peak
+    small, mode = run(int(least * 0.8))
+    assert small.pieces > 1
+    assert mode.refused > 0
+    assert mode.peak <= least * 0.8
+    torch.testing.assert_close(small.loss, whole.loss)
+    with pytest.raises(OutOfRungs, match="doesn't fit"):
+        run(int(least * 0.1))
+
+
+def test_single_samples_that_do_not_fit_are_checkpointed_and_then_refused() -> None:
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh())
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    def run(cap: int) -> oomph.StepReport:
+        torch.manual_seed(0)
+        net = nn.Sequential(*[Wide() for _ in range(12)])
+        guard = oomph.guard(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), loss=nn.functional.mse_loss)
+        batch = torch.randn(2, 2048, 8), torch.randn(2, 2048, 8)
+        with ByteCap(cap):
+            return guard.step(batch)
+
+    assert [rung.name for rung in run(1_300_000).rungs] == ["pieces", "checkpoint"]
+    with pytest.raises(OutOfRungs):
+        run(300_000)
+
+
+def test_out_of_rungs_saves_first_and_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "last.pt"
+    guard = simple(checkpoint=path)
+    guard.step(plain_batch())
+    before = {name: one.clone() for name, one in guard.model.state_dict().items()}
+    with pytest.raises(OutOfRungs, match="last.pt") as caught, FaultIn("addmm"):
+        guard.step(plain_batch())
+    assert caught.value.checkpoint == str(path)
+    assert caught.value.exit_code == 3
+    other = simple()
+    other.load(path)
+    assert other.steps == 1
+    assert differences(dict(other.model.state_dict()), before) == []
+    assert [one.name for one in tmp_path.iterdir()] == ["last.pt"]
+
+
+def test_precision_and_size_need_a_yes() -> None:
+    with pytest.raises(WrongCall, match="'speed'"):
+        simple(allow=("speed",))
+    with pytest.raises(WrongCall, match="resize"):
+        simple(allow=("size",))
+    guard = simple(allow=("precision", "size"), resize=lambda batch: batch)
+    with pytest.raises(OutOfRungs), FaultIn("addmm"):
+        guard.step(plain_batch(2))
+    assert guard._work._setting == type(guard._work._setting)("amp-bf16", guard.options.resize, 3)
+
+
+def test_larger_pieces_come_back_after_calm_steps() -> None:
+    guard = simple(calm=3)
+    with FaultAt([5, 40]):
+        assert guard.step(plain_batch()).pieces == 4
+    pieces = [guard.step(plain_batch()).pieces for _ in range(10)]
+    assert pieces == sorted(pieces, reverse=True)
+    assert pieces[-1] == 1
+    assert pieces[0] == 4
+
+
+def test_growing_that_fails_waits_twice_as_long() -> None:
+    guard = simple(calm=2)
+    with FaultAt([5]):
+        guard.step(plain_batch())
+    guard.step(plain_batch())
+    with FaultAt([5]):  # the attempt with larger pieces
+        report = guard.step(plain_batch())
+    assert report.retries == 1
+    assert report.pieces == 2
+    assert guard.ladder._wait == 4
+
+
+def test_forced_pieces_stay() -> None:
+    guard = simple(pieces=4, calm=1)
+    assert [guard.step(plain_batch()).pieces for _ in range(4)] == [4] * 4
+    assert guard.step(plain_batch(3)).pieces == 3
+
+
+def test_ragged_batches_need_a_function_and_say_so() -> None:
+    images, targets = torch.randn(4, 4), torch.randn(11, 6)
+
+    def forward(model: nn.Module, batch: Any) -> Tensor:
+        found: Tensor = model(batch[0]).pow(2).mean() + 0 * batch[1].sum()
+        return found
+
+    with pytest.raises(WrongCall, match="4 and 11 rows.*split="):
+        simple().step((images, targets), forward=forward)
+
+    def cut(batch: Any, pieces: int) -> list[Any]:
+        images, targets = batch
+        bounds = [len(images) * index // pieces for index in range(pieces + 1)]
+        return [
+            (images[a:b], targets[(targets[:, 0] >= a) & (targets[:, 0] < b)])
+            for a, b in zip(bounds, bounds[1:], strict=False)
+        ]
+
+    assert simple(split=cut, pieces=2).step((images, targets), forward=forward).pieces == 2
+    with pytest.raises(WrongCall, match="made 1 pieces"):
+        simple(split=lambda batch, pieces: [batch], pieces=2).step((images, targets), forward=forward)
+
+
+def test_a_loss_that_is_no_scalar_is_refused() -> None:
+    with pytest.raises(WrongCall, match=r"a tensor of shape \(8, 2\)"):
+        simple(lambda outputs, targets: outputs - targets).step(plain_batch())
+    with pytest.raises(WrongCall, match="neither a loss nor a forward"):
+        simple(None).step(plain_batch())
+    with pytest.raises(WrongCall, match="not a pair"):
+        simple().step(plain_batch()[0])
+
+
+def test_an_unknown_option_names_the_nearest() -> None:
+    with pytest.raises(WrongCall, match="did you mean scheduler"):
+        simple(schedular=1)
+
+
+def test_a_closure_optimizer_is_refused_by_name() -> None:
+    net = plain_net()
+    with pytest.raises(WrongCall, match="LBFGS"):
+        oomph.guard(model=net, optimizer=torch.optim.LBFGS(net.parameters()), loss=nn.functional.mse_loss)
+
+
+def test_batch_norm_is_said_once_and_keeps_two_samples() -> None:
+    rig = Rig(pieces=8)
+    for batch in rig.batches(2):
+        assert rig.guard.step(batch).pieces == 4
+    assert len([one for one in rig.guard.notices if "BatchNorm" in one]) == 1
+
+
+def test_a_loss_over_pairs_of_samples_is_noticed() -> None:
+    def contrastive(outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs @ targets.T, torch.arange(len(outputs)))
+
+    guard = simple(contrastive)
+    guard.step(plain_batch())
+    assert [one for one in guard.notices if "contrastive" in one]
+    plain = simple()
+    plain.step(plain_batch())
+    assert plain.notices == ()
+
+
+def test_validation_counts_every_sample_once_whatever_fails() -> None:
+    class Metric:
+        def __init__(self) -> None:
+            self.seen: list[float] = []
+            self.count = torch.zeros(())
+
+        def update(self, outputs: Tensor) -> None:
+            self.count += len(outputs)
+            for value in outputs[:, 0]:
+                self.seen.append(float(value))
+
+    def run(faults: list[int]) -> tuple[list[int], Metric, int, torch.Tensor]:
+        metric = Metric()
+        rig = Rig(keep=(metric,))
+
+        def judge(model: nn.Module, piece: Any) -> int:
+            assert not model.training
+            outputs = model(piece[0])
+            metric.update(outputs)
+            metric.update(outputs)
+            return len(outputs)
+
+        batches = rig.batches(2)
+        with FaultAt(faults) as mode:
+            sizes = rig.guard.evaluate(batches, judge)
+        assert rig.net.training
+        return sizes, metric, mode.count, rig.net.calls.clone()
+
+    sizes, truth, count, _ = run([])
+    assert sizes == [8, 8]
+    for k in range(1, count + 1):
+        sizes, metric, _, calls = run([k])
+        assert sum(sizes) == 16
+        assert float(metric.count) == 32
+        assert len(metric.seen) == 32
+        assert int(calls) == len(sizes)
+
+
+def test_validation_that_never_fits_ends_with_a_reason() -> None:
+    guard = simple()
+    with pytest.raises(OutOfRungs), FaultIn("addmm"):
+        guard.evaluate([plain_batch()], lambda model, piece: model(piece[0]))
+
+
+def test_a_state_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    for options in ({}, {"scaled": True}):
+        whole = Rig(**options)  # type: ignore[arg-type]
+        for batch in whole.batches(4):
+            whole.guard.step(batch)
+        first = Rig(**options)  # type: ignore[arg-type]
+        for batch in first.batches(4)[:2]:
+            first.guard.step(batch)
+        first.guard.save(tmp_path / "run.pt")
+        second = Rig(**options)  # type: ignore[arg-type]
+        torch.manual_seed(99)
+        second.guard.load(tmp_path / "run.pt")
+        for batch in second.batches(4)[2:]:
+            second.guard.step(batch)
+        assert differences(second.state(), whole.state()) == []
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    with pytest.raises(oomph.MissingFile):
+        simple().load(path)
+    path.write_bytes(b"nothing")
+    with pytest.raises(oomph.BadDocument):
+        simple().load(path)
+    torch.save({"weights": 1}, path)
+    with pytest.raises(oomph.BadDocument):
+        simple().load(path)
+    with pytest.raises(oomph.MissingFile, match="no folder"):
+        simple().save(tmp_path / "nowhere" / "x.pt")
+
+
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_signal_finishes_the_step_saves_and_ends(
+    tmp_path: Path, number: signal.Signals, error: type[BaseException]
+) -> None:
+    path = tmp_path / "run.pt"
+    guard = simple(checkpoint=path)
+    before = signal.getsignal(number)
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        os.kill(os.getpid(), number)
+        return nn.functional.mse_loss(model(batch[0]), batch[1])
+
+    with pytest.raises(error), guard.signals():
+        guard.step(plain_batch(), forward=loss)
+        pytest.fail("the run went on")
+    assert signal.getsignal(number) is before
+    other = simple()
+    other.load(path)
+    assert other.steps == 1
+
+
+def test_the_record_has_steps_and_faults(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "run.jsonl") as recorder:
+        guard = simple(recorder=recorder)
+        guard.step(plain_batch())
+        with FaultAt([3], MAKERS[1]):
+            guard.step(plain_batch())
+    record = load_record(tmp_path / "run.jsonl")
+    assert [step["retries"] for step in record.steps] == [0, 1]
+    assert record.steps[1]["pieces"] == 2
+    assert [event["kind"] for event in record.events if event["event"] == "oom"] == ["cpu-out-of-memory"]
+
+
+def test_several_optimizers_step_together_or_not_at_all() -> None:
+    def build() -> tuple[Guard, list[torch.optim.Optimizer]]:
+        net = plain_net()
+        parts = list(net.parameters())
+        optimizers: list[torch.optim.Optimizer] = [
+            torch.optim.AdamW(parts[:2], lr=0.1),
+            torch.optim.SGD(parts[2:], lr=0.1, momentum=0.9),
+        ]
+        return oomph.guard(model=net, optimizer=optimizers, loss=nn.functional.mse_loss), optimizers
+
+    batch = plain_batch()
+    truth, _ = build()
+    with FaultAt() as mode:
+        truth.step(batch)
+    unsplit = 0
+    for k in range(1, mode.count + 1):
+        guard, _ = build()
+        with FaultAt([k]):
+            pieces = guard.step(batch).pieces
+        if pieces == 1:
+            unsplit += 1
+            assert differences(guard.state_dict(), truth.state_dict()) == []
+    assert unsplit > 20
+
+
+def test_a_transaction_of_ones_own_loop() -> None:
+    def build() -> tuple[nn.Module, torch.optim.Optimizer]:
+        net = plain_net()
+        return net, torch.optim.AdamW(net.parameters(), lr=0.1)
+
+    def train(net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        inputs, targets = plain_batch()
+        nn.functional.mse_loss(net(inputs), targets).backward()
+        optimizer.step()
+
+    truth, optimizer = build()
+    train(truth, optimizer)
+    with FaultAt() as mode:
+        train(*build())
+    faults = 0
+    for k in range(1, mode.count + 1):
+        net, optimizer = build()
+        transaction = oomph.Transaction(net, optimizer)
+        with FaultAt([k]):
+            fault = transaction.run(lambda net=net, optimizer=optimizer: train(net, optimizer))  # type: ignore[misc]
+        if fault is not None:  # a fault in the taking is survived by itself
+            faults += 1
+            assert "out of memory" in fault.words
+            assert transaction.run(lambda net=net, optimizer=optimizer: train(net, optimizer)) is None  # type: ignore[misc]
+        assert differences(dict(net.state_dict()), dict(truth.state_dict())) == []
+    assert faults > 40
+
+
+def test_a_fault_holds_no_tensors() -> None:
+    import gc
+    import weakref
+
+    held: list[weakref.ref[Tensor]] = []
+
+    def forward(model: nn.Module, batch: Any) -> Tensor:
+        big = torch.randn(1000)
+        held.append(weakref.ref(big))
+        if len(held) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
+        assert held[0]() is None, "the failed attempt is still in memory when the next one begins"
+        found: Tensor = model(batch[0]).sum() * big.sum()
+        return found
+
+    gc.disable()
+    try:
+        simple().step(plain_batch(), forward=forward)
+    finally:
+        gc.enable()
+    assert len(held) == 3
