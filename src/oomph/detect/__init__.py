@@ -4,6 +4,7 @@ from ._anchors import AnchorCheck, box_sizes, check_anchors
 from ._augment import Augmentation, Source, choose, collate, compose, plain_sample, sample
 from ._boxes import iou_pairs, to_centres, to_corners, unletterbox
 from ._checkpoint import Weights, load_weights, read_plain, read_weights, save_weights, write_atomically
+from ._course import Outcome, Teller, train
 from ._dataset import DataSet, Split, label_path, read_dataset, read_split, shared_images
 from ._ema import Ema
 from ._embedded import EmbeddedRun, EmbeddedSize, draw_scene, write_embedded
@@ -11,8 +12,10 @@ from ._job import detection_job
 from ._labels import LabelTable
 from ._letterbox import Fit, Frame, frames, letterbox
 from ._loss import DetectionLoss, Gains, LossParts, Positives, split_batch
+from ._material import Material, prepare
 from ._metrics import ClassScore, ImageResult, Scores, has_metrics, score
 from ._network import ANCHORS, SIZES, STRIDES, Yolov5, yolov5
+from ._order_form import OrderForm
 from ._pictures import DrawnBox, draw_boxes, found_boxes, labelled_boxes, sheet
 from ._plots import Chart, Line, curves, draw_chart, precision_recall
 from ._recipe import Recipe, build_optimizer, freeze, parameter_groups, read_recipe, recipe_from
@@ -20,6 +23,7 @@ from ._results import image_result, read_results, write_results
 from ._schedule import Moment, Schedule, accumulation, set_rates, should_stop
 from ._set_aside import SetAside
 from ._suppression import VALIDATION, Suppression, suppress
+from ._validation import plainly, validate, validation_loader
 
 __all__ = [
     "ANCHORS",
@@ -43,7 +47,10 @@ __all__ = [
     "LabelTable",
     "Line",
     "LossParts",
+    "Material",
     "Moment",
+    "OrderForm",
+    "Outcome",
     "Positives",
     "Recipe",
     "Schedule",
@@ -52,6 +59,7 @@ __all__ = [
     "Source",
     "Split",
     "Suppression",
+    "Teller",
     "Weights",
     "Yolov5",
     "accumulation",
@@ -78,7 +86,9 @@ __all__ = [
     "load_weights",
     "parameter_groups",
     "plain_sample",
+    "plainly",
     "precision_recall",
+    "prepare",
     "read_dataset",
     "read_plain",
     "read_recipe",
@@ -97,7 +107,10 @@ __all__ = [
     "suppress",
     "to_centres",
     "to_corners",
+    "train",
     "unletterbox",
+    "validate",
+    "validation_loader",
     "write_atomically",
     "write_embedded",
     "write_results",

@@ -62,6 +62,8 @@ class EmbeddedRun:
     names: tuple[str, ...] = NAMES
     images: EmbeddedSize = field(default_factory=EmbeddedSize)
     recipe: Recipe = field(default_factory=lambda: _RECIPE)
+    budget: str = "520MiB"  # of the process, which the batch in one piece would exceed
+    every: int = 4  # epochs between validations
 
 
 def write_embedded(folder: Path, size: EmbeddedSize | None = None) -> Path:

@@ -100,7 +100,9 @@ class Yolov5(nn.Module):
         return head
 
     def forward(self, images: Tensor) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
-        """Find objects in images (batch, 3, height, width) of values 0 to 1, height and width multiples of 32."""
+        """Find objects in images (batch, 3, height, width) of values 0 to 1, or bytes, both sides multiples of 32."""
+        if images.dtype == torch.uint8:
+            images = images.to(self.head.anchors.dtype) / 255
         height, width = images.shape[-2:]
         if height % STRIDES[-1] or width % STRIDES[-1]:
             raise WrongCall(

@@ -274,7 +274,7 @@ class Guard:
                 return "where checkpoint= puts it"
             self.save(place)
         except Exception as error:  # noqa: BLE001  the run ends with the first error, and names this one
-            _log.error("The emergency checkpoint could not be written: %s", error)  # noqa: TRY400  one line is enough
+            _log.error("The emergency checkpoint could not be written: %s", error)
             return None
         return os.fspath(place)
 
@@ -392,5 +392,3 @@ def _scaler(options: Options, device: torch.device) -> Any:
     if options.scaler is None and options.precision == "amp-fp16":
         return torch.amp.GradScaler(device.type)
     return options.scaler
-
-

@@ -92,9 +92,7 @@ class Piecework:
             self._one(piece, tally, lambda moved: self._value(moved, forward, extra), backward)
         return tally
 
-    def _one(
-        self, piece: Any, tally: Tally, value: Callable[[Any], Any], backward: Callable[[Tensor], object]
-    ) -> None:
+    def _one(self, piece: Any, tally: Tally, value: Callable[[Any], Any], backward: Callable[[Tensor], object]) -> None:
         # In a function of its own, so that nothing of a piece is alive when the next one begins.
         moved = move(piece, self.device)
         with self.autocast():
