@@ -137,7 +137,7 @@ def windows_opencv(file: str, where: list[tuple[int, int]]) -> list[Array]:
     import cv2
 
     cv2.setNumThreads(1)
-    return [cv2.imread(file)[top : top + WINDOW, left : left + WINDOW, ::-1].copy() for left, top in where]
+    return [np.asarray(cv2.imread(file))[top : top + WINDOW, left : left + WINDOW, ::-1].copy() for left, top in where]
 
 
 def windows_pillow(file: str, where: list[tuple[int, int]]) -> list[Array]:

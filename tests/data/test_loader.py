@@ -196,6 +196,21 @@ def test_files_that_vanish_or_break_are_set_aside_and_replaced_by_the_next(tmp_p
     assert results[0] == results[1] == [0, 1, 2, 4, 4, 5, 7, 7]
 
 
+def test_a_mosaic_that_needs_a_broken_image_is_replaced_and_the_image_is_named(tmp_path: Path) -> None:
+    files = photos(tmp_path, 6)
+    runs = []
+    for threads in (1, 4):
+        loader = Loader(files, 64, 3, recipe=Mosaic(6), collate=list, threads=threads)
+        hidden = Path(files[4]).rename(tmp_path / "hidden")
+        runs.append([(batch.indices.tolist(), batch.targets) for batch in loader])
+        assert [Path(aside.path).name for aside in loader.aside()] == ["photo004.jpg"]
+        hidden.rename(files[4])
+    assert runs[0] == runs[1]
+    used = [chosen for _, targets in runs[0] for chosen, _ in targets]
+    assert len(used) == 6
+    assert not any(4 in chosen for chosen in used)
+
+
 def test_broken_files_may_be_left_out_instead(tmp_path: Path) -> None:
     files = photos(tmp_path, 6)
     loader = Loader(files, 32, 2, broken="drop")

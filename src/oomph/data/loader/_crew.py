@@ -13,8 +13,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from ...errors import OomphError, WrongCall
-from ..headers import Broken
-from ._maker import Maker
+from ._maker import Maker, Spoiled
 from ._ring import Bytes
 from ._slab import Slab, mapped
 
@@ -59,8 +58,8 @@ def _answer(maker: Maker, sample: int, epoch: int, canvas: Bytes) -> tuple[str, 
     try:
         made = maker.make(sample, epoch, canvas)
         pickle.dumps(made)
-    except Broken as broken:
-        return "broken", (broken.why, broken.fix)
+    except Spoiled as spoiled:
+        return "spoiled", (spoiled.image, spoiled.reason)
     except Exception as error:  # noqa: BLE001  it is raised in the loader's process
         text = traceback.format_exc()
         try:
@@ -118,7 +117,7 @@ class Worker:
         """Have a sample made; a worker that dies is replaced once.
 
         Raises:
-            Broken: a file of it can't be used, or it costs worker after worker.
+            Spoiled: one of its images can't be used, or it costs worker after worker.
         """
         said = ""
         for _ in range(_DEATHS):
@@ -134,13 +133,13 @@ class Worker:
                 said = str(died)
                 self.close()
                 continue
-            if kind == "broken":
-                raise Broken(*content)
+            if kind == "spoiled":
+                raise Spoiled(*content)
             if kind == "error":
                 error, text = content
                 raise error from RemoteError(text)
             return content
-        raise Broken(f"{_DEATHS} worker processes died of it ({said})", "look at this file and at the memory left")
+        raise Spoiled(self._maker.image_of(sample), f"{_DEATHS} worker processes died of it ({said})")
 
     @staticmethod
     def _receive(process: BaseProcess, pipe: Connection) -> tuple[str, Any]:

@@ -119,7 +119,7 @@ class Loader:
         self._order = order or Shuffled(
             shares.samples, batch, (width, height), shuffle, seed, rank, ranks, drop_last, even=self._replace
         )
-        self._maker = Maker(self.index, recipe or Whole(), pixels, seed, shares.alone, pool, cache)
+        self._maker = Maker(self.index, recipe or Whole(), pixels, seed, shares.alone, pool, cache, self._unusable)
         self.waited = 0.0
         self._epoch = self._start = 0
         self._run: Run | None = None
@@ -276,9 +276,9 @@ class Loader:
 
     def aside(self) -> list[Aside]:
         """Files that are not used, each with its reason: by their headers, and those that broke while decoding."""
-        image_of = self._maker.image_of
-        later = {image_of(sample): reason for sample, reason in sorted(self._unusable.items())}
-        return self.index.aside() + [Aside(self.index.path(image), reason) for image, reason in later.items()]
+        known = self.index.aside()
+        later = [(image, reason) for image, reason in sorted(self._unusable.items()) if not self.index.reason(image)]
+        return known + [Aside(self.index.path(image), reason) for image, reason in later]
 
     def _stop(self) -> None:
         if self._run is not None:

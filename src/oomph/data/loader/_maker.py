@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,14 @@ _NOT_THE_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 Take = Callable[[int], AbstractContextManager[None]]
 
 
+class Spoiled(Exception):  # noqa: N818  caught inside this layer only
+    """A sample can't be made because of one of its images: which, and why."""
+
+    def __init__(self, image: int, reason: str) -> None:
+        super().__init__(image, reason)
+        self.image, self.reason = image, reason
+
+
 @contextmanager
 def _free(count: int) -> Iterator[None]:
     del count
@@ -44,6 +52,7 @@ class Maker:
         budget: bytes that one sample may take.
         pool: windows that were cut but not used yet.
         cache: small copies of whole images, from earlier epochs.
+        aside: images that turned out to be unusable, with the reason; the loader's, which fills it.
     """
 
     index: ImageIndex
@@ -53,9 +62,10 @@ class Maker:
     budget: int
     pool: Pool
     cache: Cache | None = None
+    aside: dict[int, str] = field(default_factory=dict)
 
     def image_of(self, sample: int) -> int:
-        """The image that a sample is set aside with; recipes that number samples otherwise say which."""
+        """The image that a sample is about; recipes that number samples otherwise say which."""
         found = getattr(self.recipe, "image_of", None)
         return int(found(sample)) if found is not None else sample
 
@@ -63,54 +73,59 @@ class Maker:
         """Bytes that making a sample takes at once.
 
         Raises:
-            Broken: more than the budget, so nothing may be allocated for it.
+            Spoiled: one of its images can't be used, or not within the budget.
         """
         wants = self.recipe.needs(sample, canvas, generator(self.seed, epoch, sample))
         return self._bytes(wants)
 
     def _bytes(self, wants: Sequence[Want]) -> int:
-        kept = highest = 0
+        kept = highest = largest = 0
         for want in wants:
             header = self._header(want)
-            highest = max(highest, want_cost(want, header))
+            needed = want_cost(want, header)
+            if needed > highest:
+                highest, largest = needed, want.index
             wide, tall = _result(want, header)
             kept += wide * tall * 3
         if highest + kept > self.budget:
-            raise Broken(
-                f"decoding it takes {format_size(highest + kept)}, more than the budget of {format_size(self.budget)}",
-                "give a larger budget, or convert it to a tiled TIFF or a baseline JPEG",
-            )
+            asked, given = format_size(highest + kept), format_size(self.budget)
+            raise Spoiled(largest, f"decoding it takes {asked}, more than the {given} that the budget leaves")
         return highest + kept
 
     def _header(self, want: Want) -> Header:
-        reason = self.index.reason(want.index)
+        reason = self.index.reason(want.index) or self.aside.get(want.index)
         if reason is not None:
-            raise Broken(reason)
+            raise Spoiled(want.index, reason)
         return self.index[want.index]
 
     def make(self, sample: int, epoch: int, canvas: NDArray[np.uint8], take: Take = _free) -> Any:
         """Make a sample on its canvas, holding its bytes while that lasts.
 
         Raises:
-            Broken: a file of it can't be used.
+            Spoiled: one of its images can't be used.
         """
         rng = generator(self.seed, epoch, sample)
         size = (canvas.shape[1], canvas.shape[0])
         wants = self.recipe.needs(sample, size, rng)
         with take(self._bytes(wants)):
             pieces = [Piece(want, self._picture(want)) for want in wants]
-            return self.recipe.build(pieces, canvas, rng)
+            try:
+                return self.recipe.build(pieces, canvas, rng)
+            except Broken as broken:  # a recipe may find fault with an image too
+                raise Spoiled(wants[0].index, broken.why) from None
 
     def _picture(self, want: Want) -> Picture:
         path, header = self.index.path(want.index), self._header(want)
         try:
             return self._decode(path, header, want)
+        except Broken as broken:
+            raise Spoiled(want.index, broken.why) from None
         except FileNotFoundError:
-            raise Broken("it was there when the index was made, and is gone", "bring it back") from None
+            raise Spoiled(want.index, "it was there when the index was made, and is gone") from None
         except OSError as error:
             if error.errno in _NOT_THE_FILE:
                 raise
-            raise Broken(f"can't be read: {error.strerror or error}", "look at its rights and its disk") from None
+            raise Spoiled(want.index, f"can't be read: {error.strerror or error}") from None
 
     def _decode(self, path: str, header: Header, want: Want) -> Picture:
         header = self._current(path, header, want)

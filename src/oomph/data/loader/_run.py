@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import OomphError
-from ..headers import Broken
 from ._admission import Admission, Closed
+from ._maker import Spoiled
 from ._order import Planned, following
 from ._ring import Bytes, Slots
 
@@ -54,7 +54,7 @@ class Work:
         ahead: batches that may be in work at once.
         slots: memory for them.
         admission: the budget, told when the pass is over.
-        aside: samples that turned out to be unusable, with reasons; shared by all passes.
+        aside: images that turned out to be unusable, with reasons; shared by all passes.
         replace: a sample that is unusable is replaced by the next one in the epoch; left out otherwise.
     """
 
@@ -104,14 +104,13 @@ class Desk:
     def make(self, job: Job, row: int, perform: Perform) -> None:
         """Make a row, or what stands in for it."""
         for sample in islice(following(self.work.plan, job.number, row), _PATIENCE):
-            if sample not in self.work.aside:
-                try:
-                    job.targets[row] = perform(sample, job.canvas[row])
-                except Broken as broken:
-                    self.work.aside[sample] = broken.why
-                else:
-                    job.indices[row] = sample
-                    return
+            try:
+                job.targets[row] = perform(sample, job.canvas[row])
+            except Spoiled as spoiled:
+                self.work.aside[spoiled.image] = spoiled.reason
+            else:
+                job.indices[row] = sample
+                return
             if not self.work.replace:
                 job.kept[row] = False
                 return
