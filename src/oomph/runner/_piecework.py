@@ -87,19 +87,19 @@ class Piecework:
             raise WrongCall("the guard has neither a loss nor a forward", "give it one of them")
         normaliser = Normaliser(function)
         extra = normaliser.arguments(batch, self.device)
-        tally = Tally(self.samples(batch), additive=normaliser.is_wanted)
+        samples = self.samples(batch)
+        tally = Tally(samples, additive=normaliser.is_wanted)
         for piece in self.cut(batch, pieces):
-            self._one(piece, tally, lambda moved: self._value(moved, forward, extra), backward)
+            size = samples if pieces == 1 else self.samples(piece)
+            self._one(piece, lambda moved, size=size: tally.weigh(self._value(moved, forward, extra), size), backward)
         return tally
 
-    def _one(
-        self, piece: Any, tally: Tally, value: Callable[[Any], Any], backward: Callable[[Tensor], object]
-    ) -> None:
+    def _one(self, piece: Any, share: Callable[[Any], Tensor], backward: Callable[[Tensor], object]) -> None:
         # In a function of its own, so that nothing of a piece is alive when the next one begins.
         moved = move(piece, self.device)
         with self.autocast():
-            share = tally.weigh(value(moved), self.samples(piece))
-        backward(share)
+            found = share(moved)
+        backward(found)
 
     def _value(self, piece: Any, forward: Callable[..., Any] | None, extra: tuple[Any, ...]) -> Any:
         if forward is not None:
