@@ -52,9 +52,7 @@ class Evaluation:
             waiting.insert(0, piece)
         return None
 
-    def _one(
-        self, model: nn.Module, piece: Any, function: Callable[[nn.Module, Any], Any], results: list[Any]
-    ) -> None:
+    def _one(self, model: nn.Module, piece: Any, function: Callable[[nn.Module, Any], Any], results: list[Any]) -> None:
         with torch.no_grad(), self._work.autocast():
             result = function(model, move(piece, self._device))
         results.append(result)

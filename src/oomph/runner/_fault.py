@@ -83,9 +83,7 @@ def persist(work: Callable[[], object]) -> None:
         if fault is None:
             return
         free(collect=attempt > 0)
-    raise OomphError(
-        f"the state before the step can't be put back ({fault.words})", "resume from the last checkpoint"
-    )
+    raise OomphError(f"the state before the step can't be put back ({fault.words})", "resume from the last checkpoint")
 
 
 def free(*, collect: bool = True) -> None:

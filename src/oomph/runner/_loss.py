@@ -52,7 +52,9 @@ class Tally:
         if isinstance(value, Sum):
             return self._weigh_sum(value, samples)
         if not isinstance(value, Tensor) or value.numel() != 1:
-            got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            got = (
+                f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            )
             raise WrongCall(f"the loss is {got}", "return a scalar tensor, or an oomph.Sum of a total and a count")
         whole = self._additive or samples == self._samples
         share = value if whole else value * (samples / self._samples)

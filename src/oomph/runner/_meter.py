@@ -183,5 +183,3 @@ def _cap(device: torch.device, budget: int) -> None:
     free, total = torch.cuda.mem_get_info(device)
     outside = max(total - free - torch.cuda.memory_reserved(device), 0)
     torch.cuda.set_per_process_memory_fraction(min(max((budget - outside) / total, 0.0), 1.0), device)
-
-

@@ -24,9 +24,7 @@ class _Checkpointing:
 
     def climb(self) -> bool:
         # A block whose forward somebody has replaced stays as they made it.
-        names = [
-            name for name in changes.blocks(self._model) if "forward" not in vars(self._model.get_submodule(name))
-        ]
+        names = [name for name in changes.blocks(self._model) if "forward" not in vars(self._model.get_submodule(name))]
         if not names:
             return False
         self._handle = changes.checkpoint(self._model, names)
