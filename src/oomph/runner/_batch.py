@@ -1,13 +1,15 @@
-"""Batches: any nested structure of tensors that share a batch dimension, cut into pieces and moved to a device."""
+"""Batches: any nested structure of tensors that share a batch dimension, cut into pieces and moved to a device.
+
+Written out instead of torch's pytree, which costs a tenth of a millisecond for each walk, in every step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from ..errors import WrongCall
 
@@ -25,14 +27,12 @@ def split(batch: Any, pieces: int) -> list[Any]:
     Raises:
         WrongCall: the tensors have different numbers of rows, or there are more pieces than samples.
     """
-    leaves, form = tree_flatten(_plain(batch), is_leaf=_is_plain_list)
-    samples = _rows(leaves)
+    samples = count_samples(batch)
     if not 1 <= pieces <= samples:
         raise WrongCall(f"{samples} samples can't make {pieces} pieces", "ask for fewer")
     if pieces == 1:
         return [batch]
-    bounds = piece_bounds(samples, pieces)
-    return [tree_unflatten([_cut(leaf, samples, *bound) for leaf in leaves], form) for bound in bounds]
+    return [_cut(batch, samples, start, end) for start, end in piece_bounds(samples, pieces)]
 
 
 def piece_bounds(samples: int, pieces: int) -> list[tuple[int, int]]:
@@ -48,49 +48,54 @@ def count_samples(batch: Any, *, ragged: bool = False) -> int:
     Raises:
         WrongCall: it has no tensor, or tensors with different numbers of rows.
     """
-    leaves, _ = tree_flatten(_plain(batch), is_leaf=_is_plain_list)
-    if not ragged:
-        return _rows(leaves)
-    first = next((leaf for leaf in leaves if _has_rows(leaf)), None)
-    if first is None:
-        raise WrongCall("the batch holds no tensor with a first dimension", "pass tensors with one row a sample")
-    return int(first.shape[0])
-
-
-def move(batch: Any, device: torch.device) -> Any:
-    """Put a piece onto the device; what is there already is not copied."""
-    return tree_map(lambda leaf: leaf.to(device, non_blocking=True) if isinstance(leaf, Tensor) else leaf, batch)
-
-
-def _rows(leaves: list[Any]) -> int:
-    sizes = sorted({int(leaf.shape[0]) for leaf in leaves if _has_rows(leaf)})
+    sizes = [int(tensor.shape[0]) for tensor in tensors_in(batch) if tensor.dim() > 0]
     if not sizes:
         raise WrongCall("the batch holds no tensor with a first dimension", "pass tensors with one row a sample")
-    if len(sizes) > 1:
-        shown = " and ".join(str(size) for size in sizes[:4])
+    if not ragged and len(set(sizes)) > 1:
+        shown = " and ".join(str(size) for size in sorted(set(sizes))[:4])
         raise WrongCall(f"the batch's tensors have {shown} rows, so it can't be cut by samples", _HOW)
     return sizes[0]
 
 
-def _has_rows(leaf: object) -> bool:
-    return isinstance(leaf, Tensor) and leaf.dim() > 0
+def move(batch: Any, device: torch.device) -> Any:
+    """Put a piece onto the device; what is there already is not copied."""
+    return _map(batch, lambda tensor: tensor if tensor.device == device else tensor.to(device, non_blocking=True))
 
 
-def _cut(leaf: Any, samples: int, start: int, end: int) -> Any:
-    if _has_rows(leaf) or (_is_plain_list(leaf) and len(leaf) == samples):
-        return leaf[start:end]
-    return leaf
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Every tensor of a nested structure."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from tensors_in(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from tensors_in(one)
 
 
-def _is_plain_list(value: object) -> bool:
-    """A list without tensors, such as file names: one value, not a level of the structure."""
-    return type(value) in {list, tuple} and not any(isinstance(leaf, Tensor) for leaf in tree_flatten(value)[0])
+def _map(value: Any, function: Callable[[Tensor], Any]) -> Any:
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, Mapping):  # a tokenizer's output, which is a mapping of its own kind, becomes a plain one
+        return {name: _map(one, function) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return _remake(value, [_map(one, function) for one in value])
+    return value
 
 
-def _plain(batch: Any) -> Any:
-    """Mappings that torch doesn't know as such (a tokenizer's output) as plain dictionaries."""
+def _remake(old: Any, values: list[Any]) -> Any:
+    """A sequence of the same kind; a named tuple takes its values one by one."""
+    return type(old)(*values) if hasattr(old, "_fields") else type(old)(values)
 
-    def open_mapping(leaf: Any) -> Any:
-        return {name: _plain(value) for name, value in leaf.items()} if isinstance(leaf, Mapping) else leaf
 
-    return tree_map(open_mapping, batch)
+def _cut(value: Any, samples: int, start: int, end: int) -> Any:
+    if isinstance(value, Tensor):
+        return value[start:end] if value.dim() > 0 else value
+    if isinstance(value, Mapping):
+        return {name: _cut(one, samples, start, end) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        if len(value) == samples and next(tensors_in(value), None) is None:
+            return value[start:end]  # names of files, for example
+        return _remake(value, [_cut(one, samples, start, end) for one in value])
+    return value

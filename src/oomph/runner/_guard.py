@@ -66,6 +66,7 @@ class _Attempts:
 
     began: float = field(default_factory=time.perf_counter)
     pieces: int = 1
+    samples: int = 0  # of the largest batch of all ranks
     retries: int = 0
     rungs: list[Rung] = field(default_factory=list)
     tally: Tally | None = None
@@ -96,6 +97,7 @@ class Guard:
         self.scaler = _scaler(options, device)
         setting = Setting(options.precision, options.resize)
         self._work = Piecework(self._ranks.called, loss, options.split, device, setting)
+        self._work.around = self._ranks.piece
         self._notices = Notices()
         if loss is not None:
             self._work.look = functools.partial(check_loss, self._notices, loss)
@@ -163,13 +165,14 @@ class Guard:
         try:
             self._accumulate(batch, samples, forward or self._options.forward, tries, update=update)
             done = self._finish(tries, update=update)
-        except BaseException:
+        except BaseException as error:
             self._transaction.undo()
+            self._ranks.leave(f"{type(error).__name__}: {error}")
             raise
         self._transaction.let_go()
         self.steps += 1
-        self._ranks.settle()
-        self._ladder.settle(samples, lambda size: self._ranks.all_agree(self._fits(size, samples, tries.pieces)))
+        fits = functools.partial(self._fits, samples=samples, pieces=tries.pieces)
+        self._ladder.settle(tries.samples, lambda size: self._ranks.all_agree(fits(size)))
         report = self._report(tries, done, update=update)
         self._end_if_asked()
         return report
@@ -183,8 +186,9 @@ class Guard:
             closely = self._ladder.is_climbed
             self._meter.begin(closely=closely)
             attempt = functools.partial(self._attempt, batch, forward, tries, update=update)
-            fault = self._ranks.agree(self._transaction.attempt(attempt), asked=self._stop.asked)
+            agreed = self._ranks.agree(self._transaction.attempt(attempt), samples, self._stop.asked)
             self._meter.end(closely=closely)
+            tries.samples, self._stop.asked, fault = agreed.samples, agreed.asked, agreed.fault
             if fault is None:
                 return
             if not fault.elsewhere:
@@ -192,7 +196,7 @@ class Guard:
             self._transaction.put_back()
             free(collect=tries.retries > 0)
             tries.retries += 1
-            rung = self._ladder.climb(samples, self._smallest(certainly=True))
+            rung = self._ladder.climb(tries.samples, self._smallest(certainly=True))
             if rung is None:
                 self._give_up(fault)
             tries.rungs.append(rung)
@@ -261,7 +265,6 @@ class Guard:
         error = OutOfRungs(
             f"a step doesn't fit into memory, whatever the guard does ({fault.words}); {saved}", fix, place
         )
-        self._ranks.leave(str(error))
         raise error
 
     def _save_emergency(self) -> str | None:
@@ -343,7 +346,6 @@ class Guard:
             self._end_if_asked()
 
     def _end_if_asked(self) -> None:
-        self._stop.asked = self._ranks.asked or self._stop.asked
         if self._stop.asked is not None:
             self._save_emergency()
             if self._options.recorder is not None:

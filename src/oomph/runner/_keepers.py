@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_flatten, tree_map
 
+from ._batch import tensors_in
 from ._copies import Copies
 
 _SMALL = 1 << 18  # elements; larger buffers (masks, position tables) are copied again only when their version says so
@@ -209,7 +209,7 @@ class OptimizerState:
                 if isinstance(value, Tensor):
                     tensors.append(value)
                 elif isinstance(value, (list, tuple, dict)):
-                    tensors += [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, Tensor)]
+                    tensors += tensors_in(value)
         self._copies.take(tensors, host=self.host)
         self._taken = True
 
@@ -225,7 +225,7 @@ class OptimizerState:
             state[parameter].clear()
             state[parameter].update(entry)
         for group, options in zip(self._optimizer.param_groups, self._groups, strict=True):
-            group.update(tree_map(_clone, options))
+            group.update({name: _clone(value) for name, value in options.items()})
 
     def let_go(self) -> None:
         """Free the copy."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -138,9 +137,14 @@ class HostMeter:
 def resident() -> int:
     """The RAM of this process."""
     try:
-        return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE
+        # By hand: this is read before every module, and Python's files take three times as long.
+        file = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
         return int(psutil.Process().memory_info().rss)
+    try:
+        return int(os.read(file, 200).split()[1]) * _PAGE
+    finally:
+        os.close(file)
 
 
 class NoMeter:

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import LBFGS, Optimizer
-from torch.utils._pytree import tree_flatten
 
 from ..errors import OomphError, WrongCall
-from ._batch import count_samples, split
+from ._batch import count_samples, split, tensors_in
 from ._fault import catch
 from ._keepers import Randomness
 from ._sum import Sum
@@ -82,7 +81,7 @@ def check_loss(notices: Notices, loss: Callable[..., Any], outputs: Any, targets
 
 
 def _is_on_gpu(outputs: Any) -> bool:
-    return any(isinstance(leaf, Tensor) and leaf.is_cuda for leaf in tree_flatten(outputs)[0])
+    return any(tensor.is_cuda for tensor in tensors_in(outputs))
 
 
 def _compare(loss: Callable[..., Any], outputs: Any, targets: Any) -> list[str]:

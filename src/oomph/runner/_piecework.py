@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,7 @@ class Piecework:
     ) -> None:
         self.model, self.device = model, device
         self._loss, self._splitter, self._setting = loss, splitter, setting
+        self.around: Callable[..., contextlib.AbstractContextManager[object]] = _nothing  # what each piece runs in
         self.look: Callable[[Any, Any], object] | None = None  # is shown outputs and targets, once
 
     def samples(self, batch: Any) -> int:
@@ -87,17 +89,27 @@ class Piecework:
             raise WrongCall("the guard has neither a loss nor a forward", "give it one of them")
         normaliser = Normaliser(function)
         extra = normaliser.arguments(batch, self.device)
-        tally = Tally(self.samples(batch), additive=normaliser.is_wanted)
-        for piece in self.cut(batch, pieces):
-            self._one(piece, tally, lambda moved: self._value(moved, forward, extra), backward)
+        samples = self.samples(batch)
+        tally = Tally(samples, additive=normaliser.is_wanted)
+        for number, piece in enumerate(self.cut(batch, pieces), 1):
+            size = samples if pieces == 1 else self.samples(piece)
+            share = functools.partial(self._share, tally, size, forward, extra)
+            with self.around(last=number == pieces):
+                self._one(piece, share, backward)
         return tally
 
     def _one(self, piece: Any, tally: Tally, value: Callable[[Any], Any], backward: Callable[[Tensor], object]) -> None:
+    def _share(
+        self, tally: Tally, size: int, forward: Callable[..., Any] | None, extra: tuple[Any, ...], moved: Any
+    ) -> Tensor:
+        return tally.weigh(self._value(moved, forward, extra), size)
+
+    def _one(self, piece: Any, share: Callable[[Any], Tensor], backward: Callable[[Tensor], object]) -> None:
         # In a function of its own, so that nothing of a piece is alive when the next one begins.
         moved = move(piece, self.device)
         with self.autocast():
-            share = tally.weigh(value(moved), self.samples(piece))
-        backward(share)
+            found = share(moved)
+        backward(found)
 
     def _value(self, piece: Any, forward: Callable[..., Any] | None, extra: tuple[Any, ...]) -> Any:
         if forward is not None:
@@ -115,6 +127,11 @@ class Piecework:
         if self._setting.precision is None:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=_AUTOCAST[self._setting.precision])
+
+
+def _nothing(*, last: bool) -> contextlib.AbstractContextManager[object]:
+    del last
+    return contextlib.nullcontext()
 
 
 def pair(batch: Any) -> tuple[Any, Any]:

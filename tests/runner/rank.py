@@ -1,0 +1,217 @@
+"""One rank of a run with several: `python -m tests.runner.rank SCENARIO RANK SIZE PORT FOLDER`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import oomph
+from oomph.runner import Guard
+
+from .faults import CUDA, FaultAt, FaultIn
+
+STEPS = 3
+
+
+class Net(nn.Module):
+    """With a buffer that is averaged, and a fault in the middle of its backward on demand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)
+        self.unused = nn.Linear(2, 2)
+        self.fail_in_backward = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.norm(self.first(x)))
+        if self.fail_in_backward:
+            self.fail_in_backward = False
+            x.register_hook(self._fail)
+        found: Tensor = self.second(x)
+        return found
+
+    def _fail(self, gradient: Tensor) -> None:
+        del gradient
+        raise torch.OutOfMemoryError(CUDA)
+
+
+def build(*, ddp: bool = True, **options: Any) -> tuple[Net, Guard]:
+    torch.manual_seed(0)
+    net = Net()
+    model = DistributedDataParallel(net, find_unused_parameters=True) if ddp else net
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    return net, oomph.guard(model=model, optimizer=optimizer, loss=nn.functional.mse_loss, clip=1.0, **options)
+
+
+def batch(rank: int, step: int, samples: int = 8) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randn(samples, 4, generator=generator), torch.randn(samples, 2, generator=generator)
+
+
+def train(where: str, rank: int, size: int) -> dict[str, Any]:
+    """Three steps with a fault on the last rank in the second; what came out."""
+    net, guard = build()
+    reports = []
+    for step in range(STEPS):
+        own = batch(rank, step, 8 + (rank == 0 and step == 1))
+        unlucky = step == 1 and rank == size - 1
+        if unlucky and where == "backward":
+            net.fail_in_backward = True
+        if unlucky and where == "forward":
+            with _Once("addmm"):
+                reports.append(guard.step(own))
+        elif unlucky and where == "optimizer":
+            with _Once("addcdiv"):
+                reports.append(guard.step(own))
+        else:
+            reports.append(guard.step(own))
+    sizes: list[int] = []
+    if where == "validation":
+        loader = [batch(rank, step) for step in range(2)]
+        with _Once("addmm") if rank == size - 1 else FaultAt():
+            sizes = guard.evaluate(loader, lambda model, piece: len(model(piece[0])))
+    guard.close()
+    return {
+        "state": [one.double().flatten().tolist() for one in net.state_dict().values()],
+        "pieces": [report.pieces for report in reports],
+        "retries": [report.retries for report in reports],
+        "samples": sum(sizes),
+        "unused": net.unused.weight.grad is None,
+    }
+
+
+class _Once(FaultIn):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.raised:
+            return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def recover(rank: int, size: int, folder: Path) -> None:
+    places = ("nowhere", "forward", "backward", "optimizer", "validation")
+    found = {where: train(where, rank, size) for where in places}
+    found["plain"] = {"state": plain(rank)}
+    (folder / f"{rank}.json").write_text(json.dumps(found))
+
+
+def plain(rank: int) -> list[list[float]]:
+    """The same steps by DDP itself."""
+    torch.manual_seed(0)
+    net = Net()
+    model = DistributedDataParallel(net, find_unused_parameters=True)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    for step in range(STEPS):
+        inputs, targets = batch(rank, step, 8 + (rank == 0 and step == 1))
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+    return [one.double().flatten().tolist() for one in net.parameters()]
+
+
+def killed(rank: int, size: int, folder: Path) -> None:
+    """The last rank is killed in the middle of a step; the first has saved before."""
+    _, guard = build(patience=8.0)
+    guard.step(batch(rank, 0))
+    if rank == 0:
+        guard.save(folder / "last.pt")
+    dist.barrier()
+    if rank == size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    guard.step(batch(rank, 1))
+
+
+def hung(rank: int, size: int, folder: Path) -> None:
+    """The last rank stops in the middle of a step: no socket is closed, no exception comes."""
+    del folder
+    _, guard = build(patience=4.0)
+    guard.step(batch(rank, 0))
+    if rank == size - 1:
+        print("stopping", flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    guard.step(batch(rank, 1))
+
+
+def gives_up(rank: int, size: int, folder: Path) -> None:
+    """The last rank raises an error of its own."""
+    del folder
+    _, guard = build()
+    guard.step(batch(rank, 0))
+    if rank == size - 1:
+        guard.step(batch(rank, 1), forward=_broken)
+    guard.step(batch(rank, 1))
+
+
+def _broken(model: nn.Module, piece: Any) -> Tensor:
+    raise ValueError("the label is 7")
+
+
+def sharded(rank: int, size: int, folder: Path) -> None:
+    """FSDP2 with a fault in the backward of the last rank, while the others wait in a collective."""
+    del folder
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    net = Net()
+    mesh = init_device_mesh("cpu", (size,))
+    for part in (net.first, net.second):
+        fully_shard(part, mesh=mesh)
+    fully_shard(net, mesh=mesh)
+    guard = oomph.guard(
+        model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), loss=nn.functional.mse_loss, pieces=2
+    )
+    guard.step(batch(rank, 0))
+    print("one step done", flush=True)
+    net.fail_in_backward = rank == size - 1
+    guard.step(batch(rank, 1))
+
+
+def refused(rank: int, size: int, folder: Path) -> None:
+    """What can't be guarded is refused by name."""
+    del rank, size
+
+    def hook(state: Any, bucket: Any) -> Any:
+        raise NotImplementedError
+
+    said = []
+    for wrap in ("sync", "hook", "none"):
+        model: nn.Module = Net()
+        if wrap == "sync":
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        wrapped = model if wrap == "none" else DistributedDataParallel(model)
+        if isinstance(wrapped, DistributedDataParallel) and wrap == "hook":
+            wrapped.register_comm_hook(None, hook)
+        try:
+            oomph.guard(model=wrapped, optimizer=torch.optim.SGD(wrapped.parameters(), lr=0.1), loss=None)
+        except oomph.WrongCall as error:
+            said.append(str(error))
+    (folder_of() / "refused.json").write_text(json.dumps(said))
+
+
+def folder_of() -> Path:
+    return Path(sys.argv[5])
+
+
+def main() -> None:
+    scenario, rank, size, port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
+    began = time.monotonic()
+    {f.__name__: f for f in (recover, killed, hung, gives_up, sharded, refused)}[scenario](rank, size, folder_of())
+    print(f"done in {time.monotonic() - began:.1f} s", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
