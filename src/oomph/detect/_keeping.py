@@ -90,7 +90,10 @@ class Keeper:
         scored = [row for row in rows if row.get("map50") is not None]
         epochs = [float(row["epoch"]) for row in scored]
         if scored:
-            values: dict[str, Sequence[float]] = {"mAP50": [row["map50"] for row in scored], "mAP50-95": [row["map50_95"] for row in scored]}
+            values: dict[str, Sequence[float]] = {
+                "mAP50": [row["map50"] for row in scored],
+                "mAP50-95": [row["map50_95"] for row in scored],
+            }
             self.save_chart("map", curves("mAP", epochs, values))
         losses: dict[str, Sequence[float]] = {"loss": [float(row["loss"]) for row in rows]}
         self.save_chart("loss", curves("Training loss", [float(row["epoch"]) for row in rows], losses))

@@ -85,7 +85,9 @@ class _Group:
 
     def take(self, *, host: bool) -> None:
         self.copies = []
-        if host or self.flats[0].device.type == "cpu" or catch(lambda: self._copy_to(self.flats[0].device)) is not None:
+        if host or self.flats[0].device.type == "cpu":
+            self._copy_to(torch.device("cpu"))
+        elif catch(lambda: self._copy_to(self.flats[0].device)) is not None:
             self._copy_to(torch.device("cpu"))
 
     def _copy_to(self, device: torch.device) -> None:

@@ -277,7 +277,7 @@ class Guard:
                 return "where checkpoint= puts it"
             self.save(place)
         except Exception as error:  # noqa: BLE001  the run ends with the first error, and names this one
-            _log.error("The emergency checkpoint could not be written: %s", error)
+            _log.error("The emergency checkpoint could not be written: %s", error)  # noqa: TRY400  one line is enough
             return None
         return os.fspath(place)
 

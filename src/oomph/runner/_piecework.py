@@ -98,7 +98,6 @@ class Piecework:
                 self._one(piece, share, backward)
         return tally
 
-    def _one(self, piece: Any, tally: Tally, value: Callable[[Any], Any], backward: Callable[[Tensor], object]) -> None:
     def _share(
         self, tally: Tally, size: int, forward: Callable[..., Any] | None, extra: tuple[Any, ...], moved: Any
     ) -> Tensor:
