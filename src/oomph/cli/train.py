@@ -78,7 +78,7 @@ def train(
     if settings is not None:
         form = replace(form, recipe=read_recipe(settings))
     if budget is not None:
-        form = replace(form, budget=parse_size(budget))
+        form = replace(form, budget=parse_size(budget), spare=None)
     form = replace(form, device=_device(device), threads=workers)
     with TrainTeller(quiet=json) as teller:
         done = run(form, teller, resume=resume)
@@ -113,7 +113,7 @@ def _embedded(folder: Path) -> OrderForm:
         batch=course.batch,
         epochs=course.epochs,
         recipe=course.recipe,
-        budget=parse_size(course.budget),
+        spare=parse_size(course.spare),
         every=course.every,
     )
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import time
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import psutil
 import torch
 from torch import Tensor
 
 from ..data import Batch, Loader, on_device
-from ..ledger import Prediction, predict
+from ..ledger import Prediction, Range, predict
 from ..machine import Target, find_target, this_device
 from ..monitor import Recorder, Sampler
 from ..planner import Plan, largest_batch, plan
 from ..runner import Guard, StepReport, guard
 from ..settings import Settings
+from ..units import MIB
 from ._anchors import AnchorCheck, box_sizes, check_anchors
 from ._checkpoint import load_weights, read_weights
 from ._dataset import DataSet, read_dataset, read_split
@@ -37,6 +40,8 @@ from ._validation import validate, validation_loader
 
 _AMPERE = 8  # compute capability from which bf16 is fast
 _SHOWN = 9
+_ROOM = 64 * MIB
+_RING = 4  # batches that the loader has in memory
 
 
 class Teller(Protocol):
@@ -107,6 +112,7 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
     _tell_data(data, training, held, teller)
     device = torch.device(form.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     anchors = check_anchors(box_sizes(training.labels, training.shapes, form.size), ratio=form.recipe.anchor_ratio)
+    form = replace(form, budget=_budget(form, device))
     made = _plan(form, data, training, device)
     teller.planned(made)
     form = replace(form, batch=made.settings.batch)
@@ -151,20 +157,42 @@ def _plan(form: OrderForm, data: DataSet, training: Material, device: torch.devi
         memory_format="channels_last",
         allocator="expandable",
     )
-    budget = min(form.budget or target.memory, target.memory) if target.memory else form.budget or 0
-
+    budget = min(form.budget or target.memory, target.memory)
+    if target.is_cpu:
+        # The guard wants some room left, and batches wait in memory of their own.
+        budget -= _ROOM + _RING * max(form.batch, 1) * 3 * _side(form.size) ** 2
     known: dict[Settings, Prediction] = {}
 
     def asked_for(settings: Settings) -> Prediction:
         # One sample of each kind of piece tells: how many there are changes nothing.
         lean = replace(settings, batch=min(settings.batch, 2 * (settings.micro_batch or settings.batch)))
         if lean not in known:
-            known[lean] = predict(job, lean, target)
+            known[lean] = _here(predict(job, lean, target), target)
         return known[lean]
 
     if form.batch == LARGEST:
         asked = largest_batch(asked, budget, asked_for)
     return plan(asked, budget, asked_for)
+
+
+def _budget(form: OrderForm, device: torch.device) -> int | None:
+    """What the device, or this process on the CPU, may take."""
+    if form.spare is None:
+        return form.budget
+    if device.type == "cuda":
+        return _target(device).outside[1] + form.spare
+    # torch imports much more when it makes its first optimizer and its first fake tensor.
+    predict(detection_job("n", 1), Settings(batch=2, size=STRIDES[-1]), "cpu")
+    return psutil.Process().memory_info().rss + form.spare
+
+
+def _here(made: Prediction, target: Target) -> Prediction:
+    """On the CPU, what this very process will need: what it has taken by now is known."""
+    if not target.is_cpu:
+        return made
+    taken, grown = psutil.Process().memory_info().rss, made.allocated
+    whole = Range(taken + grown.low, taken + grown.value, taken + grown.high, grown.origin)
+    return replace(made, device=whole, host=whole)
 
 
 def _target(device: torch.device) -> Target:
@@ -209,6 +237,7 @@ class _Course:
         torch.manual_seed(form.seed)
         self.keeper = keeper
         side = _side(form.size)
+        self._cap()
         model = self._network(anchors).to(self.device)
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.loss = _Group(DetectionLoss(model, form.recipe.gains, side, form.recipe.anchor_ratio))
@@ -229,6 +258,7 @@ class _Course:
             checkpoint=lambda _: self.save(),
             recorder=self.recorder,
         )
+        threads = self._share_cores()
         self.loader = Loader(
             self.training.index,
             side,
@@ -237,10 +267,27 @@ class _Course:
             collate=gather,
             shuffle=True,
             seed=form.seed,
-            threads=form.threads,
+            threads=threads,
         )
-        self.checks = validation_loader(self.held, side, max(self.plan.settings.micro_batch or form.batch, 1))
+        each = self.plan.settings.micro_batch or form.batch
+        self.checks = validation_loader(self.held, side, each, threads=threads)
         self.schedule = Schedule(form.recipe, form.batch, len(self.loader), form.epochs)
+
+    def _share_cores(self) -> int | None:
+        """Threads that load. On the CPU the cores are divided: threads that wait for each other stand still."""
+        if self.device.type == "cuda":
+            return self.form.threads
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        loading = self.form.threads or max(cores // 4, 1)
+        torch.set_num_threads(max(cores - loading, 1))
+        return loading
+
+    def _cap(self) -> None:
+        """Hold torch's allocator to the budget: what it would take beyond is refused, and the guard splits."""
+        if self.device.type == "cuda" and self.form.budget is not None:
+            total = torch.cuda.get_device_properties(self.device).total_memory
+            room = self.form.budget - _target(self.device).outside[1]
+            torch.cuda.set_per_process_memory_fraction(min(max(room / total, 0.0), 1.0), self.device)
 
     def _network(self, anchors: AnchorCheck) -> Yolov5:
         form, classes = self.form, len(self.data.names)

@@ -27,6 +27,7 @@ class OrderForm:
         device: "cpu", "cuda" or "cuda:1"; the first GPU if there is one, without.
         threads: that load images.
         budget: bytes of the device (of the process on the CPU) that may be used; all there is if None.
+        spare: bytes beyond what the process has taken before training, in place of a budget.
         recipe: the hyperparameters.
         freeze: how many layers stay as they are.
         patience: epochs without improvement after which the run ends; 0 never.
@@ -46,6 +47,7 @@ class OrderForm:
     device: str | None = None
     threads: int | None = None
     budget: int | None = None
+    spare: int | None = None
     recipe: Recipe = field(default_factory=Recipe)
     freeze: int = 0
     patience: int = 100

@@ -12,6 +12,7 @@ from ..units import format_size
 
 Predict = Callable[[Settings], Prediction]
 _LARGEST_BATCH = 1024
+_MANY = 8  # samples of the second prediction that a line is drawn through
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,15 @@ def plan(asked: Settings, budget: int, predict: Predict) -> Plan:
     before = predict(asked)
     if _fits(before, budget):
         return Plan(asked, asked, budget, before, before, ())
-    found = _largest(asked.micro_batch or asked.batch, lambda size: _at(asked, size, budget, predict))
-    if found is None:
-        least = predict(replace(asked, micro_batch=1))
+    most = asked.micro_batch or asked.batch
+    least = predict(replace(asked, micro_batch=1))
+    if most == 1 or not _fits(least, budget):
         need = format_size(least.device.value)
         raise CannotFit(
             f"pieces of a single sample need {need}, and the budget is {format_size(budget)}",
             "make the images smaller, take a smaller network, or give it more memory",
         )
-    settings, after = found
+    settings, after = _largest(asked, (1, most), (least, before), budget, predict)
     return Plan(asked, settings, budget, before, after, (_split(asked, settings, before, budget),))
 
 
@@ -76,44 +77,41 @@ def largest_batch(asked: Settings, budget: int, predict: Predict) -> Settings:
     Raises:
         CannotFit: not even one sample does.
     """
-
-    def attempt(size: int) -> tuple[Settings, Prediction] | None:
-        settings = replace(asked, batch=size, micro_batch=None)
-        made = predict(settings)
-        return (settings, made) if _fits(made, budget) else None
-
-    found = _largest(_LARGEST_BATCH, attempt)
-    if found is None:
+    one, many = replace(asked, batch=1, micro_batch=None), replace(asked, batch=_MANY, micro_batch=None)
+    small, large = predict(one), predict(many)
+    if not _fits(small, budget):
         raise CannotFit(f"not even one sample fits into {format_size(budget)}", "make the images smaller")
-    return found[0]
+    guess = min(_crossing((1, _MANY), (small, large), budget), _LARGEST_BATCH)
+    while guess > 1 and not _fits(predict(replace(asked, batch=guess, micro_batch=None)), budget):
+        guess -= max(guess // 16, 1)
+    return replace(asked, batch=guess, micro_batch=None)
 
 
 def _fits(made: Prediction, budget: int) -> bool:
     return made.device.high <= budget
 
 
-def _at(asked: Settings, size: int, budget: int, predict: Predict) -> tuple[Settings, Prediction] | None:
-    # As even as can be: 10 samples in pieces of at most 4 are 4 + 3 + 3, so pieces of 4 are asked for.
-    pieces = -(-asked.batch // size)
-    settings = replace(asked, micro_batch=-(-asked.batch // pieces))
-    made = predict(settings)
-    return (settings, made) if _fits(made, budget) else None
-
-
 def _largest(
-    most: int, attempt: Callable[[int], tuple[Settings, Prediction] | None]
-) -> tuple[Settings, Prediction] | None:
-    """The attempt with the largest size that comes out, by halving what is between."""
-    low, high = 0, most + 1
-    best = None
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = attempt(middle)
-        if found is None:
-            high = middle
-        else:
-            best, low = found, middle
-    return best
+    asked: Settings, sizes: tuple[int, int], made: tuple[Prediction, Prediction], budget: int, predict: Predict
+) -> tuple[Settings, Prediction]:
+    """The largest pieces that fit, between one sample, which does, and all of them, which don't."""
+    size = min(_crossing(sizes, made, budget), sizes[1] - 1)
+    while size > 1:
+        # As even as can be: 10 samples in pieces of at most 4 are 4 + 3 + 3, so pieces of 4 are asked for.
+        even = -(-asked.batch // -(-asked.batch // size))
+        settings = replace(asked, micro_batch=even)
+        found = predict(settings)
+        if _fits(found, budget):
+            return settings, found
+        size = even - max(even // 16, 1)
+    return replace(asked, micro_batch=1), made[0]
+
+
+def _crossing(sizes: tuple[int, int], made: tuple[Prediction, Prediction], budget: int) -> int:
+    """The size at which the budget is used up, on a straight line through two predictions."""
+    (small, large), (below, above) = sizes, (one.device.high for one in made)
+    each = max((above - below) / max(large - small, 1), 1.0)
+    return max(int(small + (budget - below) / each), 1)
 
 
 def _split(asked: Settings, chosen: Settings, before: Prediction, budget: int) -> Move:
