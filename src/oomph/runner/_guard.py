@@ -167,8 +167,11 @@ class Guard:
             done = self._finish(tries, update=update)
         except BaseException as error:
             self._transaction.undo()
+            lost = self._ranks.find_lost(error)
             self._ranks.leave(f"{type(error).__name__}: {error}")
-            raise
+            if lost is None:
+                raise
+            raise lost from error
         self._transaction.let_go()
         self.steps += 1
         fits = functools.partial(self._fits, samples=samples, pieces=tries.pieces)

@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import OomphError, OutOfRungs, RankLost, WrongCall
+from ..failures import Family, recognise
 from ._fault import Fault
 from ._options import Options
 from ._reduction import Reduction
@@ -73,6 +74,10 @@ class Ranks:
     def exchange(self, parameters: Sequence[nn.Parameter]) -> None:
         """Average the gradients over the ranks."""
 
+    def find_lost(self, error: BaseException) -> OomphError | None:
+        """The reason for an error that is only another rank's end, seen from here."""
+        del error
+
     def leave(self, reason: str) -> None:
         """Tell the others why this rank ends."""
 
@@ -125,7 +130,12 @@ class ManyRanks(Ranks):
             raise self.lost(error) from error
         return [int(value) for value in told]
 
-    def lost(self, error: Exception) -> OomphError:
+    def find_lost(self, error: BaseException) -> OomphError | None:
+        """The reason for a collective of the model's own that failed."""
+        finding = recognise(error)
+        return self.lost(error) if finding is not None and finding.cause.family is Family.RANKS else None
+
+    def lost(self, error: BaseException) -> OomphError:
         """The reason for a collective that failed, as far as anybody told."""
         return RankLost(self._watchdog.reason(_first_line(error)), "look at the output of that rank, and resume")
 
@@ -252,5 +262,5 @@ def _refuse(model: DistributedDataParallel, options: Options) -> None:
         raise WrongCall("static_graph=True doesn't go with overlap=True", "leave one of them out")
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0][:200] or type(error).__name__
