@@ -87,6 +87,9 @@ def endless(folder: Path) -> None:
 def again(folder: Path) -> None:
     """Starts the endless run anew for each line that comes in: importing torch once is enough for twenty of them."""
     torch.set_num_threads(1)
+    net = plain_net()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss).step(plain_batch())
     for _ in sys.stdin:
         child = os.fork()
         if child == 0:

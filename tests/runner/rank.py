@@ -153,6 +153,7 @@ def gives_up(rank: int, size: int, folder: Path) -> None:
 
 
 def _broken(model: nn.Module, piece: Any) -> Tensor:
+    del model, piece
     raise ValueError("the label is 7")
 
 
@@ -188,7 +189,7 @@ def refused(rank: int, size: int, folder: Path) -> None:
         model = Net()
         wrapped: nn.Module = model if wrap == "none" else DistributedDataParallel(model)
         if wrap == "sync":
-            model.norm = nn.SyncBatchNorm(8)  # after DDP, which refuses it too, but only on the CPU
+            model.add_module("norm", nn.SyncBatchNorm(8))  # after DDP, which refuses it too, but only on the CPU
         if isinstance(wrapped, DistributedDataParallel) and wrap == "hook":
             wrapped.register_comm_hook(None, allreduce_hook)
         try:
@@ -203,7 +204,9 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
     began = time.monotonic()
-    {f.__name__: f for f in (recover, killed, hung, gives_up, sharded, refused)}[scenario](rank, size, Path(sys.argv[5]))
+    {f.__name__: f for f in (recover, killed, hung, gives_up, sharded, refused)}[scenario](
+        rank, size, Path(sys.argv[5])
+    )
     print(f"done in {time.monotonic() - began:.1f} s", flush=True)
     dist.destroy_process_group()
 

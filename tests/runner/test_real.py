@@ -37,6 +37,7 @@ def start(kind: str, folder: Path) -> subprocess.Popen[str]:
         [sys.executable, "-m", "tests.runner.loop", kind, str(folder)],
         cwd=REPO,
         env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -67,7 +68,10 @@ def test_a_budget_of_ram_splits_before_it_is_broken(tmp_path: Path) -> None:
 def test_ten_thousand_steps_with_faults_in_every_tenth_hold_nothing() -> None:
     net = plain_net()
     guard = oomph.guard(
-        model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9), loss=nn.functional.mse_loss, calm=5
+        model=net,
+        optimizer=torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9),
+        loss=nn.functional.mse_loss,
+        calm=5,
     )
     faults = [0]
 
@@ -94,7 +98,10 @@ def test_ten_thousand_steps_with_faults_in_every_tenth_hold_nothing() -> None:
 
 def _wait_for_end(pid: int) -> None:
     for _ in range(500):
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return
+        except psutil.NoSuchProcess:
             return
         time.sleep(0.01)
 

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -254,7 +254,7 @@ class Guard:
     def _fits(self, size: int, samples: int, pieces: int) -> bool:
         return self._meter.fits(size / max(1, -(-samples // pieces)))
 
-    def _give_up(self, fault: Fault, *, half: bool = False) -> None:
+    def _give_up(self, fault: Fault, *, half: bool = False) -> NoReturn:
         """Save and end.
 
         Raises:
@@ -280,7 +280,7 @@ class Guard:
                 return "where checkpoint= puts it"
             self.save(place)
         except Exception as error:  # noqa: BLE001  the run ends with the first error, and names this one
-            _log.error("The emergency checkpoint could not be written: %s", error)  # noqa: TRY400  one line is enough
+            _log.error("The emergency checkpoint could not be written: %s", error)
             return None
         return os.fspath(place)
 

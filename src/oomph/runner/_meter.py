@@ -55,7 +55,7 @@ def _fraction(device: torch.device) -> float:
     return 1.0 if ask is None else float(ask(device))
 
 
-class HostShort(MemoryError):
+class HostShort(MemoryError):  # noqa: N818  the name is the sentence
     """The host's memory is nearly used up: raised by the guard, before the kernel kills the process."""
 
 

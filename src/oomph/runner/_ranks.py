@@ -9,7 +9,7 @@ backward; `overlap=True` keeps the overlap, and ends the run on a fault.
 from __future__ import annotations
 
 import contextlib
-import datetime
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,9 +26,7 @@ from ._options import Options
 from ._reduction import Reduction
 from ._watchdog import Watchdog
 
-_FOREVER = datetime.timedelta(
-    days=7
-)  # waiting for a slow rank is no fault: the watchdog knows the living from the dead
+_FOREVER = dt.timedelta(days=7)  # waiting for a slow rank is no fault: the watchdog knows the living from the dead
 
 
 @dataclass(frozen=True)
@@ -77,6 +75,7 @@ class Ranks:
     def find_lost(self, error: BaseException) -> OomphError | None:
         """The reason for an error that is only another rank's end, seen from here."""
         del error
+        return None
 
     def leave(self, reason: str) -> None:
         """Tell the others why this rank ends."""
@@ -197,7 +196,7 @@ class DdpRanks(ManyRanks):
 
 
 class FsdpRanks(ManyRanks):
-    """FSDP2: forward and backward are full of collectives, so a fault can't be tried again; all ranks end, knowing why."""
+    """FSDP2: forward and backward are full of collectives, so a fault can't be tried again; all end, knowing why."""
 
     def __init__(self, model: nn.Module, options: Options) -> None:
         super().__init__(model, model, options)
@@ -212,7 +211,7 @@ class FsdpRanks(ManyRanks):
         """
         if fault is not None:
             raise OutOfRungs(
-                f"memory ran short under FSDP2, whose ranks wait for each other in the middle of a step ({fault.words})",
+                f"memory ran short under FSDP2, whose ranks wait for each other inside a step ({fault.words})",
                 "use smaller pieces from the start (pieces=), and resume from the last checkpoint",
             )
         return super().agree(fault, samples, asked)
@@ -255,7 +254,7 @@ def _refuse(model: DistributedDataParallel, options: Options) -> None:
         )
     if getattr(model, "_comm_hooks", None):
         raise WrongCall(
-            "a communication hook is registered on the DistributedDataParallel, and the guard exchanges gradients itself",
+            "a communication hook is registered on the model, and the guard exchanges gradients itself",
             "leave the hook out",
         )
     if options.overlap and getattr(model, "static_graph", False):
