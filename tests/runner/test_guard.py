@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import traceback
@@ -205,15 +206,14 @@ def test_ragged_batches_need_a_function_and_say_so() -> None:
         found: Tensor = model(batch[0]).pow(2).mean() + 0 * batch[1].sum()
         return found
 
-    with pytest.raises(WrongCall, match="4 and 11 rows.*split="):
+    with pytest.raises(WrongCall, match=r"4 and 11 rows.*split="):
         simple().step((images, targets), forward=forward)
 
     def cut(batch: Any, pieces: int) -> list[Any]:
         images, targets = batch
         bounds = [len(images) * index // pieces for index in range(pieces + 1)]
         return [
-            (images[a:b], targets[(targets[:, 0] >= a) & (targets[:, 0] < b)])
-            for a, b in zip(bounds, bounds[1:], strict=False)
+            (images[a:b], targets[(targets[:, 0] >= a) & (targets[:, 0] < b)]) for a, b in itertools.pairwise(bounds)
         ]
 
     assert simple(split=cut, pieces=2).step((images, targets), forward=forward).pieces == 2
@@ -288,7 +288,7 @@ def test_validation_counts_every_sample_once_whatever_fails() -> None:
         assert rig.net.training
         return sizes, metric, mode.count, rig.net.calls.clone()
 
-    sizes, truth, count, _ = run([])
+    sizes, _, count, _ = run([])
     assert sizes == [8, 8]
     for k in range(1, count + 1):
         sizes, metric, _, calls = run([k])
@@ -349,7 +349,6 @@ def test_a_signal_finishes_the_step_saves_and_ends(
 
     with pytest.raises(error), guard.signals():
         guard.step(plain_batch(), forward=loss)
-        pytest.fail("the run went on")
     assert signal.getsignal(number) is before
     other = simple()
     other.load(path)

@@ -9,6 +9,7 @@ import threading
 import time
 from typing import Any
 
+import torch
 from torch.distributed import distributed_c10d
 
 from ..monitor import Recorder
@@ -109,9 +110,10 @@ class Watchdog:
 
 def _own_store() -> Any:
     """A connection of our own to the store of the run: a wait in another thread would block a shared one."""
-    store: Any = distributed_c10d._get_default_store()  # noqa: SLF001  there is no public name for it
-    while isinstance(store, distributed_c10d.PrefixStore):
+    c10d: Any = distributed_c10d  # torch types its stores in parts
+    store = c10d._get_default_store()
+    while isinstance(store, c10d.PrefixStore):
         store = store.underlying_store
-    if isinstance(store, distributed_c10d.TCPStore):
-        return distributed_c10d.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False)
+    if isinstance(store, torch.distributed.TCPStore):  # type: ignore[attr-defined]
+        return type(store)(store.host, store.port, is_master=False, wait_for_workers=False)
     return store
