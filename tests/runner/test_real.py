@@ -107,7 +107,7 @@ def _wait_for_end(pid: int) -> None:
 
 
 def test_killed_twenty_times_a_run_goes_on_from_what_it_saved(tmp_path: Path) -> None:
-    chance = random.Random(4)
+    chance = random.Random(4)  # noqa: S311  when to kill
     saved = 0
     with start("again", tmp_path) as starter:
         assert starter.stdin is not None

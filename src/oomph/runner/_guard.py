@@ -67,6 +67,7 @@ class _Attempts:
     began: float = field(default_factory=time.perf_counter)
     pieces: int = 1
     samples: int = 0  # of the largest batch of all ranks
+    asked: int | None = None  # the signal that asked any rank to end
     retries: int = 0
     rungs: list[Rung] = field(default_factory=list)
     tally: Tally | None = None
@@ -162,9 +163,23 @@ class Guard:
         """
         tries = _Attempts()
         samples = self._work.samples(batch)
-        try:
+        with self._whole():
             self._accumulate(batch, samples, forward or self._options.forward, tries, update=update)
             done = self._finish(tries, update=update)
+        self._transaction.let_go()
+        self.steps += 1
+        fits = functools.partial(self._fits, samples=samples, pieces=tries.pieces)
+        self._ladder.settle(tries.samples, lambda size: self._ranks.all_agree(fits(size)))
+        report = self._report(tries, done, update=update)
+        self._end_if_asked(tries.asked)
+        return report
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """An error that comes out of here leaves everything as before, and is told to the other ranks."""
+        try:
+            with self._ranks.busy():
+                yield
         except BaseException as error:
             self._transaction.undo()
             lost = self._ranks.find_lost(error)
@@ -172,13 +187,6 @@ class Guard:
             if lost is None:
                 raise
             raise lost from error
-        self._transaction.let_go()
-        self.steps += 1
-        fits = functools.partial(self._fits, samples=samples, pieces=tries.pieces)
-        self._ladder.settle(tries.samples, lambda size: self._ranks.all_agree(fits(size)))
-        report = self._report(tries, done, update=update)
-        self._end_if_asked()
-        return report
 
     def _accumulate(
         self, batch: Any, samples: int, forward: Callable[..., Any] | None, tries: _Attempts, *, update: bool
@@ -191,7 +199,7 @@ class Guard:
             attempt = functools.partial(self._attempt, batch, forward, tries, update=update)
             agreed = self._ranks.agree(self._transaction.attempt(attempt), samples, self._stop.asked)
             self._meter.end(closely=closely)
-            tries.samples, self._stop.asked, fault = agreed.samples, agreed.asked, agreed.fault
+            tries.samples, tries.asked, fault = agreed.samples, agreed.asked, agreed.fault
             if fault is None:
                 return
             if not fault.elsewhere:
@@ -335,10 +343,11 @@ class Guard:
         """
         results: list[Any] = []
         for batch in loader:
-            fault = self._evaluation.run(model or self.model, batch, function, results)
-            if fault is not None:
-                self._give_up(fault)
-            self._end_if_asked()
+            with self._whole():
+                fault = self._evaluation.run(model or self.model, batch, function, results)
+                if fault is not None:
+                    self._give_up(fault)
+            self._end_if_asked(None)
         return results
 
     @contextlib.contextmanager
@@ -346,14 +355,17 @@ class Guard:
         """While in here, Ctrl-C and SIGTERM finish the step, save to `checkpoint=` and end the run."""
         with self._stop.listening():
             yield
-            self._end_if_asked()
+            self._end_if_asked(None)
 
-    def _end_if_asked(self) -> None:
-        if self._stop.asked is not None:
-            self._save_emergency()
-            if self._options.recorder is not None:
-                self._options.recorder.event("stopped", step=self.steps)
-            self._stop.end()
+    def _end_if_asked(self, agreed: int | None) -> None:
+        """End between two steps; of several ranks, all after the same one."""
+        asked = self._stop.asked if self._ranks.is_alone else agreed
+        if asked is None:
+            return
+        self._save_emergency()
+        if self._options.recorder is not None:
+            self._options.recorder.event("stopped", step=self.steps)
+        self._stop.end(asked)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs: weights, optimizers, scheduler, scaler, average, random states."""

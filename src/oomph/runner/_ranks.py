@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,11 +47,16 @@ class Agreement:
 class Ranks:
     """A run of one process: nobody to agree with."""
 
-    is_first = True
+    is_alone = is_first = True
     exchanges = False
 
     def __init__(self, model: nn.Module) -> None:
         self.inner = self.called = model
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """In a step, where ranks may wait for each other."""
+        yield
 
     def agree(self, fault: Fault | None, samples: int, asked: int | None) -> Agreement:
         """Whether all ranks succeeded."""
@@ -94,6 +99,8 @@ class ManyRanks(Ranks):
         group: the ranks that train together; all if None.
     """
 
+    is_alone = False
+
     def __init__(self, model: nn.Module, inner: nn.Module, options: Options, group: Any = None) -> None:
         super().__init__(model)
         self.inner = inner
@@ -105,6 +112,15 @@ class ManyRanks(Ranks):
         self._watchdog = Watchdog(self.rank, self.size, options.patience, options.recorder)
         dist.barrier(self._group)
         self._watchdog.start()
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """In a step, where the watchdog may have to end this rank."""
+        self._watchdog.busy = True
+        try:
+            yield
+        finally:
+            self._watchdog.busy = False
 
     def agree(self, fault: Fault | None, samples: int, asked: int | None) -> Agreement:
         """Whether all ranks succeeded.
