@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-CUDA = (
-    "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 7.79 GiB of which 9.94 MiB is free."
+CUDA = "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 7.79 GiB of which 9 MiB is free."
+CPU = (
+    "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8."
 )
-CPU = "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8192 bytes."
 MAKERS: tuple[Callable[[], Exception], ...] = (
     lambda: torch.OutOfMemoryError(CUDA),
     lambda: RuntimeError(CPU),
@@ -28,7 +28,7 @@ class FaultAt(TorchDispatchMode):
     """Raises at the k-th operations, counted from 1; an operation on a list is left half done."""
 
     def __init__(self, at: Iterable[int] = (), make: Callable[[], Exception] = MAKERS[0]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.at, self.make = frozenset(at), make
         self.count = self.raised = 0
 
@@ -50,7 +50,7 @@ class FaultIn(TorchDispatchMode):
     """Raises at every operation of a name, such as "addmm"."""
 
     def __init__(self, name: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.name, self.raised = name, 0
 
     def __torch_dispatch__(
@@ -66,7 +66,7 @@ class ByteCap(TorchDispatchMode):
     """Counts the bytes of storages that operations made, and raises when more than the cap would be alive."""
 
     def __init__(self, cap: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.cap, self.live, self.peak, self.refused = cap, 0, 0, 0
         self._known: set[int] = set()
 

@@ -25,10 +25,12 @@ class Noisy(nn.Module):
         self.drop = nn.Dropout(0.3)
         self.head = nn.Linear(8, 2)
         self.register_buffer("calls", torch.zeros(()))
+        self.calls: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
-        x = self.drop(torch.relu(self.norm(self.conv(x)))) * (1 + 0.01 * random.random()) + 0.01 * np.random.rand()  # noqa: NPY002, S311
+        chance = random.random() + np.random.rand()  # noqa: S311  the states of both are what this is about
+        x = self.drop(torch.relu(self.norm(self.conv(x)))) * (1 + 0.01 * chance)
         found: Tensor = self.head(x.flatten(1))
         return found
 
@@ -52,10 +54,10 @@ class Rig:
     def __init__(self, *, adam: bool = True, scaled: bool = False, **options: Any) -> None:
         torch.manual_seed(0)
         random.seed(0)
-        np.random.seed(0)  # noqa: NPY002
+        np.random.seed(0)
         self.net = Noisy()
         parameters = list(self.net.parameters())
-        groups = [{"params": parameters[:3]}, {"params": parameters[3:], "lr": 0.05}]
+        groups: list[dict[str, Any]] = [{"params": parameters[:3]}, {"params": parameters[3:], "lr": 0.05}]
         self.optimizer: torch.optim.Optimizer = (
             torch.optim.AdamW(groups, lr=0.01)
             if adam

@@ -153,6 +153,7 @@ def gives_up(rank: int, size: int, folder: Path) -> None:
 
 
 def _broken(model: nn.Module, piece: Any) -> Tensor:
+    del model, piece
     raise ValueError("the label is 7")
 
 
@@ -179,28 +180,23 @@ def sharded(rank: int, size: int, folder: Path) -> None:
 
 def refused(rank: int, size: int, folder: Path) -> None:
     """What can't be guarded is refused by name."""
-    del rank, size
+    del size
 
-    def hook(state: Any, bucket: Any) -> Any:
-        raise NotImplementedError
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
     said = []
     for wrap in ("sync", "hook", "none"):
-        model: nn.Module = Net()
+        model = Net()
+        wrapped: nn.Module = model if wrap == "none" else DistributedDataParallel(model)
         if wrap == "sync":
-            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-        wrapped = model if wrap == "none" else DistributedDataParallel(model)
+            model.add_module("norm", nn.SyncBatchNorm(8))  # after DDP, which refuses it too, but only on the CPU
         if isinstance(wrapped, DistributedDataParallel) and wrap == "hook":
-            wrapped.register_comm_hook(None, hook)
+            wrapped.register_comm_hook(None, allreduce_hook)
         try:
             oomph.guard(model=wrapped, optimizer=torch.optim.SGD(wrapped.parameters(), lr=0.1), loss=None)
         except oomph.WrongCall as error:
             said.append(str(error))
-    (folder_of() / "refused.json").write_text(json.dumps(said))
-
-
-def folder_of() -> Path:
-    return Path(sys.argv[5])
+    (folder / f"refused-{rank}.json").write_text(json.dumps(said))
 
 
 def main() -> None:
@@ -208,7 +204,9 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
     began = time.monotonic()
-    {f.__name__: f for f in (recover, killed, hung, gives_up, sharded, refused)}[scenario](rank, size, folder_of())
+    {f.__name__: f for f in (recover, killed, hung, gives_up, sharded, refused)}[scenario](
+        rank, size, Path(sys.argv[5])
+    )
     print(f"done in {time.monotonic() - began:.1f} s", flush=True)
     dist.destroy_process_group()
 

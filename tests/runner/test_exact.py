@@ -96,6 +96,7 @@ class NaiveLoss(DetectionLoss):
     normaliser = None  # type: ignore[assignment]
 
     def __call__(self, outputs: list[Tensor], targets: list[Tensor], counts: tuple[Any, ...] = ()) -> Tensor:
+        del counts
         return super().__call__(outputs, targets, DetectionLoss.normaliser(self, (None, targets)))
 
 

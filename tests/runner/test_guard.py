@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import traceback
@@ -26,7 +27,7 @@ def simple(loss: Any = nn.functional.mse_loss, **options: Any) -> Guard:
     return oomph.guard(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), loss=loss, **options)
 
 
-class Odd(Exception):
+class OddError(Exception):
     """Somebody's own error."""
 
 
@@ -34,13 +35,14 @@ def test_a_users_error_passes_through_once_with_its_own_traceback() -> None:
     calls = []
 
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        del outputs, targets
         calls.append(1)
-        raise Odd("the label is 7")
+        raise OddError("the label is 7")
 
     rig = Rig()
     rig.guard._work._loss = loss
     before = rig.state()
-    with pytest.raises(Odd, match="the label is 7") as caught:
+    with pytest.raises(OddError, match="the label is 7") as caught:
         rig.guard.step(rig.batches(1)[0])
     assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "loss"
     assert caught.value.__cause__ is None
@@ -59,6 +61,7 @@ def test_a_wrong_shape_is_no_memory_problem() -> None:
 
 def test_an_error_that_only_speaks_of_memory_is_the_users() -> None:
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        del outputs, targets
         raise ValueError("CUDA out of memory, says the user")
 
     with pytest.raises(ValueError, match="says the user"):
@@ -86,12 +89,11 @@ def test_an_interrupt_in_the_middle_of_an_update_leaves_no_half_of_it() -> None:
 
 def test_the_ladder_is_climbed_under_a_cap_of_live_bytes() -> None:
     torch.manual_seed(0)
-    block = lambda: nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh())  # noqa: E731
 
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.inside = block()
+            self.inside = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh())
 
         def forward(self, x: Tensor) -> Tensor:
             found: Tensor = self.inside(x)
@@ -147,7 +149,7 @@ def test_out_of_rungs_saves_first_and_says_what_to_do(tmp_path: Path) -> None:
     guard = simple(checkpoint=path)
     guard.step(plain_batch())
     before = {name: one.clone() for name, one in guard.model.state_dict().items()}
-    with pytest.raises(OutOfRungs, match="last.pt") as caught, FaultIn("addmm"):
+    with pytest.raises(OutOfRungs, match=r"last\.pt") as caught, FaultIn("addmm"):
         guard.step(plain_batch())
     assert caught.value.checkpoint == str(path)
     assert caught.value.exit_code == 3
@@ -204,15 +206,14 @@ def test_ragged_batches_need_a_function_and_say_so() -> None:
         found: Tensor = model(batch[0]).pow(2).mean() + 0 * batch[1].sum()
         return found
 
-    with pytest.raises(WrongCall, match="4 and 11 rows.*split="):
+    with pytest.raises(WrongCall, match=r"4 and 11 rows.*split="):
         simple().step((images, targets), forward=forward)
 
     def cut(batch: Any, pieces: int) -> list[Any]:
         images, targets = batch
         bounds = [len(images) * index // pieces for index in range(pieces + 1)]
         return [
-            (images[a:b], targets[(targets[:, 0] >= a) & (targets[:, 0] < b)])
-            for a, b in zip(bounds, bounds[1:], strict=False)
+            (images[a:b], targets[(targets[:, 0] >= a) & (targets[:, 0] < b)]) for a, b in itertools.pairwise(bounds)
         ]
 
     assert simple(split=cut, pieces=2).step((images, targets), forward=forward).pieces == 2
@@ -287,7 +288,7 @@ def test_validation_counts_every_sample_once_whatever_fails() -> None:
         assert rig.net.training
         return sizes, metric, mode.count, rig.net.calls.clone()
 
-    sizes, truth, count, _ = run([])
+    sizes, _, count, _ = run([])
     assert sizes == [8, 8]
     for k in range(1, count + 1):
         sizes, metric, _, calls = run([k])
@@ -304,15 +305,15 @@ def test_validation_that_never_fits_ends_with_a_reason() -> None:
 
 
 def test_a_state_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    for options in ({}, {"scaled": True}):
-        whole = Rig(**options)  # type: ignore[arg-type]
+    for scaled in (False, True):
+        whole = Rig(scaled=scaled)
         for batch in whole.batches(4):
             whole.guard.step(batch)
-        first = Rig(**options)  # type: ignore[arg-type]
+        first = Rig(scaled=scaled)
         for batch in first.batches(4)[:2]:
             first.guard.step(batch)
         first.guard.save(tmp_path / "run.pt")
-        second = Rig(**options)  # type: ignore[arg-type]
+        second = Rig(scaled=scaled)
         torch.manual_seed(99)
         second.guard.load(tmp_path / "run.pt")
         for batch in second.batches(4)[2:]:
@@ -348,7 +349,6 @@ def test_a_signal_finishes_the_step_saves_and_ends(
 
     with pytest.raises(error), guard.signals():
         guard.step(plain_batch(), forward=loss)
-        pytest.fail("the run went on")
     assert signal.getsignal(number) is before
     other = simple()
     other.load(path)

@@ -70,7 +70,7 @@ def test_a_fault_on_one_rank_is_recovered_by_all(size: int, tmp_path: Path) -> N
     assert [rank["optimizer"]["retries"] for rank in found] == [[0, 0, 0]] * (size - 1) + [[0, 1, 0]]
     assert all(rank["validation"]["samples"] == 16 for rank in found)
     for rank in found:
-        guarded = [values for values in rank["nowhere"]["state"] if len(values) not in {1}]
+        guarded = [values for values in rank["nowhere"]["state"] if len(values) != 1]
         for ours, theirs in zip(_parameters(guarded, rank["plain"]["state"]), rank["plain"]["state"], strict=True):
             assert ours == pytest.approx(theirs, abs=1e-6)
 
@@ -131,5 +131,5 @@ def test_fsdp2_with_a_fault_in_backward_ends_every_rank_with_the_reason(tmp_path
 
 def test_what_would_hang_is_refused_by_name(tmp_path: Path) -> None:
     assert [code for code, _ in run("refused", 2, tmp_path)] == [0, 0]
-    said = json.loads((tmp_path / "refused.json").read_text())
+    said = json.loads((tmp_path / "refused-0.json").read_text())
     assert [words in text for words, text in zip(("SyncBatchNorm", "hook", "wrap it"), said, strict=True)] == [True] * 3

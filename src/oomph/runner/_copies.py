@@ -77,7 +77,7 @@ class _Group:
     def __init__(self) -> None:
         self.flats: list[Tensor] = []
         self.sizes: list[int] = []
-        self.copies: Sequence[Tensor] = []
+        self.copies: list[Tensor] = []
 
     def add(self, flat: Tensor) -> None:
         self.flats.append(flat)
@@ -85,14 +85,13 @@ class _Group:
 
     def take(self, *, host: bool) -> None:
         self.copies = []
-        if host or self.flats[0].device.type == "cpu":
-            self._copy_to(torch.device("cpu"))
-        elif catch(lambda: self._copy_to(self.flats[0].device)) is not None:
+        device = torch.device("cpu") if host else self.flats[0].device
+        if catch(lambda: self._copy_to(device)) is not None:
             self._copy_to(torch.device("cpu"))
 
     def _copy_to(self, device: torch.device) -> None:
         block = torch.empty(sum(self.sizes), dtype=self.flats[0].dtype, device=device)
-        copies = block.split(self.sizes)
+        copies = list(block.split(self.sizes))
         torch._foreach_copy_(copies, self.flats)
         self.copies = copies
 

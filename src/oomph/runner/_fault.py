@@ -78,12 +78,14 @@ def persist(work: Callable[[], object]) -> None:
     Raises:
         OomphError: memory ran short each time.
     """
+    words = ""
     for attempt in range(_RESTORES):
         fault = catch(work)
         if fault is None:
             return
+        words = fault.words
         free(collect=attempt > 0)
-    raise OomphError(f"the state before the step can't be put back ({fault.words})", "resume from the last checkpoint")
+    raise OomphError(f"the state before the step can't be put back ({words})", "resume from the last checkpoint")
 
 
 def free(*, collect: bool = True) -> None:

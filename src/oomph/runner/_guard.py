@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +67,7 @@ class _Attempts:
     began: float = field(default_factory=time.perf_counter)
     pieces: int = 1
     samples: int = 0  # of the largest batch of all ranks
+    asked: int | None = None  # the signal that asked any rank to end
     retries: int = 0
     rungs: list[Rung] = field(default_factory=list)
     tally: Tally | None = None
@@ -162,20 +163,30 @@ class Guard:
         """
         tries = _Attempts()
         samples = self._work.samples(batch)
-        try:
+        with self._whole():
             self._accumulate(batch, samples, forward or self._options.forward, tries, update=update)
             done = self._finish(tries, update=update)
-        except BaseException as error:
-            self._transaction.undo()
-            self._ranks.leave(f"{type(error).__name__}: {error}")
-            raise
         self._transaction.let_go()
         self.steps += 1
         fits = functools.partial(self._fits, samples=samples, pieces=tries.pieces)
         self._ladder.settle(tries.samples, lambda size: self._ranks.all_agree(fits(size)))
         report = self._report(tries, done, update=update)
-        self._end_if_asked()
+        self._end_if_asked(tries.asked)
         return report
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """An error that comes out of here leaves everything as before, and is told to the other ranks."""
+        try:
+            with self._ranks.busy():
+                yield
+        except BaseException as error:
+            self._transaction.undo()
+            lost = self._ranks.find_lost(error)
+            self._ranks.leave(f"{type(error).__name__}: {error}")
+            if lost is None:
+                raise
+            raise lost from error
 
     def _accumulate(
         self, batch: Any, samples: int, forward: Callable[..., Any] | None, tries: _Attempts, *, update: bool
@@ -188,7 +199,7 @@ class Guard:
             attempt = functools.partial(self._attempt, batch, forward, tries, update=update)
             agreed = self._ranks.agree(self._transaction.attempt(attempt), samples, self._stop.asked)
             self._meter.end(closely=closely)
-            tries.samples, self._stop.asked, fault = agreed.samples, agreed.asked, agreed.fault
+            tries.samples, tries.asked, fault = agreed.samples, agreed.asked, agreed.fault
             if fault is None:
                 return
             if not fault.elsewhere:
@@ -251,7 +262,7 @@ class Guard:
     def _fits(self, size: int, samples: int, pieces: int) -> bool:
         return self._meter.fits(size / max(1, -(-samples // pieces)))
 
-    def _give_up(self, fault: Fault, *, half: bool = False) -> None:
+    def _give_up(self, fault: Fault, *, half: bool = False) -> NoReturn:
         """Save and end.
 
         Raises:
@@ -277,7 +288,7 @@ class Guard:
                 return "where checkpoint= puts it"
             self.save(place)
         except Exception as error:  # noqa: BLE001  the run ends with the first error, and names this one
-            _log.error("The emergency checkpoint could not be written: %s", error)  # noqa: TRY400  one line is enough
+            _log.error("The emergency checkpoint could not be written: %s", error)
             return None
         return os.fspath(place)
 
@@ -332,10 +343,11 @@ class Guard:
         """
         results: list[Any] = []
         for batch in loader:
-            fault = self._evaluation.run(model or self.model, batch, function, results)
-            if fault is not None:
-                self._give_up(fault)
-            self._end_if_asked()
+            with self._whole():
+                fault = self._evaluation.run(model or self.model, batch, function, results)
+                if fault is not None:
+                    self._give_up(fault)
+            self._end_if_asked(None)
         return results
 
     @contextlib.contextmanager
@@ -343,14 +355,17 @@ class Guard:
         """While in here, Ctrl-C and SIGTERM finish the step, save to `checkpoint=` and end the run."""
         with self._stop.listening():
             yield
-            self._end_if_asked()
+            self._end_if_asked(None)
 
-    def _end_if_asked(self) -> None:
-        if self._stop.asked is not None:
-            self._save_emergency()
-            if self._options.recorder is not None:
-                self._options.recorder.event("stopped", step=self.steps)
-            self._stop.end()
+    def _end_if_asked(self, agreed: int | None) -> None:
+        """End between two steps; of several ranks, all after the same one."""
+        asked = self._stop.asked if self._ranks.is_alone else agreed
+        if asked is None:
+            return
+        self._save_emergency()
+        if self._options.recorder is not None:
+            self._options.recorder.event("stopped", step=self.steps)
+        self._stop.end(asked)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs: weights, optimizers, scheduler, scaler, average, random states."""

@@ -99,9 +99,10 @@ def _compare(loss: Callable[..., Any], outputs: Any, targets: Any) -> list[str]:
         return []  # outputs that can't be cut, or a loss that can't take half of them, tell nothing
     if abs(mean - float(whole)) <= _APART * max(abs(float(whole)), 1e-6):
         return []
-    return [
+    sentence = (
         f"The loss of the first batch is {float(whole):.6g}, and that of its halves {mean:.6g} on average: it is no "
         "mean over samples, so that the gradient of a split batch is another one. If it is divided by a count, give "
         "it a normaliser or return an oomph.Sum; if it compares samples with each other (a contrastive loss), it "
-        "can't be split without changing it: use pieces=1 and checkpointing, or a larger device."
-    ]
+        "can't be split without changing it: use checkpointing, or a larger device."
+    )
+    return [sentence]

@@ -9,8 +9,8 @@ backward; `overlap=True` keeps the overlap, and ends the run on a fault.
 from __future__ import annotations
 
 import contextlib
-import datetime
-from collections.abc import Sequence
+import datetime as dt
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +20,13 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import OomphError, OutOfRungs, RankLost, WrongCall
+from ..failures import Family, recognise
 from ._fault import Fault
 from ._options import Options
 from ._reduction import Reduction
 from ._watchdog import Watchdog
 
-_FOREVER = datetime.timedelta(
-    days=7
-)  # waiting for a slow rank is no fault: the watchdog knows the living from the dead
+_FOREVER = dt.timedelta(days=7)  # waiting for a slow rank is no fault: the watchdog knows the living from the dead
 
 
 @dataclass(frozen=True)
@@ -48,11 +47,16 @@ class Agreement:
 class Ranks:
     """A run of one process: nobody to agree with."""
 
-    is_first = True
+    is_alone = is_first = True
     exchanges = False
 
     def __init__(self, model: nn.Module) -> None:
         self.inner = self.called = model
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """In a step, where ranks may wait for each other."""
+        yield
 
     def agree(self, fault: Fault | None, samples: int, asked: int | None) -> Agreement:
         """Whether all ranks succeeded."""
@@ -73,6 +77,11 @@ class Ranks:
     def exchange(self, parameters: Sequence[nn.Parameter]) -> None:
         """Average the gradients over the ranks."""
 
+    def find_lost(self, error: BaseException) -> OomphError | None:
+        """The reason for an error that is only another rank's end, seen from here."""
+        del error
+        return None
+
     def leave(self, reason: str) -> None:
         """Tell the others why this rank ends."""
 
@@ -90,6 +99,8 @@ class ManyRanks(Ranks):
         group: the ranks that train together; all if None.
     """
 
+    is_alone = False
+
     def __init__(self, model: nn.Module, inner: nn.Module, options: Options, group: Any = None) -> None:
         super().__init__(model)
         self.inner = inner
@@ -101,6 +112,15 @@ class ManyRanks(Ranks):
         self._watchdog = Watchdog(self.rank, self.size, options.patience, options.recorder)
         dist.barrier(self._group)
         self._watchdog.start()
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """In a step, where the watchdog may have to end this rank."""
+        self._watchdog.busy = True
+        try:
+            yield
+        finally:
+            self._watchdog.busy = False
 
     def agree(self, fault: Fault | None, samples: int, asked: int | None) -> Agreement:
         """Whether all ranks succeeded.
@@ -125,7 +145,12 @@ class ManyRanks(Ranks):
             raise self.lost(error) from error
         return [int(value) for value in told]
 
-    def lost(self, error: Exception) -> OomphError:
+    def find_lost(self, error: BaseException) -> OomphError | None:
+        """The reason for a collective of the model's own that failed."""
+        finding = recognise(error)
+        return self.lost(error) if finding is not None and finding.cause.family is Family.RANKS else None
+
+    def lost(self, error: BaseException) -> OomphError:
         """The reason for a collective that failed, as far as anybody told."""
         return RankLost(self._watchdog.reason(_first_line(error)), "look at the output of that rank, and resume")
 
@@ -187,7 +212,7 @@ class DdpRanks(ManyRanks):
 
 
 class FsdpRanks(ManyRanks):
-    """FSDP2: forward and backward are full of collectives, so a fault can't be tried again; all ranks end, knowing why."""
+    """FSDP2: forward and backward are full of collectives, so a fault can't be tried again; all end, knowing why."""
 
     def __init__(self, model: nn.Module, options: Options) -> None:
         super().__init__(model, model, options)
@@ -202,7 +227,7 @@ class FsdpRanks(ManyRanks):
         """
         if fault is not None:
             raise OutOfRungs(
-                f"memory ran short under FSDP2, whose ranks wait for each other in the middle of a step ({fault.words})",
+                f"memory ran short under FSDP2, whose ranks wait for each other inside a step ({fault.words})",
                 "use smaller pieces from the start (pieces=), and resume from the last checkpoint",
             )
         return super().agree(fault, samples, asked)
@@ -245,12 +270,12 @@ def _refuse(model: DistributedDataParallel, options: Options) -> None:
         )
     if getattr(model, "_comm_hooks", None):
         raise WrongCall(
-            "a communication hook is registered on the DistributedDataParallel, and the guard exchanges gradients itself",
+            "a communication hook is registered on the model, and the guard exchanges gradients itself",
             "leave the hook out",
         )
     if options.overlap and getattr(model, "static_graph", False):
         raise WrongCall("static_graph=True doesn't go with overlap=True", "leave one of them out")
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0][:200] or type(error).__name__

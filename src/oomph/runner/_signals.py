@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 _log = logging.getLogger("oomph")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -36,18 +36,18 @@ class Stop:
     def _ask(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self.asked is not None:
-            self.end()
+            self.end(self.asked)
         self.asked = number
         _log.warning("%s: the step will be finished, then the run saved and ended.", signal.Signals(number).name)
 
-    def end(self) -> None:
+    def end(self, number: int) -> NoReturn:
         """End the run, as the signal would have.
 
         Raises:
             KeyboardInterrupt: it was Ctrl-C.
             SystemExit: it was SIGTERM.
         """
-        number, self.asked = self.asked, None
+        self.asked = None
         if number == signal.SIGINT:
             raise KeyboardInterrupt
-        raise SystemExit(128 + (number or signal.SIGTERM))
+        raise SystemExit(128 + number)

@@ -35,7 +35,7 @@ class Transaction:
     def of(cls, keepers: Iterable[Keeper]) -> Transaction:
         """A transaction of exactly these keepers."""
         made = cls.__new__(cls)
-        made._keepers = list(keepers)
+        made._keepers = list(keepers)  # noqa: SLF001  its own
         return made
 
     def run(self, work: Callable[[], object]) -> Fault | None:

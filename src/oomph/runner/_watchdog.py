@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
 import os
 import sys
@@ -9,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-import torch.distributed as dist
+import torch
 from torch.distributed import distributed_c10d
 
 from ..monitor import Recorder
@@ -17,6 +19,7 @@ from ..monitor import Recorder
 _log = logging.getLogger("oomph")
 _EVERY = 1.0  # seconds between two signs of life
 _GRACE = 4.0  # seconds in which a rank may end by itself, once a reason is known
+_BYE = "bye"
 _made = [0]  # guards of this process; every rank makes them in the same order
 
 
@@ -41,6 +44,7 @@ class Watchdog:
         self._stopped = threading.Event()
         self._known: str | None = None
         self._leaving = False
+        self.busy = False  # whether this rank is inside a step, where it may wait for the others
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._store.set(self._key("beat", rank), "0")
         if rank == 0:
@@ -49,6 +53,7 @@ class Watchdog:
     def start(self) -> None:
         """Begin, once every rank has made its watchdog."""
         self._thread.start()
+        atexit.register(self.close)
 
     def leave(self, reason: str) -> None:
         """Tell the others that this rank ends, and why; the first reason counts."""
@@ -68,8 +73,13 @@ class Watchdog:
         return self._known or f"another rank is gone ({otherwise})"
 
     def close(self) -> None:
-        """Stop; the others may go on without this rank's signs of life only if they stop too."""
+        """Stop, and say goodbye: a rank that ends in good order is not dead."""
+        if self._stopped.is_set():
+            return
         self._stopped.set()
+        self._thread.join(2 * _EVERY)
+        with contextlib.suppress(RuntimeError, OSError):
+            self._store.set(self._key("beat", self._rank), _BYE)
 
     def _key(self, what: str, rank: int | None = None) -> str:
         return f"{self._name}/{what}" if rank is None else f"{self._name}/{what}/{rank}"
@@ -85,22 +95,30 @@ class Watchdog:
                 self._store.set(self._key("beat", self._rank), str(beats))
                 reason, *signs = self._store.multi_get(keys)
             except (RuntimeError, OSError):
-                self._end("rank 0, which keeps the store, is gone")
+                # The first rank may have ended in good order, unless somebody is waiting for it.
+                self._end("rank 0, which keeps the store, is gone", only_busy=True)
                 return
             now = time.monotonic()
             for rank, sign in zip(others, signs, strict=True):
                 if sign != seen[rank][0]:
                     seen[rank] = (sign, now)
-            dead = [rank for rank in others if now - seen[rank][1] > self._patience]
-            if reason or dead:
-                silent = "" if not dead else f"rank {dead[0]} gave no sign of life for {self._patience:.0f} s"
-                self._end(reason.decode() or silent)
+            silent = [rank for rank in others if now - seen[rank][1] > self._patience]
+            gone = [rank for rank in silent if seen[rank][0] == _BYE.encode()]
+            dead = [rank for rank in silent if rank not in gone]
+            if reason:
+                self._end(reason.decode())
+                return
+            if dead:
+                self._end(f"rank {dead[0]} gave no sign of life for {self._patience:.0f} s")
+                return
+            if gone and self.busy:
+                self._end(f"rank {gone[0]} has ended before this one", only_busy=True)
                 return
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, *, only_busy: bool = False) -> None:
         """Let this rank end by itself, or end it."""
         self._known = reason
-        if self._stopped.wait(_GRACE) or self._leaving:
+        if self._stopped.wait(_GRACE) or self._leaving or (only_busy and not self.busy):
             return
         print(f"oomph: this rank ({self._rank}) ends, because of {reason}", file=sys.stderr, flush=True)  # noqa: T201  nobody is left to raise to
         if self._recorder is not None:
@@ -110,9 +128,10 @@ class Watchdog:
 
 def _own_store() -> Any:
     """A connection of our own to the store of the run: a wait in another thread would block a shared one."""
-    store: Any = distributed_c10d._get_default_store()
-    while isinstance(store, dist.PrefixStore):
+    c10d: Any = distributed_c10d  # torch types its stores in parts
+    store = c10d._get_default_store()  # noqa: SLF001  there is no public name for it
+    while isinstance(store, c10d.PrefixStore):
         store = store.underlying_store
-    if isinstance(store, dist.TCPStore):
-        return dist.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False)
+    if isinstance(store, torch.distributed.TCPStore):  # type: ignore[attr-defined]
+        return type(store)(store.host, store.port, is_master=False, wait_for_workers=False)
     return store

@@ -1,0 +1,320 @@
+"""What the guard costs when nothing fails, and what it saves when memory is short.
+
+    python benchmarks/guard.py --out guard.json            # on a GPU if there is one
+    python benchmarks/guard.py --out guard.json --quick    # small, for the CPU
+
+Overhead: blocks of steps, plain and guarded in turn, in one process, with the same pieces; the median of the ratios of
+neighbouring blocks. Capped: the same work under 60 % of what the plain loop needs, by the guard, by halving as composer
+does, and by restarting with a batch a tenth smaller as accelerate does, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import oomph
+
+LOSS = nn.functional.cross_entropy
+CAP = 0.6
+
+
+class Block(nn.Module):
+    """A residual block with GroupNorm, so that pieces are exact."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.GroupNorm(8, width),
+            nn.SiLU(),
+            nn.Conv2d(width, width, 3, padding=1),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x + self.body(x))
+
+
+def build(width: int, depth: int, device: str) -> nn.Module:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 2, 1)]
+    layers += [Block(width) for _ in range(depth)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 100)).to(device)
+
+
+def batch_of(samples: int, size: int, device: str) -> tuple[Tensor, Tensor]:
+    return torch.randn(samples, 3, size, size, device=device), torch.randint(0, 100, (samples,), device=device)
+
+
+def optimizer_of(name: str, model: nn.Module) -> torch.optim.Optimizer:
+    if name == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+    return torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True if name == "adamw-fused" else None)
+
+
+def plain_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batch: tuple[Tensor, Tensor], pieces: int
+) -> Callable[[], None]:
+    def step() -> None:
+        inputs, targets = batch
+        for x, y in zip(inputs.chunk(pieces), targets.chunk(pieces), strict=True):
+            (LOSS(model(x), y) * (len(x) / len(inputs))).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def overhead(case: dict[str, Any], device: str, blocks: int, steps: int) -> dict[str, Any]:
+    """Plain and guarded blocks in turn."""
+    batch = batch_of(case["samples"], case["size"], device)
+    loops: list[Callable[[], object]] = []
+    for guarded in (False, True):
+        model = build(case["width"], case["depth"], device)
+        optimizer = optimizer_of(case["optimizer"], model)
+        if guarded:
+            guard = oomph.guard(model=model, optimizer=optimizer, loss=LOSS, pieces=case["pieces"])
+            loops.append(lambda guard=guard: guard.step(batch))  # type: ignore[misc]
+        else:
+            loops.append(plain_step(model, optimizer, batch, case["pieces"]))
+    for loop in loops:
+        for _ in range(10):
+            loop()
+    waits = [count_waits(loop) for loop in loops] if device == "cuda" else None
+    seconds: list[list[float]] = [[], []]
+    for block in range(blocks):
+        for which in (0, 1) if block % 2 == 0 else (1, 0):
+            wait(device)
+            began = time.perf_counter()
+            for _ in range(steps):
+                loops[which]()
+            wait(device)
+            seconds[which].append((time.perf_counter() - began) / steps)
+    ratios = [guarded / plain for plain, guarded in zip(*seconds, strict=True)]
+    plain = statistics.median(seconds[0])
+    return {
+        **case,
+        "plain_ms": 1e3 * plain,
+        "ratio": statistics.median(ratios),
+        "ratio_quartiles": statistics.quantiles(ratios, n=4),
+        "added_us": 1e6 * statistics.median([b - a for a, b in zip(*seconds, strict=True)]),
+        "copy_bytes": guard.copy_bytes,
+        "waits_plain_guarded": waits,
+    }
+
+
+def count_waits(loop: Callable[[], object]) -> int:
+    """Host-device synchronisations in one step, as torch itself reports them."""
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            loop()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("synchroniz" in str(one.message).lower() for one in caught)
+
+
+# Under a cap: each way is one process, `--child WAY`, which prints one JSON line.
+
+
+def child(way: str, work: dict[str, Any], device: str) -> None:
+    model = build(work["width"], work["depth"], device)
+    inputs, targets = batch_of(work["samples"], work["size"], "cpu")
+    small = inputs[:1].to(device), targets[:1].to(device)
+    plain_step(model, optimizer_of("sgd", build(work["width"], work["depth"], device)), small, 1)
+    LOSS(model(small[0]), small[1]).backward()  # what torch itself takes once
+    model.zero_grad()
+    base = set_cap(work.get("cap"), device)
+    began = time.perf_counter()
+    found = WAYS[way](model, (inputs, targets), work["steps"], device)
+    wait(device)
+    found["seconds"] = time.perf_counter() - began
+    found["images_per_second"] = work["steps"] * work["samples"] / found["seconds"]
+    found["need"] = peak(device) - base
+    print(json.dumps(found))
+
+
+def set_cap(cap: int | None, device: str) -> int:
+    """Limit what may be allocated beyond what there is; what there is."""
+    if device == "cuda":
+        base = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        if cap is not None:
+            torch.cuda.empty_cache()
+            total = torch.cuda.get_device_properties(0).total_memory
+            torch.cuda.set_per_process_memory_fraction((base + cap) / total)
+        return base
+    import resource
+
+    pages = [int(one) * resource.getpagesize() for one in Path("/proc/self/statm").read_text().split()[:2]]
+    if cap is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (pages[0] + cap, resource.RLIM_INFINITY))
+    return pages[1]
+
+
+def peak(device: str) -> int:
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def is_short(error: BaseException) -> bool:
+    return "memory" in str(error)
+
+
+def free(device: str) -> None:
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+
+
+def way_plain(model: nn.Module, batch: tuple[Tensor, Tensor], steps: int, device: str) -> dict[str, Any]:
+    optimizer = optimizer_of("sgd", model)
+    for _ in range(steps):
+        inputs, targets = (one.to(device) for one in batch)
+        plain_step(model, optimizer, (inputs, targets), 1)()
+    return {"pieces": 1, "retries": 0}
+
+
+def way_guard(model: nn.Module, batch: tuple[Tensor, Tensor], steps: int, device: str) -> dict[str, Any]:
+    guard = oomph.guard(model=model, optimizer=optimizer_of("sgd", model), loss=LOSS, device=device)
+    reports = [guard.step(batch) for _ in range(steps)]
+    return {"pieces": reports[-1].pieces, "retries": sum(report.retries for report in reports)}
+
+
+def way_halving(model: nn.Module, batch: tuple[Tensor, Tensor], steps: int, device: str) -> dict[str, Any]:
+    """Halve the microbatch on a fault, run the whole batch again; never grow."""
+    optimizer = optimizer_of("sgd", model)
+    micro, retries, done = len(batch[0]), 0, 0
+    while done < steps:
+        short = False
+        try:
+            for start in range(0, len(batch[0]), micro):
+                x, y = (one[start : start + micro].to(device) for one in batch)
+                (LOSS(model(x), y) * (len(x) / len(batch[0]))).backward()
+            optimizer.step()
+        except RuntimeError as error:
+            if not is_short(error):
+                raise
+            short = True
+        optimizer.zero_grad(set_to_none=True)
+        if short:
+            free(device)
+            micro, retries = micro // 2, retries + 1
+        else:
+            done += 1
+    return {"pieces": -(-len(batch[0]) // micro), "retries": retries}
+
+
+def way_restarting(model: nn.Module, batch: tuple[Tensor, Tensor], steps: int, device: str) -> dict[str, Any]:
+    """Start from the beginning with a batch a tenth smaller until it fits: as many images, in more steps."""
+    state = {name: one.cpu().clone() for name, one in model.state_dict().items()}
+    size, restarts = len(batch[0]), 0
+    while True:
+        short = False
+        try:
+            model.load_state_dict(state)
+            optimizer = optimizer_of("sgd", model)
+            for _ in range(round(steps * len(batch[0]) / size)):
+                x, y = (one[:size].to(device) for one in batch)
+                plain_step(model, optimizer, (x, y), 1)()
+        except RuntimeError as error:
+            if not is_short(error):
+                raise
+            short = True
+        if not short:
+            return {"pieces": 1, "retries": restarts, "batch": size}
+        model.zero_grad(set_to_none=True)
+        free(device)
+        size, restarts = int(0.9 * size), restarts + 1
+
+
+WAYS: dict[str, Callable[[nn.Module, tuple[Tensor, Tensor], int, str], dict[str, Any]]] = {
+    "plain": way_plain,
+    "guard": way_guard,
+    "halving": way_halving,
+    "restarting": way_restarting,
+}
+
+
+def run_child(way: str, work: dict[str, Any], device: str) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--child", way, "--work", json.dumps(work), "--device", device]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        return {"way": way, "failed": ended.stderr.strip().splitlines()[-1:]}
+    return {"way": way, **json.loads(ended.stdout.splitlines()[-1])}
+
+
+def capped(work: dict[str, Any], device: str) -> dict[str, Any]:
+    plain = run_child("plain", work, device)
+    if "failed" in plain:
+        return {"work": work, "runs": [plain]}
+    with_cap = {**work, "cap": int(CAP * plain["need"])}
+    return {"work": with_cap, "runs": [plain, *(run_child(way, with_cap, device) for way in WAYS)]}
+
+
+SMALL = {"width": 16, "depth": 2, "samples": 8, "size": 32, "pieces": 1}
+LARGE = {"width": 128, "depth": 12, "samples": 128, "size": 128, "pieces": 1}
+TINY = {"width": 32, "depth": 3, "samples": 16, "size": 48, "pieces": 1}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--child", choices=sorted(WAYS))
+    parser.add_argument("--work", type=json.loads)
+    asked = parser.parse_args()
+    if asked.device == "cpu":
+        torch.set_num_threads(1)
+    if asked.child:
+        child(asked.child, asked.work, asked.device)
+        return
+    blocks, steps = (20, 10) if asked.quick else (24, 50)
+    large = TINY if asked.quick else LARGE
+    cases = [
+        {**shape, "optimizer": name, "pieces": pieces}
+        for shape in (SMALL, large)
+        for name, pieces in (("sgd", 1), ("adamw", 1), ("adamw-fused", 1), ("sgd", 4))
+    ]
+    found: dict[str, Any] = {
+        "device": torch.cuda.get_device_name() if asked.device == "cuda" else platform.processor() or "cpu",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "overhead": [],
+    }
+    for case in cases:
+        found["overhead"].append(overhead(case, asked.device, blocks, steps))
+        print(json.dumps(found["overhead"][-1]), flush=True)
+    work = {**large, "samples": 64 if asked.quick else 512, "steps": 10 if asked.quick else 60}
+    found["capped"] = capped(work, asked.device)
+    for run in found["capped"]["runs"]:
+        print(json.dumps(run), flush=True)
+    if asked.out:
+        asked.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
