@@ -13,14 +13,16 @@ import typer
 
 from .. import __version__, document
 from ..errors import OomphError, WrongCall
+from .detect import detect
 from .doctor import doctor
 from .explain import explain
 from .gpus import gpus
 from .predict import predict
 from .train import train
+from .val import val
 from .watch import watch
 
-_COMMANDS = (train, predict, watch, explain, doctor, gpus)
+_COMMANDS = (train, val, detect, predict, watch, explain, doctor, gpus)
 _INTERRUPTED = 130  # what shells expect of a program ended by Ctrl-C
 # What writing to a full disk, over a quota or to a broken device says; reading facts never ends in these.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}

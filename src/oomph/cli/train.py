@@ -79,7 +79,7 @@ def train(
         form = replace(form, recipe=read_recipe(settings))
     if budget is not None:
         form = replace(form, budget=parse_size(budget), spare=None)
-    form = replace(form, device=_device(device), threads=workers)
+    form = replace(form, device=device_name(device), threads=workers)
     with TrainTeller(quiet=json) as teller:
         done = run(form, teller, resume=resume)
     emit(TrainReport(done), as_json=json)
@@ -132,7 +132,8 @@ def _size(cfg: str) -> str:
     return Path(cfg).stem.lower().removeprefix("yolov5")
 
 
-def _device(text: str | None) -> str | None:
+def device_name(text: str | None) -> str | None:
+    """The device as torch calls it: YOLOv5 counts GPUs."""
     if text is None or text == "cpu":
         return text
     if text.isdigit():

@@ -23,6 +23,7 @@ from ._results import image_result, read_results, write_results
 from ._schedule import Moment, Schedule, accumulation, set_rates, should_stop
 from ._set_aside import SetAside
 from ._suppression import VALIDATION, Suppression, suppress
+from ._use import FoundInImage, FoundObjects, evaluate_weights, find_objects
 from ._validation import plainly, validate, validation_loader
 
 __all__ = [
@@ -41,6 +42,8 @@ __all__ = [
     "EmbeddedRun",
     "EmbeddedSize",
     "Fit",
+    "FoundInImage",
+    "FoundObjects",
     "Frame",
     "Gains",
     "ImageResult",
@@ -74,6 +77,8 @@ __all__ = [
     "draw_boxes",
     "draw_chart",
     "draw_scene",
+    "evaluate_weights",
+    "find_objects",
     "found_boxes",
     "frames",
     "freeze",

@@ -41,6 +41,7 @@ from ._validation import validate, validation_loader
 _AMPERE = 8  # compute capability from which bf16 is fast
 _SHOWN = 9
 _ROOM = 64 * MIB
+_BESIDE = 40 * MIB  # decoding, evaluation, pictures
 _RING = 4  # batches that the loader has in memory
 
 
@@ -190,7 +191,7 @@ def _here(made: Prediction, target: Target) -> Prediction:
     """On the CPU, what this very process will need: what it has taken by now is known."""
     if not target.is_cpu:
         return made
-    taken, grown = psutil.Process().memory_info().rss, made.allocated
+    taken, grown = psutil.Process().memory_info().rss + _BESIDE, made.allocated
     whole = Range(taken + grown.low, taken + grown.value, taken + grown.high, grown.origin)
     return replace(made, device=whole, host=whole)
 

@@ -12,7 +12,7 @@ from ..trace import RECURRENT, Device, Host, Phase, Trace, trace_step
 from ..units import MIB
 from ._allocator import Rules
 from ._prediction import Origin, Owner, Peak, Prediction, Range
-from ._replay import Replay, replay, smallest_cap
+from ._replay import replay, smallest_cap
 from ._resident import beside_gpu, resident_growth, whole_process
 from ._time import step_seconds
 
@@ -83,7 +83,7 @@ def _on_cpu(trace: Trace, settings: Settings, target: Target) -> Prediction:
 def _on_gpu(trace: Trace, settings: Settings, target: Target) -> Prediction:
     rules = rules_of(settings)
     free = replay(trace, rules)
-    needed = _needed(trace, rules, free)
+    needed = smallest_cap(trace, rules, free, at_full_speed=False)
     spread = _spreads(trace, settings, target)
     high = needed * (1 + spread["needed"]) + 2 * MIB
     full = _spread(max(free.reserved, needed), spread["reserved"], floor=needed)
@@ -119,24 +119,6 @@ def _spreads(trace: Trace, settings: Settings, target: Target) -> dict[str, floa
     if RECURRENT in trace.assumptions:
         usual = {**_RECURRENT, "needed": _RECURRENT_ABOVE[kind]}
     return {name: share * (1 if target.measured else _UNMEASURED) for name, share in usual.items()}
-
-
-def _needed(trace: Trace, rules: Rules, free: Replay) -> int:
-    """The smallest cap: with workspaces as far as there is room, or without any from the start, whichever is less.
-
-    Not without any under the default allocator, where the holes that workspaces leave decide what fits later.
-    """
-    with_them = smallest_cap(trace, rules, free, at_full_speed=False)
-    if not rules.expandable:
-        return with_them
-    lean = _without_workspaces(trace)
-    return min(with_them, smallest_cap(lean, rules, replay(lean, rules), at_full_speed=False))
-
-
-def _without_workspaces(trace: Trace) -> Trace:
-    """The same training steps, done by plans that need no workspace."""
-    kept = tuple(event for event in trace.events[: trace.trained] if not trace.storages[abs(event) - 1].optional)
-    return replace(trace, events=kept, trained=len(kept))
 
 
 def _living(trace: Trace, at: int) -> list[int]:

@@ -1,6 +1,7 @@
 """One story for every output: terminal, pipe, JSON. No torch."""
 
 from ._catalogue import CloudList, GpuList, OneGpu
+from ._detect import FoundReport, ScoresReport
 from ._doctor import DoctorReport
 from ._emit import Report, emit
 from ._explain import ExplainReport
@@ -14,11 +15,13 @@ __all__ = [
     "CloudList",
     "DoctorReport",
     "ExplainReport",
+    "FoundReport",
     "GpuList",
     "LiveView",
     "OneGpu",
     "PredictReport",
     "Report",
+    "ScoresReport",
     "TrainReport",
     "TrainTeller",
     "WatchView",

@@ -1,0 +1,39 @@
+"""`oomph detect`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from ..errors import WrongCall
+from ._options import Json
+
+
+def detect(
+    source: Annotated[Path, typer.Argument(help="An image, or a folder of images.")],
+    weights: Annotated[Path, typer.Option(metavar="FILE", help="Weights of a YOLOv5 detector, the reference's or ours.")],
+    img: Annotated[int, typer.Option("--img", "--imgsz", "--img-size", help="Side of the images.")] = 640,
+    sure: Annotated[float, typer.Option("--conf-thres", help="How sure a box must be.")] = 0.25,
+    overlap: Annotated[float, typer.Option("--iou-thres", help="How much boxes of one object overlap.")] = 0.45,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where pictures and text files go.")] = Path("runs/detect"),
+    device: Annotated[
+        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(metavar="cpu|N", help="Where to run.", show_default="the first GPU, or cpu"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Find objects in images, and draw boxes around them.
+
+    For each image a picture with boxes and a text file in YOLO's format are written; --json tells all boxes.
+    """
+    from ..detect import find_objects  # noqa: PLC0415
+    from ..report import FoundReport, emit  # noqa: PLC0415
+    from .train import device_name  # noqa: PLC0415
+
+    for name, value in (("--conf-thres", sure), ("--iou-thres", overlap)):
+        if not 0 <= value <= 1:
+            raise WrongCall(f"{name} is {value}", "it must be between 0 and 1")
+    found = find_objects(weights, source, out, size=img, limits=(sure, overlap), device=device_name(device))
+    emit(FoundReport(found), as_json=json)

@@ -1,0 +1,39 @@
+"""`oomph val`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from ..errors import WrongCall
+from ._options import Json
+
+_SPLITS = ("train", "val", "test")
+
+
+def val(
+    weights: Annotated[Path, typer.Option(metavar="FILE", help="Weights of a YOLOv5 detector, the reference's or ours.")],
+    data: Annotated[Path, typer.Option(metavar="YAML", help="The data set.")],
+    task: Annotated[str, typer.Option(metavar="train|val|test", help="Which of its splits.")] = "val",
+    img: Annotated[int, typer.Option("--img", "--imgsz", "--img-size", help="Side of the images.")] = 640,
+    batch: Annotated[int, typer.Option("--batch", "--batch-size", help="Images that are run at once.")] = 16,
+    device: Annotated[
+        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(metavar="cpu|N", help="Where to run.", show_default="the first GPU, or cpu"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Tell how good a detector is on a data set: mAP, by class and by object size."""
+    from ..detect import evaluate_weights  # noqa: PLC0415
+    from ..report import ScoresReport, emit  # noqa: PLC0415
+
+    if task not in _SPLITS:
+        raise WrongCall(f"{task!r} is no split", f"it must be one of {', '.join(_SPLITS)}")
+    if batch < 1 or img < 32:  # noqa: PLR2004  the largest stride
+        raise WrongCall(f"batch is {batch} and the image size {img}", "make them at least 1 and 32")
+    from .train import device_name  # noqa: PLC0415
+
+    scores = evaluate_weights(weights, data, task, img, batch, device_name(device))
+    emit(ScoresReport(scores), as_json=json)

@@ -1,0 +1,141 @@
+"""Detectors in use: scored on a data set, or run over images."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ..data import ImageIndex, Loader, decode, read_header
+from ..errors import MissingFile, WrongCall
+from ._checkpoint import Weights, read_weights, write_atomically
+from ._dataset import SUFFIXES, read_dataset, read_split
+from ._labels import LabelTable
+from ._material import Material, prepare
+from ._metrics import ImageResult, Scores, score
+from ._network import STRIDES, Yolov5
+from ._pictures import draw_boxes, found_boxes
+from ._suppression import VALIDATION, Suppression
+from ._validation import plainly, validate, validation_loader
+
+_BATCH = 4
+
+
+@dataclass(frozen=True)
+class FoundInImage:
+    """What was found in one image.
+
+    Attributes:
+        image: its path.
+        picture: where it was drawn.
+        boxes: (left, top, right, bottom) in pixels, class name and how sure.
+    """
+
+    image: str
+    picture: str
+    boxes: tuple[tuple[float, float, float, float, str, float], ...]
+
+
+@dataclass(frozen=True)
+class FoundObjects:
+    """What was found in all images, and what could not be read, with the reason."""
+
+    images: tuple[FoundInImage, ...]
+    set_aside: tuple[tuple[str, str], ...]
+
+
+def evaluate_weights(weights: Path, data: Path, split: str, size: int, batch: int, device: str | None) -> Scores:
+    """How good weights are on a split of a data set.
+
+    Raises:
+        MissingFile: there is no such file.
+        WrongCall: weights and data don't belong together, or one of them can't be read.
+    """
+    known, described = read_weights(weights), read_dataset(data)
+    if known.classes != len(described.names):
+        raise WrongCall(
+            f"the weights know {known.classes} classes and {data} has {len(described.names)}",
+            "take the weights that were trained on this data",
+        )
+    material = prepare(read_split(described, split))
+    model = _model(known, device)
+    with validation_loader(material, _side(size), batch) as loader:
+        return score(validate(model, material, loader, plainly), described.names)
+
+
+def find_objects(
+    weights: Path, source: Path, out: Path, *, size: int, limits: tuple[float, float], device: str | None
+) -> FoundObjects:
+    """Find objects in an image or a folder of images, and write pictures and YOLO text files.
+
+    Raises:
+        MissingFile: there is no such image, folder or weights.
+        WrongCall: there is no image in the folder that can be read.
+    """
+    known = read_weights(weights)
+    names = known.names or tuple(str(number) for number in range(known.classes))
+    index = ImageIndex.of([str(path) for path in _images(source)])
+    usable = index.usable
+    aside = tuple((str(one.path), str(one.reason)) for one in index.aside())
+    if not len(usable):
+        raise WrongCall(f"none of the images of {source} can be read ({aside[0][1]})", "name other images")
+    chosen = index.select(usable)
+    shapes = tuple((header.shown[1], header.shown[0]) for header in chosen)
+    nothing = LabelTable(np.zeros((0, 5), np.float32), np.zeros(len(chosen) + 1, np.int64))
+    material = Material(chosen, nothing, shapes, ())
+    wanted = replace(VALIDATION, confidence=limits[0], overlap=limits[1], several_labels=False)
+    with validation_loader(material, _side(size), _BATCH) as loader:
+        results = _results(_model(known, device), material, loader, wanted)
+    out.mkdir(parents=True, exist_ok=True)
+    found = tuple(_write(chosen.path(at), results[at], names, out) for at in range(len(results)))
+    return FoundObjects(found, aside)
+
+
+def _results(model: Yolov5, material: Material, loader: Loader, wanted: Suppression) -> list[ImageResult]:
+    return validate(model, material, loader, plainly, wanted)
+
+
+def _images(source: Path) -> list[Path]:
+    if source.is_file():
+        return [source]
+    if not source.is_dir():
+        raise MissingFile(f"there is no image or folder '{source}'", "check the path")
+    found = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES)
+    if not found:
+        raise WrongCall(f"there are no images in {source}", "name a folder with images")
+    return found
+
+
+def _write(path: str, result: ImageResult, names: tuple[str, ...], out: Path) -> FoundInImage:
+    header = read_header(path)
+    pixels = decode(path, header.shown, header).pixels
+    stem = Path(os.path.basename(path)).stem  # noqa: PTH119  the path is text from the index
+    picture = out / f"{stem}.jpg"
+    drawn = Image.fromarray(draw_boxes(np.ascontiguousarray(pixels), found_boxes(result.found), names))
+    write_atomically(picture, lambda file: drawn.save(file, format="JPEG", quality=92))
+    high, wide = pixels.shape[:2]
+    found = result.found.astype(float).tolist()
+    text = "".join(_row(box, wide, high) for box in found).encode()
+    write_atomically(out / f"{stem}.txt", lambda file: file.write(text))
+    boxes = tuple((a, b, c, d, names[int(kind)], sure) for a, b, c, d, sure, kind in found)
+    return FoundInImage(path, str(picture), boxes)
+
+
+def _row(box: list[float], wide: int, high: int) -> str:
+    """A box as a row of a YOLO text file, with how sure it is."""
+    left, top, right, bottom, sure, kind = box
+    middle = f"{(left + right) / 2 / wide:.6f} {(top + bottom) / 2 / high:.6f}"
+    return f"{int(kind)} {middle} {(right - left) / wide:.6f} {(bottom - top) / high:.6f} {sure:.4f}\n"
+
+
+def _model(known: Weights, device: str | None) -> Yolov5:
+    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return known.build().eval().to(place)
+
+
+def _side(size: int) -> int:
+    return -(-size // STRIDES[-1]) * STRIDES[-1]
