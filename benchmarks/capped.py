@@ -2,10 +2,10 @@
 
     python benchmarks/capped.py --predicted predicted.json --out capped.json [--seconds 300] [name …]
 
-Each configuration under both allocators in a process of its own, several side by side: does it run when it is given the
-high of `needed` and nothing more? Then, one after the other, each with expandable segments at the `comfortable` that was
-predicted: how does its step time compare with that of a run without a cap, and did the allocator have to look for
-memory?
+Each configuration under both allocators in a process of its own, several side by side: does it run when it is given
+the high of `needed` and nothing more? Then, one after the other, each with expandable segments at the `comfortable`
+that was predicted: how does its step time compare with that of a run without a cap, and did the allocator have to look
+for memory?
 """
 
 from __future__ import annotations
@@ -41,24 +41,20 @@ def runs(name: str, cap: int) -> dict[str, Any]:
 
 
 def speed(name: str, cap: int) -> dict[str, Any]:
-    """Step times without a cap and with one, in this process, and how often the allocator looked for memory."""
+    """The median step time under a cap (none if 0) in this process, and how often the allocator looked for memory."""
     import measure
     import torch
     from zoo import configs
 
-    found: dict[str, Any] = {}
-    for label, fraction in (("free", 1.0), ("capped", cap / torch.cuda.mem_get_info()[1])):
-        torch.cuda.set_per_process_memory_fraction(fraction)
-        torch.cuda.reset_accumulated_memory_stats()
-        took: list[float] = []
-        try:
-            measure.train(configs()[name], steps=3 + TIMED, took=took)
-        except Exception as error:  # noqa: BLE001
-            return {**found, "error": f"{type(error).__name__}: {error}"[:200]}
-        found[label] = statistics.median(took[3:])
-        found[f"{label}_retries"] = torch.cuda.memory_stats()["num_alloc_retries"]
-        measure.forget()
-    return found
+    if cap:
+        torch.cuda.set_per_process_memory_fraction(cap / torch.cuda.mem_get_info()[1])
+    took: list[float] = []
+    try:
+        measure.train(configs()[name], steps=3 + TIMED, took=took)
+    except Exception as error:  # noqa: BLE001  a failure is a row too
+        return {"cap": cap, "error": f"{type(error).__name__}: {error}"[:200]}
+    retries = torch.cuda.memory_stats()["num_alloc_retries"]
+    return {"cap": cap, "seconds": statistics.median(took[3:]), "retries": retries}
 
 
 def start(what: str, name: str, allocator: str, cap: int) -> subprocess.Popen[str]:
@@ -100,15 +96,21 @@ def main() -> None:
     caps = [(name, how, predicted[name][how]["needed_high"]) for how in measure.ALLOCATORS for name in names]
     began = time.time()
     ran = gather("runs", caps, SIDE_BY_SIDE, began + options.seconds)
-    full = [(name, "expandable", int(predicted[name]["expandable"]["comfortable"])) for name in names]
+    full = [
+        (name, "expandable", cap) for name in names for cap in (0, int(predicted[name]["expandable"]["comfortable"]))
+    ]
     timed = gather("speed", full, 1, began + options.seconds)
     options.out.write_text(json.dumps({**measure.machine(), "capped": ran, "comfortable": timed}, indent=1))
     for how in measure.ALLOCATORS:
         rows = [row for row in ran if row["allocator"] == how]
         failed = [row["name"] for row in rows if not row["ran"]]
         print(f"{how}: {len(rows) - len(failed)} of {len(rows)} ran at the high of needed; not {failed}")
-    slow = sorted(((row["capped"] / row["free"], row["name"]) for row in timed if "capped" in row), reverse=True)
-    print(f"at comfortable: {len(slow)} timed, slowest {slow[:8]}, median {statistics.median(s for s, _ in slow):.3f}")
+    uncapped = {row["name"]: row["seconds"] for row in timed if not row["cap"] and "seconds" in row}
+    capped = [row for row in timed if row["cap"] and "seconds" in row]
+    ratios = sorted(((row["seconds"] / uncapped[row["name"]], row["name"]) for row in capped), reverse=True)
+    print(f"at comfortable: {len(ratios)} timed; failed {[row['name'] for row in timed if 'error' in row]};")
+    print(f"retries {[row['name'] for row in capped if row['retries']]}; slowest {ratios[:8]}")
+    print(f"median {statistics.median(ratio for ratio, _ in ratios):.3f} of the time without a cap")
 
 
 if __name__ == "__main__":

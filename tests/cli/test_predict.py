@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from oomph.cli import run
+from oomph.machine import this_device
 
 JOB = str(Path(__file__).parents[2] / "examples/jobs/small_net.py") + ":job"
 
@@ -34,6 +35,23 @@ def test_following_the_advice_makes_it_fit(capsys: pytest.CaptureFixture[str]) -
     assert json.loads(capsys.readouterr().out)["fits"] is True
 
 
+@pytest.mark.skipif(this_device() != "cpu", reason="compares training on the processor")
+def test_measured_beside_predicted_and_remembered(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    asked = ["predict", JOB, "--batch", "16", "--size", "96", "--json"]
+    assert run([*asked, "--measure"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    predicted, measured = told["prediction"]["allocated"]["value"], told["measured"]["allocated"]
+    assert predicted == pytest.approx(measured, rel=0.35)  # small enough that what the libraries take weighs
+    assert (tmp_path / "oomph" / "calibration.json").is_file()
+    assert run(asked) == 0
+    corrected = json.loads(capsys.readouterr().out)["prediction"]
+    assert corrected["allocated"]["value"] == pytest.approx(measured, rel=0.02)
+    assert corrected["allocated"]["origin"] == "measured"
+
+
 def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["predict", JOB, "--batch", "8", "--size", "64", "--gpu", "h200", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
@@ -46,7 +64,8 @@ def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
     "arguments",
     [
         ["predict"],
-        ["predict", JOB],
+        ["predict", JOB, "--gpu", "H200", "--measure"],
+        ["predict", JOB, "--gpu", "H200", "--allocator", "backend:cudaMallocAsync"],
         ["predict", "nowhere.py:job", "--gpu", "H200"],
         ["predict", JOB.replace(":job", ":nope"), "--gpu", "H200"],
         ["predict", JOB, "--gpu", "H300"],

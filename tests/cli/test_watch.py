@@ -86,12 +86,26 @@ def test_wrong_input_is_one_sentence(arguments: list[str], words: str, capsys: p
     assert captured.err.count("\n") == 1
 
 
-def on_terminal(arguments: list[str], end: Callable[[int, int], None]) -> tuple[bytes, int]:
+# The leader of a new session that opens a terminal gets it as its own, so that Ctrl-C reaches it.
+_OWN_TERMINAL = """
+import os, sys
+os.close(os.open(os.ttyname(0), os.O_RDWR))
+os.execv(sys.executable, [sys.executable, "-m", "oomph", "watch", *sys.argv[1:]])
+"""
+
+
+def on_terminal(arguments: list[str], end: Callable[[int, int], object]) -> tuple[bytes, int]:
     """Run on a real terminal, do something to it after two drawings, and return all it showed and how it ended."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ.update(TERM="xterm-256color", COLUMNS="120", LINES="40")
-        os.execv(sys.executable, [*WATCH, *arguments])  # noqa: S606  the child of a fork has nothing else to do
+    terminal, inside = pty.openpty()
+    watching = subprocess.Popen(
+        [sys.executable, "-c", _OWN_TERMINAL, *arguments],
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        start_new_session=True,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"},
+    )
+    os.close(inside)
     shown, done, late = b"", False, time.monotonic() + 30
     while time.monotonic() < late:
         if select.select([terminal], [], [], 0.2)[0]:
@@ -100,10 +114,10 @@ def on_terminal(arguments: list[str], end: Callable[[int, int], None]) -> tuple[
             except OSError:
                 break  # the other side is closed
         if not done and shown.count(b"Ctrl-C ends") >= 2:
-            end(pid, terminal)
+            end(watching.pid, terminal)
             done = True
     os.close(terminal)
-    return shown, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return shown, watching.wait(timeout=10)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +129,7 @@ def on_terminal(arguments: list[str], end: Callable[[int, int], None]) -> tuple[
     ],
     ids=["ctrl-c", "sigint", "sigterm"],
 )
-def test_however_it_ends_the_terminal_is_clean(end: Callable[[int, int], None], code: int) -> None:
+def test_however_it_ends_the_terminal_is_clean(end: Callable[[int, int], object], code: int) -> None:
     shown, status = on_terminal([str(os.getpid()), "--interval", "0.1"], end)
     assert status == code
     assert b"Traceback" not in shown

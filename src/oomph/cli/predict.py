@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from ..errors import WrongCall
 from ..settings import CHECKPOINTING, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from ._options import Json
+
+if TYPE_CHECKING:
+    from ..ledger import Prediction
+    from ..monitor import Measured
+    from ..settings import Settings
 
 Precision = enum.Enum("Precision", {name: name for name in PRECISIONS}, type=str)  # type: ignore[misc]
 Layout = enum.Enum("Layout", {name: name for name in MEMORY_FORMATS}, type=str)  # type: ignore[misc]
@@ -19,8 +25,13 @@ Variant = enum.Enum("Variant", {name: name for name in OPTIMIZERS}, type=str)  #
 def predict(
     job: Annotated[str, typer.Argument(help="What to train: path/to/file.py:function, which returns an oomph.Job.")],
     gpu: Annotated[
-        str, typer.Option(metavar="NAME", help='On which GPU or cloud machine: "RTX 3060", H200, g5.xlarge; or cpu.')
-    ],
+        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(
+            metavar="NAME",
+            help='On which GPU or cloud machine: "RTX 3060", H200, g5.xlarge; or cpu.',
+            show_default="this machine's",
+        ),
+    ] = None,
     batch: Annotated[int, typer.Option(help="Samples per optimizer step.")] = 16,
     size: Annotated[
         str,
@@ -40,6 +51,9 @@ def predict(
         str,
         typer.Option(metavar="default|expandable|KNOBS", help="Torch's allocator, or its PYTORCH_ALLOC_CONF."),
     ] = "expandable",
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Run a few steps here too, compare, and remember the difference.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Tell what a training step will need on a GPU, before it runs and without that GPU.
@@ -49,7 +63,7 @@ def predict(
     """
     from ..job import load_job  # noqa: PLC0415
     from ..ledger import predict as predict_job  # noqa: PLC0415
-    from ..machine import find_target  # noqa: PLC0415
+    from ..machine import find_target, this_device  # noqa: PLC0415
     from ..report import PredictReport, emit  # noqa: PLC0415
     from ..settings import Settings, parse_side  # noqa: PLC0415
 
@@ -63,6 +77,41 @@ def predict(
         checkpointing=checkpointing.value,
         optimizer=optimizer.value,
     )
-    target = find_target(gpu)
+    here = this_device()
+    target = find_target(gpu or here)
+    is_here = target.name == find_target(here).name
+    if measure and not is_here:
+        raise WrongCall(f"--measure runs on this machine, which has {here}, not {target.name}", "leave --gpu out")
     made = predict_job(load_job(job), settings, target)
-    emit(PredictReport(made, settings, target), as_json=json)
+    measured = _compare(job, settings, made) if measure else None
+    if is_here and not measure:
+        made = _corrected(made, here)
+    emit(PredictReport(made, settings, target, measured), as_json=json)
+
+
+def _compare(job: str, settings: Settings, made: Prediction) -> Measured:
+    """Run it, and remember how far the prediction was off."""
+    from ..ledger import Comparison, remember  # noqa: PLC0415
+    from ..monitor import measure  # noqa: PLC0415
+
+    found = measure(job, settings)
+    remember(
+        Comparison(
+            device=found.device,
+            software=found.software,
+            allocated=found.allocated / made.allocated.value,
+            reserved=found.reserved / made.reserved.value,
+            seconds=found.seconds / made.seconds.value,
+            outside=found.outside,
+        )
+    )
+    return found
+
+
+def _corrected(made: Prediction, device: str) -> Prediction:
+    """What earlier runs on this device teach."""
+    from ..ledger import calibrated, load_calibration  # noqa: PLC0415
+
+    known = load_calibration()
+    latest = next((pair for pair in known.devices() if pair[0] == device), None)
+    return made if latest is None else calibrated(made, known.of(*latest))

@@ -25,7 +25,7 @@ _ENDED = 128 + 15  # what shells expect of a program ended by SIGTERM
 def watch(
     pid: Annotated[
         Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Argument(metavar="[PID]", help="The process to watch, with all it starts; without one, the machine."),
+        typer.Argument(metavar="PID", help="The process to watch, with all it starts; without one, the machine."),
     ] = None,
     interval: Annotated[str, typer.Option(metavar="SECONDS", help="Time between two samples.")] = "1",
     count: Annotated[

@@ -337,7 +337,7 @@ _SYMPTOMS = (
     ),
     Cause(
         Kind.STARVED,
-        "The GPU waits for data",
+        "The GPU is starved: steps wait for data",
         "Steps wait for the loader: memory isn't short, decoding or reading is slow.",
         (
             "Use more loader workers, up to the number of cores, if RAM allows.",

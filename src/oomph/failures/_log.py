@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ._findings import find_in
 from ._kind import Family, Finding, Kind
-from ._make import find_in
 from ._rules import PLAIN_ERRORS, RULES, Rule
 from ._table import CAUSES
 
@@ -20,9 +20,11 @@ _PLAIN = re.compile(
 _TRACEBACK = "Traceback (most recent call last)"
 
 _TRIED = 40  # places of one rule's words that are looked at from either end of the text
-_AROUND = 2000  # characters after the words that a message may take
+_AROUND = 4000  # characters after the words that a message may take
 _LINE = 600  # characters of a line before the words that are looked at
 _WRAPPED = 1 << 20  # up to this size a text is searched once more with its line breaks removed
+_TRACED = 1 << 16  # characters that a traceback may take
+_AFTER = 1 << 18  # characters after a failure in which progress is looked for
 _GOES_ON = 30  # lines of progress after a failure that show that the run survived it
 
 # These follow from something else that went wrong, if anything else did.
@@ -68,14 +70,20 @@ def read_log(text: str) -> tuple[Finding, ...]:
     hits = _hits(clean)
     if not hits and len(clean) <= _WRAPPED:
         # A terminal or a mail program has broken the lines.
-        hits = _hits(" ".join(clean.split()))
-    return tuple(_finding(hit) for hit in sorted(hits, key=lambda hit: _order(hit, hits, clean)))
+        clean = " ".join(clean.split())
+        hits = _hits(clean)
+    return tuple(_finding(hit, clean) for hit in sorted(hits, key=lambda hit: _order(hit, hits, clean)))
 
 
 def last_error(text: str) -> str | None:
     """The last line of a text that looks like an error, for a text of which nothing is recognised."""
-    lines = re.findall(r"^.{0,200}\b\w*(?:Error|Exception)\b: .{0,200}", _clean(text), re.MULTILINE)
-    return lines[-1].strip() if lines else None
+    clean = _clean(text)
+    place = max(clean.rfind(words) for words in ("Error: ", "Exception: "))
+    if place < 0:
+        return None
+    start = max(clean.rfind("\n", 0, place) + 1, place - _LINE)
+    end = clean.find("\n", place)
+    return clean[start : min(end if end >= 0 else len(clean), place + _LINE)].strip()
 
 
 def _clean(text: str) -> str:
@@ -86,23 +94,31 @@ def _clean(text: str) -> str:
 
 
 def _hits(text: str) -> list[_Hit]:
-    """The first place of each kind; of two rules on one line, or inside of one message, the first counts."""
+    """The first place of each kind, or its last if the run survived the first.
+
+    Of two rules on one line, or inside of one message, the first counts.
+    """
     found: dict[Kind, _Hit] = {}
     taken: list[_Hit] = []
     for rule in RULES:
-        hit = _first(rule, text, taken)
+        hit = _find(rule, text, taken, _places(rule.words, text))
         if hit is None:
             continue
+        if CAUSES[hit.kind].family not in _WARNINGS and _survived(hit, text):
+            hit = _find(rule, text, taken, _last_places(rule.words, text)) or hit
         taken.append(hit)
-        if rule.kind not in found or hit.start < found[rule.kind].start:
+        known = found.get(rule.kind)
+        if known is None or (_survived(hit, text), hit.start) < (_survived(known, text), known.start):
             found[rule.kind] = hit
-    if (not found and (hit := _plain_error(text))) or ((hit := _plain_error(text)) and _ends_with(text, hit.start)):
-        found[hit.kind] = hit
+    plain = _plain_error(text)
+    if plain is not None and (_ends_with(text, plain.start) or not (found or _survived(plain, text))):
+        found[plain.kind] = plain
     return list(found.values())
 
 
-def _first(rule: Rule, text: str, taken: list[_Hit]) -> _Hit | None:
-    for place in _places(rule.words, text):
+def _find(rule: Rule, text: str, taken: list[_Hit], places: Iterator[int]) -> _Hit | None:
+    """What a rule finds at the first of some places at which it holds."""
+    for place in places:
         start = max(text.rfind("\n", max(place - _LINE, 0), place) + 1, place - _LINE, 0)
         if any(hit.start <= start < hit.end for hit in taken):
             continue
@@ -120,12 +136,15 @@ def _places(words: str, text: str) -> Iterator[int]:
     place, tried = text.find(words), 0
     while place >= 0 and tried < _TRIED:
         yield place
-        tried, last = tried + 1, place
+        tried += 1
         place = text.find(words, place + 1)
-    if place < 0:
-        return
+    if place >= 0:
+        yield from _last_places(words, text)
+
+
+def _last_places(words: str, text: str) -> Iterator[int]:
     place, tried = text.rfind(words), 0
-    while place > last and tried < _TRIED:
+    while place >= 0 and tried < _TRIED:
         yield place
         tried += 1
         place = text.rfind(words, 0, place)
@@ -154,7 +173,7 @@ def _plain_error(text: str) -> _Hit | None:
     if start < 0 and "\n" in text.strip():
         return None
     last = None
-    for match in _PLAIN.finditer(text, max(start, 0)):
+    for match in _PLAIN.finditer(text, max(start, 0), max(start, 0) + _TRACED):
         last = match
     return None if last is None else _Hit(Kind.PYTHON_ERROR, last.start(), last.end(), last[0].strip(), last[0])
 
@@ -178,5 +197,8 @@ def _survived(hit: _Hit, text: str) -> bool:
     return any(count >= _GOES_ON for count, _ in enumerate(_PROGRESS.finditer(text, hit.start), 1))
 
 
-def _finding(hit: _Hit) -> Finding:
-    return find_in(hit.kind, hit.line, hit.around, None if hit.rank is None else {"rank": hit.rank})
+def _finding(hit: _Hit, text: str) -> Finding:
+    found = find_in(hit.kind, hit.line, hit.around, None if hit.rank is None else {"rank": hit.rank})
+    if _survived(hit, text) and CAUSES[hit.kind].family not in _WARNINGS:
+        return replace(found, detail=("The run went on for long after this.", *found.detail))
+    return found

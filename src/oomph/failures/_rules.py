@@ -144,6 +144,10 @@ RULES: tuple[Rule, ...] = (
     _rule(Kind.STOPPED, "killed by signal: Interrupt"),
     _rule(Kind.WORKER_GONE, "exited unexpectedly", r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly"),
     _rule(Kind.WORKER_GONE, "exited unexpectedly with exit code", r"DataLoader worker \(pid \d+\) exited unexpectedly"),
+    # What the training process sees of a worker that died while a batch was on its way.
+    _rule(
+        Kind.WORKER_GONE, "in rebuild_storage_f", r"in rebuild_storage_f[\s\S]{0,3900}?(?:Connection\w+Error|EOFError)"
+    ),
     _rule(Kind.WORKER_KILLED, "TerminatedWorkerError"),
     _rule(Kind.WORKER_GONE, "BrokenProcessPool: "),
     _rule(Kind.LOADER_TIMEOUT, "DataLoader timed out after"),

@@ -12,15 +12,18 @@ from ..trace import RECURRENT, Device, Host, Phase, Trace, trace_step
 from ..units import MIB
 from ._allocator import Rules
 from ._prediction import Origin, Owner, Peak, Prediction, Range
-from ._replay import replay, smallest_cap
+from ._replay import Replay, replay, smallest_cap
 from ._resident import beside_gpu, resident_growth, whole_process
 from ._time import step_seconds
 
 # How far predictions were off on an H200 over 69 configurations, rounded up (benchmarks/results/): 95 of 100 within.
 _SPREAD = {"allocated": 0.01, "reserved": 0.04}
+_NEEDED_BELOW = 0.9
 _NEEDED_ABOVE = {"expandable": 0.02, "default": 0.045}
 _UNMEASURED = 3  # times wider where the rules were not measured on that architecture
-_RECURRENT = {"allocated": 0.08, "reserved": 0.18, "needed": 0.13}  # cuDNN's workspace there is an estimate
+# cuDNN's workspace for recurrent layers is an estimate.
+_RECURRENT = {"allocated": 0.08, "reserved": 0.18}
+_RECURRENT_ABOVE = {"expandable": 0.09, "default": 0.10}
 _TIME_SPREAD = 2.0
 _BETWEEN = {Phase.VALIDATION, Phase.AVERAGE, Phase.CHECKPOINT}  # what happens between training steps
 
@@ -80,18 +83,16 @@ def _on_cpu(trace: Trace, settings: Settings, target: Target) -> Prediction:
 def _on_gpu(trace: Trace, settings: Settings, target: Target) -> Prediction:
     rules = rules_of(settings)
     free = replay(trace, rules)
-    needed = smallest_cap(trace, rules, free, at_full_speed=False)
-    strict = smallest_cap(_without_options(trace), rules, free, at_full_speed=False)
-    comfortable = smallest_cap(trace, rules, free, at_full_speed=True)
+    needed = _needed(trace, rules, free)
     spread = _spreads(trace, settings, target)
     high = needed * (1 + spread["needed"]) + 2 * MIB
-    full = _spread(max(comfortable, needed), spread["reserved"], floor=needed)
+    full = _spread(max(free.reserved, needed), spread["reserved"], floor=needed)
     low, value, top = target.outside
     return Prediction(
         target=target.name,
         allocated=_spread(free.allocated, spread["allocated"]),
         reserved=_spread(free.reserved, spread["reserved"]),
-        needed=Range(min(needed, strict) * 0.98, needed, high, Origin.TRACED),
+        needed=Range(needed * _NEEDED_BELOW, needed, high, Origin.TRACED),
         comfortable=full,
         device=Range(full.low + low, full.value + value, full.high + top, Origin.TRACED),
         host=beside_gpu(trace),
@@ -116,13 +117,26 @@ def _spreads(trace: Trace, settings: Settings, target: Target) -> dict[str, floa
     kind = "expandable" if parse_allocator(settings.allocator).expandable else "default"
     usual = {**_SPREAD, "needed": _NEEDED_ABOVE[kind]}
     if RECURRENT in trace.assumptions:
-        usual = _RECURRENT
+        usual = {**_RECURRENT, "needed": _RECURRENT_ABOVE[kind]}
     return {name: share * (1 if target.measured else _UNMEASURED) for name, share in usual.items()}
 
 
-def _without_options(trace: Trace) -> Trace:
-    """The same trace with every workspace insisted on."""
-    return replace(trace, storages=tuple(replace(storage, optional=False) for storage in trace.storages))
+def _needed(trace: Trace, rules: Rules, free: Replay) -> int:
+    """The smallest cap: with workspaces as far as there is room, or without any from the start, whichever is less.
+
+    Not without any under the default allocator, where the holes that workspaces leave decide what fits later.
+    """
+    with_them = smallest_cap(trace, rules, free, at_full_speed=False)
+    if not rules.expandable:
+        return with_them
+    lean = _without_workspaces(trace)
+    return min(with_them, smallest_cap(lean, rules, replay(lean, rules), at_full_speed=False))
+
+
+def _without_workspaces(trace: Trace) -> Trace:
+    """The same training steps, done by plans that need no workspace."""
+    kept = tuple(event for event in trace.events[: trace.trained] if not trace.storages[abs(event) - 1].optional)
+    return replace(trace, events=kept, trained=len(kept))
 
 
 def _living(trace: Trace, at: int) -> list[int]:

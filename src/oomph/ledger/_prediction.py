@@ -64,7 +64,8 @@ class Prediction:
         allocated: what `torch.cuda.max_memory_allocated` will say.
         reserved: what `torch.cuda.max_memory_reserved` will say, without a cap.
         needed: the smallest allocator cap under which it runs at all.
-        comfortable: the smallest cap at which it runs at full speed.
+        comfortable: a cap at which it runs at full speed: the allocator never has to look for memory, and cuDNN has
+            room for its fastest plans.
         device: comfortable, and what lives outside of the allocator: as nvidia-smi shows it.
         host: resident memory of the process on the host.
         seconds: time of one step.

@@ -8,7 +8,7 @@ from ._gpu import DriverState, Gpu, GpuProcess, Graphics
 from ._lookup import find, find_cloud, find_gpu, machines_with
 from ._machine import Machine, load_machine, machine_document, read_machine
 from ._surroundings import Place
-from ._target import Target, find_target, target_of
+from ._target import Target, find_target, target_of, this_device
 from .verdicts import Load, Severity, Verdict, default_workers, judge
 
 __all__ = [
@@ -48,4 +48,5 @@ __all__ = [
     "machines_with",
     "read_machine",
     "target_of",
+    "this_device",
 ]

@@ -101,6 +101,16 @@ def target_of(spec: GpuSpec, share: float = 1.0) -> Target:
     )
 
 
+def this_device() -> str:
+    """The name of this machine's first GPU, as its driver says it, or "cpu" where there is none."""
+    from ._machine import read_machine  # noqa: PLC0415
+
+    for gpu in read_machine().graphics.gpus:
+        if gpu.name.known is not None:
+            return gpu.name.known
+    return CPU
+
+
 # What a core of a recent server does, roughly: operations and bytes per second.
 _CORE_RATE, _CORE_BANDWIDTH = 6e10, 8e9
 

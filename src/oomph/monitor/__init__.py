@@ -1,15 +1,17 @@
 """What a run does to memory, measured: samplers, the Record, verdicts on it, explanations. Imports no torch itself."""
 
-from ._explain import Explanation, explain, explain_stream
-from ._judge import judge
+from ._explanation import Explanation, explain, explain_stream
+from ._measure import Measured, measure
 from ._probe import Probe
 from ._record import Record, load_record
 from ._recorder import Recorder
 from ._sampler import Sampler, watch
 from ._survey import Survey
+from ._verdicts import judge
 
 __all__ = [
     "Explanation",
+    "Measured",
     "Probe",
     "Record",
     "Recorder",
@@ -19,5 +21,6 @@ __all__ = [
     "explain_stream",
     "judge",
     "load_record",
+    "measure",
     "watch",
 ]

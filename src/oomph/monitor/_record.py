@@ -39,6 +39,11 @@ class Record:
     stretches: tuple[float, ...]
     torn: int = 0
 
+    @classmethod
+    def load(cls, path: str | Path) -> Record:
+        """Read a Record, as `load_record` does: `oomph.Record.load("run.jsonl")`."""
+        return load_record(path)
+
     @property
     def last(self) -> float:
         """When the last line was written."""

@@ -31,6 +31,8 @@ END = "end"
 # Every step is written at first; fast steps after that at this rate, so that a day of them stays below 300 MB.
 _ALL_STEPS = 1000
 _STEPS_PER_SECOND = 20.0
+# For the started program to inherit nothing, and for Windows to write line ends as they are.
+_MODE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _log = logging.getLogger("oomph")
 
 
@@ -56,7 +58,7 @@ class Recorder:
         self._warned = False
         resumed, self._torn = _look(self.path)
         try:
-            self._file: int | None = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NO_INHERIT, 0o644)
+            self._file: int | None = os.open(self.path, _MODE, 0o644)
         except OSError as error:
             _refuse(self.path, error)
         self._write({"oomph": KIND, "version": VERSION, **_head(), "resumed": resumed})
@@ -108,9 +110,6 @@ class Recorder:
                 if not self._warned:
                     self._warned = True
                     _log.warning("The Record %s loses lines: %s.", self.path, error.strerror)
-
-
-_NO_INHERIT = getattr(os, "O_CLOEXEC", 0)
 
 
 def _look(path: Path) -> tuple[bool, bool]:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from .. import document
 from ..ledger import Owner, Prediction, Range
 from ..machine import Target
+from ..monitor import Measured
 from ..settings import Settings
 from ..units import format_size
 from ._table import table
@@ -37,6 +39,7 @@ class PredictReport:
     prediction: Prediction
     settings: Settings
     target: Target
+    measured: Measured | None = None
 
     @property
     def fits(self) -> bool:
@@ -53,6 +56,7 @@ class PredictReport:
             "target": document.encode(self.target),
             "next": next_step(self.prediction, self.settings, self.target),
             "prediction": document.encode(self.prediction),
+            "measured": document.encode(self.measured),
         }
 
     def render(self, *, plain: bool) -> RenderableType:
@@ -62,6 +66,7 @@ class PredictReport:
             self._verdict(),
             Text(),
             self._figures(plain=plain),
+            *self._comparison(plain=plain),
             Text(),
             Text(f"The peak is in {_where(made)}. It is made of:", "bold"),
             self._kinds(plain=plain),
@@ -91,13 +96,23 @@ class PredictReport:
 
     def _figures(self, *, plain: bool) -> RenderableType:
         made = table("", ">low", ">predicted", ">high", "", plain=plain)
+        if self.target.is_cpu:
+            return self._on_cpu(made)
         rows: tuple[tuple[str, Range, str], ...] = (
             ("allocated", self.prediction.allocated, "what torch.cuda.max_memory_allocated() will say"),
             ("reserved", self.prediction.reserved, "what torch.cuda.max_memory_reserved() will say, uncapped"),
             ("needed", self.prediction.needed, "the smallest allocator cap under which it runs at all"),
-            ("comfortable", self.prediction.comfortable, "the smallest cap at which it runs at full speed"),
+            ("comfortable", self.prediction.comfortable, "a cap at which it runs at full speed"),
             ("device", self.prediction.device, "comfortable and the CUDA context, as nvidia-smi shows it"),
+            ("host", self.prediction.host, "resident memory of the process"),
         )
+        return self._filled(made, rows)
+
+    def _on_cpu(self, made: Table) -> Table:
+        grown = ("growth", self.prediction.allocated, "what training adds to the memory that the imports take")
+        return self._filled(made, (grown, ("process", self.prediction.host, "resident memory of the whole process")))
+
+    def _filled(self, made: Table, rows: tuple[tuple[str, Range, str], ...]) -> Table:
         for name, figure, words in rows:
             sizes = (format_size(value) for value in (figure.low, figure.value, figure.high))
             made.add_row(Text(name, "bold"), *sizes, Text(words, "dim"))
@@ -105,6 +120,24 @@ class PredictReport:
         spans = (_duration(value) for value in (time.low, time.value, time.high))
         made.add_row(Text("step", "bold"), *spans, Text("a rough estimate, for comparing settings", "dim"))
         return made
+
+    def _comparison(self, *, plain: bool) -> Iterator[RenderableType]:
+        if self.measured is None:
+            return
+        found, made = self.measured, self.prediction
+        rows = table("", ">predicted", ">measured", ">off by", plain=plain)
+        for name, figure, value in (
+            ("allocated", made.allocated, found.allocated),
+            ("reserved", made.reserved, found.reserved),
+            ("host", made.host, found.host),
+        ):
+            off = f"{100 * (figure.value / value - 1):+.1f} %"
+            rows.add_row(Text(name, "bold"), format_size(figure.value), format_size(value), off)
+        off = f"{100 * (made.seconds.value / found.seconds - 1):+.0f} %"
+        rows.add_row(Text("step", "bold"), _duration(made.seconds.value), _duration(found.seconds), off)
+        yield Text()
+        yield Text(f"Measured on {found.device} with {found.software}, and remembered:", "bold")
+        yield rows
 
     def _kinds(self, *, plain: bool) -> RenderableType:
         made = table("", ">", "", plain=plain)

@@ -55,8 +55,8 @@ def test_verdicts_in_a_word() -> None:
 
 
 def test_a_huge_log_is_read_at_its_ends_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oomph.monitor._explain._LOG_TAIL", 2)
-    monkeypatch.setattr("oomph.monitor._explain._HEAD", MIB)
+    monkeypatch.setattr("oomph.monitor._explanation._LOG_TAIL", 2)
+    monkeypatch.setattr("oomph.monitor._explanation._HEAD", MIB)
 
     class Endless(io.RawIOBase):
         """20 MiB of a log that ends badly."""

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import pickle
-import resource
 import subprocess
 import sys
 
@@ -137,6 +136,20 @@ def test_a_circle_of_causes_ends() -> None:
     assert recognise(first) is None
 
 
+def test_odd_exceptions_are_no_trouble() -> None:
+    class MuteError(RuntimeError):
+        exceptions = 5
+
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    assert recognise(MuteError()) is None
+    group = type("Group", (Exception,), {"exceptions": (KeyError("x"), torch.OutOfMemoryError(FULL))})()
+    found = recognise(group)
+    assert found is not None
+    assert found.kind is Kind.CUDA_OOM
+
+
 def test_an_error_carried_over_from_a_worker_is_judged_by_its_last_line() -> None:
     def carried(line: str) -> RuntimeError:
         return RuntimeError(
@@ -174,11 +187,55 @@ def test_the_real_allocator_under_a_real_limit() -> None:
         "except BaseException as error: print(recognise(error))\n"
     )
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, preexec_fn=limit)
+    command = ["prlimit", f"--as={16 << 30}", sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:3] == ["cpu-out-of-memory True", "memory-error", "None"]
+
+
+_LOADER = """
+import os, signal, time, traceback, torch
+from oomph.failures import read_log, recognise
+
+class Data(torch.utils.data.Dataset):
+    def __init__(self, end):
+        self.end = end
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        if index == 3:
+            time.sleep(0.3)  # until the batches before have arrived
+            self.end()
+        return torch.zeros(3)
+
+def killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def left():
+    os._exit(1)
+
+def wrong():
+    torch.ones(2, 3) @ torch.ones(2, 3)
+
+def full():
+    torch.empty(1 << 50)
+
+if __name__ == "__main__":
+    for end in (killed, left, wrong, full):
+        try:
+            list(torch.utils.data.DataLoader(Data(end), num_workers=1, batch_size=1))
+        except Exception as error:
+            found = recognise(error)
+            print(end.__name__, found and found.kind.value, read_log(traceback.format_exc())[0].kind.value)
+"""
+
+
+def test_real_loader_workers_that_die_in_several_ways() -> None:
+    done = subprocess.run([sys.executable, "-c", _LOADER], capture_output=True, text=True, check=True)
+    killed, left, wrong, full = done.stdout.splitlines()
+    assert killed == "killed worker-killed worker-killed"
+    assert left == "left worker-gone worker-gone"
+    assert wrong == "wrong None shape"
+    assert full == "full cpu-out-of-memory cpu-out-of-memory"
 
 
 def test_failures_import_no_torch() -> None:

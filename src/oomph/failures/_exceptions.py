@@ -6,8 +6,8 @@ import errno
 import re
 from collections.abc import Iterator
 
+from ._findings import find_in
 from ._kind import Family, Finding, Kind
-from ._make import find_in
 from ._rules import RULES, Rule
 from ._table import CAUSES
 
@@ -40,10 +40,9 @@ def recognise(error: BaseException) -> Finding | None:
     Follows `raise … from …`. An exception raised while another was handled is followed only where torch or a trainer
     raised it: a bug in somebody's `except` block is theirs, and not out of memory.
     """
-    for one in _chain(error):
-        if found := _own(one):
-            return found
-    return None
+    found = [finding for one in _chain(error) if (finding := _own(one)) is not None]
+    # "A worker exited" is raised from the error that says what killed it.
+    return next((one for one in found if one.kind is not Kind.WORKER_GONE), found[0] if found else None)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -55,7 +54,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.append(one)
         yield one
-        waiting.extend(part for part in getattr(one, "exceptions", ()) if isinstance(part, BaseException))
+        parts = getattr(one, "exceptions", ())  # of an exception group
+        if isinstance(parts, tuple):
+            waiting.extend(part for part in parts if isinstance(part, BaseException))
         if one.__cause__ is not None:
             waiting.append(one.__cause__)
         elif one.__context__ is not None and not one.__suppress_context__ and _root(type(one)) in _WRAPPING:
@@ -68,13 +69,21 @@ def _root(cls: type) -> str:
 
 def _own(error: BaseException) -> Finding | None:
     """What one exception says by its type, then by its words."""
-    text = f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {_words(error)}"
     if isinstance(error, OSError):
         return _system(error, text)
     kind = _by_words(error, text)
     if kind is None:
         kind = _by_type(error)
     return None if kind is None or not CAUSES[kind].is_memory else find_in(kind, _first_line(text), text)
+
+
+def _words(error: BaseException) -> str:
+    """An exception's text; one that can't even say what it is says nothing."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  somebody's own __str__
+        return ""
 
 
 def _by_type(error: BaseException) -> Kind | None:

@@ -14,9 +14,9 @@ from ..failures import Family, Finding, last_error, read_log
 from ..units import MIB, format_size
 from ._death import clock, fullness
 from ._device import allocators
-from ._judge import judge
 from ._record import Record, parse_record
 from ._recorder import is_head
+from ._verdicts import judge
 
 _LONGEST_NAME = 4096
 # Nobody should run out of memory, or of patience, by explaining why he did: pieces of a log or a Record that are kept.
@@ -149,7 +149,8 @@ def _facts(record: Record) -> Iterator[str]:
 def _peaks(record: Record) -> Iterator[str]:
     if held := [sample["rss"] for sample in record.samples if "rss" in sample]:
         workers = max(sample.get("workers", 0) for sample in record.samples)
-        yield f"The run held at most {format_size(max(held))} of RAM, with up to {workers} child processes."
+        children = f", with up to {workers} child processes" if workers else ""
+        yield f"The run held at most {format_size(max(held))} of RAM{children}."
     used: dict[int, tuple[float, float]] = {}
     for gpu in (gpu for sample in record.samples for gpu in sample.get("gpus", ())):
         used[gpu["index"]] = max(used.get(gpu["index"], (0, 0)), (gpu["total"] - gpu["free"], gpu["total"]))
