@@ -58,9 +58,9 @@ def batch(rank: int, step: int, samples: int = 8) -> tuple[Tensor, Tensor]:
     return torch.randn(samples, 4, generator=generator), torch.randn(samples, 2, generator=generator)
 
 
-def train(where: str, rank: int, size: int) -> dict[str, Any]:
+def train(where: str, rank: int, size: int, **options: Any) -> dict[str, Any]:
     """Three steps with a fault on the last rank in the second; what came out."""
-    net, guard = build()
+    net, guard = build(**options)
     reports = []
     for step in range(STEPS):
         own = batch(rank, step, 8 + (rank == 0 and step == 1))
@@ -100,6 +100,7 @@ class _Once(FaultIn):
 def recover(rank: int, size: int, folder: Path) -> None:
     places = ("nowhere", "forward", "backward", "optimizer", "validation")
     found = {where: train(where, rank, size) for where in places}
+    found["overlap"] = train("nowhere", rank, size, overlap=True)
     found["plain"] = {"state": plain(rank)}
     (folder / f"{rank}.json").write_text(json.dumps(found))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -69,8 +70,8 @@ def test_a_fault_on_one_rank_is_recovered_by_all(size: int, tmp_path: Path) -> N
         assert all(rank[where]["pieces"][:2] == [1, 2] for rank in found), where
     assert [rank["optimizer"]["retries"] for rank in found] == [[0, 0, 0]] * (size - 1) + [[0, 1, 0]]
     assert all(rank["validation"]["samples"] == 16 for rank in found)
-    for rank in found:
-        guarded = [values for values in rank["nowhere"]["state"] if len(values) != 1]
+    for rank, way in itertools.product(found, ("nowhere", "overlap")):
+        guarded = [values for values in rank[way]["state"] if len(values) != 1]
         for ours, theirs in zip(_parameters(guarded, rank["plain"]["state"]), rank["plain"]["state"], strict=True):
             assert ours == pytest.approx(theirs, abs=1e-6)
 

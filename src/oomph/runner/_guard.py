@@ -108,7 +108,7 @@ class Guard:
             lasts=last_rungs(self.model, options, setting),
             frees=device.type != "cpu",
         )
-        self._meter = meter_for(device, self.model, options.budget_bytes)
+        self._meter = meter_for(device, options.budget_bytes)
         self._gradients = Gradients(self.model.parameters())
         kept = [one for one in (self.scaler, *options.keep) if one is not None]
         self._transaction = Transaction.of(
@@ -196,9 +196,13 @@ class Guard:
             tries.pieces = self._ladder.pieces(samples, self._smallest())
             closely = self._ladder.is_climbed
             self._meter.begin(closely=closely)
-            attempt = functools.partial(self._attempt, batch, forward, tries, update=update)
-            agreed = self._ranks.agree(self._transaction.attempt(attempt), samples, self._stop.asked)
-            self._meter.end(closely=closely)
+            try:
+                fault = self._transaction.attempt(
+                    functools.partial(self._attempt, batch, forward, tries, update=update)
+                )
+            finally:
+                self._meter.end(closely=closely)
+            agreed = self._ranks.agree(fault, samples, self._stop.asked)
             tries.samples, tries.asked, fault = agreed.samples, agreed.asked, agreed.fault
             if fault is None:
                 return
@@ -393,8 +397,7 @@ class Guard:
         self.load_state_dict(load(path))
 
     def close(self) -> None:
-        """Stop watching: hooks are removed from the model, and threads end."""
-        self._meter.close()
+        """Say goodbye to the other ranks; one process has nothing to close."""
         self._ranks.close()
 
 
