@@ -160,19 +160,17 @@ def ask_preflight(config: Any) -> Answer:
     """
     from torch_preflight import VRAMGuard
 
-    from oomph.changes import convert_model
+    from oomph.changes import convert_batch, convert_model
 
     model = config.job.model().train()
     convert_model(model, config.settings)
-    sample = config.job.batch(1, config.settings.size)[0]
-    if config.settings.precision == "bf16" and sample.is_floating_point():
-        sample = sample.bfloat16()
+    batch = convert_batch(config.job.batch(config.settings.pieces[0], config.settings.size), config.settings)
     precision = {"fp32": "fp32", "bf16": "pure-bf16"}.get(config.settings.precision, "amp")
     guard = VRAMGuard(
         model,
         optimizer=config.job.optimizer(model),
         batch_size=config.settings.pieces[0],
-        example_input=sample,
+        example_input=batch[0],
         precision=precision,
         max_vram="139GiB",
     )

@@ -31,6 +31,10 @@ def test_public_names_load_on_first_use() -> None:
     assert fresh("import oomph; print(oomph.BadSize.__name__)") == "BadSize\n"
 
 
+def test_public_subpackages_load_on_first_use() -> None:
+    assert fresh("import oomph; print(oomph.data.Loader.__name__)") == "Loader\n"
+
+
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     import oomph
 

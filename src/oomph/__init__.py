@@ -63,6 +63,8 @@ _HOME = {
     "watch": "monitor",
 }
 
+_PACKAGES = ("data",)  # public subpackages, used as oomph.data without an import of their own
+
 __all__ = [
     "AmbiguousName",
     "BadDocument",
@@ -96,10 +98,12 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """Load a public name on first use, so that `import oomph` stays free."""
     home = _HOME.get(name)
-    if home is None:
+    if home is None and name not in _PACKAGES:
         raise AttributeError(f"module 'oomph' has no attribute {name!r}")
     import importlib  # noqa: PLC0415  here, because even this import is not free
 
+    if home is None:
+        return importlib.import_module(f"{__name__}.{name}")
     return getattr(importlib.import_module(f"{__name__}.{home}"), name)
 
 

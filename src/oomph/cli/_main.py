@@ -17,9 +17,10 @@ from .doctor import doctor
 from .explain import explain
 from .gpus import gpus
 from .predict import predict
+from .train import train
 from .watch import watch
 
-_COMMANDS = (doctor, explain, gpus, predict, watch)
+_COMMANDS = (train, predict, watch, explain, doctor, gpus)
 _INTERRUPTED = 130  # what shells expect of a program ended by Ctrl-C
 # What writing to a full disk, over a quota or to a broken device says; reading facts never ends in these.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}

@@ -7,6 +7,7 @@ from ._explain import ExplainReport
 from ._live import LiveView
 from ._predict import PredictReport
 from ._text import printable
+from ._train import TrainReport, TrainTeller
 from ._watch import WatchView
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "OneGpu",
     "PredictReport",
     "Report",
+    "TrainReport",
+    "TrainTeller",
     "WatchView",
     "emit",
     "printable",

@@ -1,0 +1,463 @@
+"""Loading large images: ways side by side, one thread, CPU time and peak memory.
+
+    python benchmarks/loading.py make FOLDER        # made photographs and a 20,000 × 20,000 TIFF, 2 GB
+    python benchmarks/loading.py run FOLDER         # the table of benchmarks/results/loading-….md
+
+Every way runs in a process of its own, the ways interleaved, and the best of its rounds counts: CPU time, because other
+work on the machine costs wall time. Peak memory is the process's high-water mark over what it held after its imports
+and one small image. OpenCV, rasterio and simplejpeg are left out where they are not installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PHOTOS, WIDTH, HEIGHT, SIDE = 6, 6000, 4000, 640
+BIG, WINDOW, WINDOWS, NAMES = 20_000, 1024, 16, 2_000_000
+Array = NDArray[np.uint8]
+
+
+# --- pictures -----------------------------------------------------------------------------------------------------
+
+
+def photo(seed: int, width: int = WIDTH, height: int = HEIGHT) -> Any:
+    """A made photograph: noise of all sizes, grain, shapes and text."""
+    from PIL import Image, ImageDraw
+
+    rng = np.random.default_rng(seed)
+    whole = np.zeros((height, width, 3), np.float32)
+    for power in range(10):
+        cell = 2**power
+        noise = rng.standard_normal((height // cell + 2, width // cell + 2, 3)).astype(np.float32)
+        for band in range(3):
+            layer = Image.fromarray(np.ascontiguousarray(noise[..., band]))
+            whole[..., band] += np.asarray(layer.resize((width, height), Image.Resampling.BICUBIC)) * cell**0.9
+    whole -= whole.min()
+    whole *= 255 / whole.max()
+    whole += rng.standard_normal((height, width, 1)).astype(np.float32) * 3
+    image = Image.fromarray(np.clip(whole, 0, 255).astype(np.uint8))
+    draw = ImageDraw.Draw(image)
+    for number in range(400):
+        x, y, side = int(rng.integers(width)), int(rng.integers(height)), int(rng.integers(20, 500))
+        colour = tuple(rng.integers(0, 255, 3).tolist())
+        shape = draw.ellipse if number % 2 else draw.rectangle
+        shape((x, y, x + side, y + side * 0.7), fill=colour if number % 3 else None, outline=colour, width=6)
+    for _ in range(150):
+        place = (int(rng.integers(width)), int(rng.integers(height)))
+        draw.text(place, "The quick brown fox 0123", fill=(0, 0, 0), font_size=int(rng.integers(24, 120)))
+    return image
+
+
+def make(folder: Path) -> None:
+    """Write the pictures."""
+    import tifffile
+    from PIL import Image
+
+    folder.mkdir(parents=True, exist_ok=True)
+    images = []
+    for number in range(PHOTOS):
+        images.append(photo(number))
+        images[-1].save(folder / f"photo{number}.jpg", quality=90)
+    images[0].save(folder / "restart.jpg", quality=90, restart_marker_rows=1)
+    big = np.zeros((BIG, BIG, 3), np.uint8)
+    for top in range(0, BIG, HEIGHT):
+        for number, left in enumerate(range(0, BIG, WIDTH)):
+            part = np.asarray(images[number])[: BIG - top, : BIG - left]
+            big[top : top + HEIGHT, left : left + WIDTH] = part
+    options: dict[str, Any] = {"photometric": "rgb", "compression": "deflate", "predictor": True}
+    tifffile.imwrite(folder / "tiled.tif", big, tile=(256, 256), **options)
+    tifffile.imwrite(folder / "strip.tif", big, rowsperstrip=1, **options)
+    Image.MAX_IMAGE_PIXELS = None
+    whole = Image.fromarray(big)
+    whole.save(folder / "huge.jpg", quality=85)
+    whole.save(folder / "huge-progressive.jpg", quality=85, progressive=True)
+    whole.save(folder / "huge.png", compress_level=1)
+
+
+# --- ways -----------------------------------------------------------------------------------------------------------
+
+
+def target() -> tuple[int, int]:
+    """Width and height that a photograph is shrunk to."""
+    return SIDE, round(SIDE * HEIGHT / WIDTH)
+
+
+def letterbox_pillow(file: str) -> Array:
+    """As torchvision's users do: open, convert, resize."""
+    from PIL import Image
+
+    with Image.open(file) as image:
+        return np.asarray(image.convert("RGB").resize(target(), Image.Resampling.BICUBIC))
+
+
+def letterbox_opencv(file: str) -> Array:
+    """As YOLO trainers do: read all, resize linearly."""
+    import cv2
+
+    cv2.setNumThreads(1)
+    return np.asarray(cv2.resize(cv2.imread(file), target(), interpolation=cv2.INTER_LINEAR)[..., ::-1])
+
+
+def letterbox_opencv_area(file: str) -> Array:
+    """Read all, average."""
+    import cv2
+
+    cv2.setNumThreads(1)
+    return np.asarray(cv2.resize(cv2.imread(file), target(), interpolation=cv2.INTER_AREA)[..., ::-1])
+
+
+def letterbox_ours(file: str) -> Array:
+    """Read the header, decode what is needed."""
+    from oomph.data import decode, read_header
+
+    return decode(file, (SIDE, SIDE), read_header(file)).pixels
+
+
+def places(count: int, width: int, height: int, seed: int = 0) -> list[tuple[int, int]]:
+    """Where windows are cut."""
+    rng = np.random.default_rng(seed)
+    return [(int(rng.integers(width - WINDOW)), int(rng.integers(height - WINDOW))) for _ in range(count)]
+
+
+def windows_opencv(file: str, where: list[tuple[int, int]]) -> list[Array]:
+    """Read all for each window: what a data set's __getitem__ does."""
+    import cv2
+
+    cv2.setNumThreads(1)
+    return [np.asarray(cv2.imread(file))[top : top + WINDOW, left : left + WINDOW, ::-1].copy() for left, top in where]
+
+
+def windows_pillow(file: str, where: list[tuple[int, int]]) -> list[Array]:
+    """Open and crop."""
+    from PIL import Image
+
+    found = []
+    for left, top in where:
+        with Image.open(file) as image:
+            found.append(np.asarray(image.crop((left, top, left + WINDOW, top + WINDOW))))
+    return found
+
+
+def windows_ours(file: str, where: list[tuple[int, int]]) -> list[Array]:
+    """Eight windows of a decoding where whole images are decoded; one by one where that isn't needed."""
+    from oomph.data import Window, decode_windows, read_header
+
+    header = read_header(file)
+    each = 8 if header.format == "jpeg" and not header.restart else 1
+    found = []
+    for start in range(0, len(where), each):
+        some = [Window(left, top, left + WINDOW, top + WINDOW) for left, top in where[start : start + each]]
+        found += [picture.pixels for picture in decode_windows(file, some, header)]
+    return found
+
+
+def windows_rasterio(file: str, where: list[tuple[int, int]]) -> list[Array]:
+    """Read windows with GDAL's cache kept small."""
+    import rasterio
+    from rasterio.windows import Window as Part
+
+    found = []
+    with rasterio.Env(GDAL_CACHEMAX=16), rasterio.open(file) as raster:
+        for left, top in where:
+            found.append(np.moveaxis(raster.read(window=Part(left, top, WINDOW, WINDOW)), 0, 2))
+    return found
+
+
+LETTERBOX: dict[str, tuple[str | None, Callable[[str], Array]]] = {
+    "Pillow: open, convert, bicubic": (None, letterbox_pillow),
+    "OpenCV: imread, linear": ("cv2", letterbox_opencv),
+    "OpenCV: imread, area": ("cv2", letterbox_opencv_area),
+    "oomph": (None, letterbox_ours),
+}
+CUTS: dict[str, tuple[str | None, str, Callable[[str, list[tuple[int, int]]], list[Array]]]] = {
+    "JPEG of 24 MP, OpenCV": ("cv2", "photo0.jpg", windows_opencv),
+    "JPEG of 24 MP, Pillow": (None, "photo0.jpg", windows_pillow),
+    "JPEG of 24 MP, oomph, 8 windows a decoding": (None, "photo0.jpg", windows_ours),
+    "JPEG of 24 MP with restart markers, oomph, one by one": (None, "restart.jpg", windows_ours),
+    "tiled TIFF of 400 MP, rasterio": ("rasterio", "tiled.tif", windows_rasterio),
+    "tiled TIFF of 400 MP, oomph": (None, "tiled.tif", windows_ours),
+    "strip TIFF of 400 MP, rasterio": ("rasterio", "strip.tif", windows_rasterio),
+    "strip TIFF of 400 MP, oomph": (None, "strip.tif", windows_ours),
+}
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+def high_water() -> int:
+    """The most this process ever held, in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def tree_bytes() -> int:
+    """Proportional share of memory of this process and its children."""
+    import psutil
+
+    total = 0
+    own = psutil.Process()
+    for process in [own, *own.children(recursive=True)]:
+        try:
+            text = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        total += next(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:"))
+    return total
+
+
+def child_letterbox(folder: Path, way: str) -> dict[str, float]:
+    """Time and memory of whole images."""
+    work = LETTERBOX[way][1]
+    small = folder / "small.jpg"
+    work(str(small))
+    base = high_water()
+    files = sorted(str(path) for path in folder.glob("photo*.jpg"))
+    began = time.process_time()
+    for file in files:
+        work(file)
+    return {"ms": (time.process_time() - began) / len(files) * 1e3, "mb": (high_water() - base) / 1e6}
+
+
+def child_windows(folder: Path, way: str) -> dict[str, float]:
+    """Time and memory of windows."""
+    _, name, work = CUTS[way]
+    file = str(folder / name)
+    width, height = (BIG, BIG) if name.endswith(".tif") else (WIDTH, HEIGHT)
+    if not name.endswith(".tif"):
+        letterbox_ours(str(folder / "small.jpg"))
+    else:
+        work(file, places(1, width, height, 1))
+    base = high_water()
+    where = places(WINDOWS, width, height)
+    began = time.process_time()
+    for start in range(0, len(where), 8):
+        work(file, where[start : start + 8])
+    return {"ms": (time.process_time() - began) / len(where) * 1e3, "mb": (high_water() - base) / 1e6}
+
+
+def watched(work: Callable[[], int]) -> tuple[int, float, int]:
+    """What something returns, its seconds, and the most that the process tree held over what it held before."""
+    import gc
+    import threading
+
+    gc.collect()
+    base = highest = tree_bytes()
+    running = True
+
+    def watch() -> None:
+        nonlocal highest
+        while running:
+            highest = max(highest, tree_bytes())
+            time.sleep(0.01)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    began = time.perf_counter()
+    count = work()
+    seconds = time.perf_counter() - began
+    running = False
+    watcher.join()
+    return count, seconds, highest - base
+
+
+class Photos:
+    """What people write: a map-style data set that opens, converts and resizes."""
+
+    def __init__(self, files: list[str]) -> None:
+        self.files = files
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        import torch
+
+        canvas = np.full((SIDE, SIDE, 3), 114, np.uint8)
+        pixels = letterbox_pillow(self.files[index])
+        canvas[: len(pixels)] = pixels
+        return torch.from_numpy(canvas).permute(2, 0, 1)
+
+
+def child_loader(folder: Path, way: str) -> dict[str, float]:
+    """A whole loader over 24 photographs, batches of 4; the peak of the process tree over the constructed loader."""
+    import torch
+
+    from oomph.data import Loader
+
+    torch.set_num_threads(1)
+    files = sorted(str(path) for path in folder.glob("photo*.jpg")) * 4
+    loader: Any
+    if way.startswith("oomph"):
+        loader = Loader(files, size=SIDE, batch=4, threads=2, budget="256MB")
+    else:
+        loader = torch.utils.data.DataLoader(Photos(files), batch_size=4, num_workers=int(way.split()[-2]))  # type: ignore[arg-type]
+    count, seconds, over = watched(
+        lambda: sum(len(batch[0]) if way.startswith("oomph") else len(batch) for batch in loader)
+    )
+    return {"images/s": count / seconds if way.startswith("oomph") else len(files) / seconds, "mb": over / 1e6}
+
+
+def child_budget(folder: Path, way: str) -> dict[str, float]:
+    """Fifty photographs and three of 400 megapixels within 256 MB."""
+    del way
+    from oomph.data import Loader
+
+    photos = sorted(str(path) for path in folder.glob("photo*.jpg"))
+    files = [photos[number % len(photos)] for number in range(50)]
+    files += [str(folder / name) for name in ("huge.jpg", "huge-progressive.jpg", "huge.png")]
+    loader = Loader(files, size=SIDE, batch=2, budget="256MB")
+    count, seconds, over = watched(lambda: sum(len(batch.indices) for batch in loader))
+    for aside in loader.aside():
+        sys.stderr.write(f"set aside: {Path(aside.path).name}: {aside.reason}\n")
+    return {"delivered": count, "set aside": len(loader.aside()), "s": seconds, "mb": over / 1e6}
+
+
+def child_names(folder: Path, way: str) -> dict[str, float]:
+    """Two million names read by four workers: what each grows by over an epoch, and what the parent holds."""
+    import multiprocessing
+
+    from oomph.data import ImageIndex
+
+    before = tree_bytes()
+    one = ImageIndex.of([folder / "small.jpg"])
+    index = one.select(np.zeros(NAMES, np.int64)).shared()
+    context: Any = multiprocessing.get_context(way)
+    pipes, workers = [], []
+    for number in range(4):
+        ours, theirs = context.Pipe()
+        workers.append(context.Process(target=read_names, args=(index, theirs, number)))
+        workers[-1].start()
+        pipes.append(ours)
+    grown = [pipe.recv() for pipe in pipes]
+    total = tree_bytes() - before
+    for pipe in pipes:
+        pipe.send("done")
+    for worker in workers:
+        worker.join()
+    return {"grown a worker, MB": max(grown) / 1e6, "index, MB": index.nbytes / 1e6, "tree, MB": total / 1e6}
+
+
+def read_names(index: Any, pipe: Any, seed: int) -> None:
+    """What a worker does with names: look at each once, in a random order."""
+    order = np.random.default_rng(seed).permutation(len(index))
+    index.path(0)
+    before = own_bytes()
+    for number in order:
+        index.path(number)
+    pipe.send(own_bytes() - before)
+    pipe.recv()
+
+
+def own_bytes() -> int:
+    """Memory that this process wrote to and shares with nobody."""
+    text = Path("/proc/self/smaps_rollup").read_text()
+    return sum(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Private_Dirty:"))
+
+
+LOADERS = ("DataLoader, Pillow, 2 workers", "DataLoader, Pillow, 8 workers", "oomph, 2 threads")
+CHILDREN: dict[str, Callable[[Path, str], dict[str, float]]] = {
+    "letterbox": child_letterbox,
+    "windows": child_windows,
+    "loader": child_loader,
+    "budget": child_budget,
+    "names": child_names,
+}
+
+
+def quality(folder: Path, way: str) -> float:
+    """The median over all photographs of the PSNR against a full decoding and Lanczos, in dB."""
+    from PIL import Image
+
+    found = []
+    for file in sorted(folder.glob("photo*.jpg")):
+        with Image.open(file) as image:
+            wanted = np.asarray(image.resize(target(), Image.Resampling.LANCZOS), float)
+        got = LETTERBOX[way][1](str(file)).astype(float)
+        found.append(10 * np.log10(255**2 / np.mean((got - wanted) ** 2)))
+    return float(np.median(found))
+
+
+def measure(kind: str, folder: Path, ways: list[str], rounds: int) -> dict[str, dict[str, float]]:
+    """The best of some rounds of every way, interleaved, each in a process of its own."""
+    best: dict[str, dict[str, float]] = {}
+    for _ in range(rounds):
+        for way in ways:
+            command = [sys.executable, __file__, "child", str(folder), "--kind", kind, "--way", way]
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+            result = json.loads(done.stdout)
+            old = best.get(way, result)
+            best[way] = {
+                name: max(old[name], value) if name in {"mb", "images/s"} else min(old[name], value)
+                for name, value in result.items()
+            }
+    return best
+
+
+def table(title: str, rows: dict[str, dict[str, float]]) -> None:
+    """Print one table."""
+    columns = list(next(iter(rows.values())))
+    print(f"\n## {title}\n\n| way | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
+    for way, row in rows.items():
+        print(f"| {way} | {' | '.join(f'{row[name]:.1f}' for name in columns)} |")
+
+
+def run(folder: Path, rounds: int) -> None:
+    """Measure everything and print the tables."""
+    from PIL import Image
+
+    Image.new("RGB", (64, 64)).save(folder / "small.jpg")
+    have = {
+        name: importlib.util.find_spec(name) is not None for name in ("cv2", "rasterio", "simplejpeg", "imagecodecs")
+    }
+    print(
+        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
+    print(f"installed: {', '.join(name for name, there in have.items() if there) or 'Pillow alone'}")
+    ways = [way for way, (needs, _) in LETTERBOX.items() if needs is None or have[needs]]
+    letterboxes = measure("letterbox", folder, ways, rounds)
+    for way in ways:
+        letterboxes[way]["PSNR dB"] = quality(folder, way)
+    table("Whole JPEG of 24 megapixels to 640, one core", letterboxes)
+    cuts = [way for way, (needs, _, _) in CUTS.items() if needs is None or have[needs]]
+    table("Windows of 1024 × 1024, CPU time each", measure("windows", folder, cuts, rounds))
+    table("Whole loaders over 24 photographs", measure("loader", folder, list(LOADERS), 1))
+    table(
+        "A budget of 256 MB: 50 photographs and three images of 400 megapixels", measure("budget", folder, ["oomph"], 1)
+    )
+
+
+def main() -> None:
+    """Parse and go."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("make", "run", "child"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kind", help=argparse.SUPPRESS)
+    parser.add_argument("--way", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.what == "make":
+        make(arguments.folder)
+    elif arguments.what == "run":
+        run(arguments.folder, arguments.rounds)
+    else:
+        print(json.dumps(CHILDREN[arguments.kind](arguments.folder, arguments.way)))
+
+
+if __name__ == "__main__":
+    main()

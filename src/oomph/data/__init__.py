@@ -1,0 +1,70 @@
+"""Images by the header: indexed, decoded, cut and loaded within a budget of bytes. No torch at import."""
+
+from ._cache import Cache
+from ._device import on_device
+from ._host import PER_PIXEL, HostLoad, HostMemory, default_budget, predict_host
+from ._index import Aside, ImageIndex
+from ._labelled import Chosen, Labelled
+from ._labels import Fault, Labels, read_classes, read_coco, read_yolo, yolo_label
+from ._survey import Survey, sample_bytes, survey
+from ._transcode import transcode
+from .decoding import Letterbox, Picture, Pixels, Window, cost, decode, decode_windows, fitted, place, windows_cost
+from .headers import Broken, Flag, Header, read_header
+from .loader import Batch, Loader, Order, Piece, Planned, Recipe, Shuffled, Transform, Want, Whole
+from .tiles import Found, GridRecipe, Tile, TileOrder, TileRecipe, Tiles, clip, stitch
+
+__all__ = [
+    "PER_PIXEL",
+    "Aside",
+    "Batch",
+    "Broken",
+    "Cache",
+    "Chosen",
+    "Fault",
+    "Flag",
+    "Found",
+    "GridRecipe",
+    "Header",
+    "HostLoad",
+    "HostMemory",
+    "ImageIndex",
+    "Labelled",
+    "Labels",
+    "Letterbox",
+    "Loader",
+    "Order",
+    "Picture",
+    "Piece",
+    "Pixels",
+    "Planned",
+    "Recipe",
+    "Shuffled",
+    "Survey",
+    "Tile",
+    "TileOrder",
+    "TileRecipe",
+    "Tiles",
+    "Transform",
+    "Want",
+    "Whole",
+    "Window",
+    "clip",
+    "cost",
+    "decode",
+    "decode_windows",
+    "default_budget",
+    "fitted",
+    "on_device",
+    "place",
+    "predict_host",
+    "read_classes",
+    "read_coco",
+    "read_header",
+    "read_yolo",
+    "sample_bytes",
+    "stitch",
+    "survey",
+    "transcode",
+    "windows_cost",
+    "yolo_label",
+]

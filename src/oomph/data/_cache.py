@@ -1,0 +1,172 @@
+"""Small decoded copies, kept for the next epoch, for all workers and ranks of a machine.
+
+Each copy is a file of its own, in a folder on a disk or in memory (`/dev/shm`): written under another name and renamed,
+with a checksum, so that a crash in the middle leaves nothing that is taken for a copy. When the cap is reached nothing
+is added: an epoch goes round, and throwing out the oldest would throw out what is needed soonest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+import weakref
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import WrongCall
+from ..units import parse_size
+from .decoding import Picture, Window
+from .headers import Header
+
+_MAGIC = b"oomphpx1"
+_SHM = "/dev/shm"  # noqa: S108  the name is the system's
+_SAMPLE = 64 * 1024
+_HEAD = 8 + 6 * 8 + 4  # magic word, sizes and window, checksum
+_LEAVE = 0.1  # of a file system that stays free
+
+
+class Cache:
+    """Decoded pictures by what their file holds and how they were decoded.
+
+    Args:
+        folder: where they are kept; None is memory, shared by all processes and gone with the one that made it.
+        cap: bytes (or "8GiB") that they may take; never more than nine tenths of what is free.
+
+    Raises:
+        WrongCall: nothing can be kept there.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None, cap: int | str) -> None:
+        temporary = folder is None
+        if folder is None:
+            base = _SHM if os.access(_SHM, os.W_OK) else None
+            folder = tempfile.mkdtemp(prefix="oomph-cache-", dir=base)
+        self.folder = Path(folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(self.folder).free
+        except OSError as error:
+            raise WrongCall(f"nothing can be kept in {str(folder)!r} ({error.strerror})", "name a folder") from None
+        with self._locked():
+            used = self._clean()
+            self._count(used)
+        self.cap = min(parse_size(cap), used + int(free * (1 - _LEAVE)))
+        if temporary:
+            weakref.finalize(self, _remove, str(self.folder), os.getpid())
+
+    def picture(self, path: str, header: Header, settings: object, make: Callable[[], Picture]) -> Picture:
+        """The kept copy of a picture; made, and kept if there is room, otherwise."""
+        key = _key(path, header, settings)
+        place = self.folder / key[:2] / key[2:]
+        kept = _read(place)
+        if kept is not None:
+            return kept
+        made = make()
+        self._keep(place, made)
+        return made
+
+    @property
+    def used(self) -> int:
+        """Bytes that are taken."""
+        try:
+            return int((self.folder / "used").read_text() or 0)
+        except (OSError, ValueError):
+            return 0
+
+    def _keep(self, place: Path, picture: Picture) -> None:
+        size = _HEAD + picture.pixels.nbytes
+        temporary = None
+        try:
+            with self._locked():
+                if self.used + size > self.cap or place.exists():
+                    return
+                self._count(self.used + size)
+            place.parent.mkdir(exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix=".", dir=place.parent)
+            with os.fdopen(handle, "wb") as file:
+                _write(file, picture)
+            Path(temporary).replace(place)
+        except OSError:  # a full disk is no reason to stop training
+            if temporary is not None:
+                Path(temporary).unlink(missing_ok=True)
+
+    def _clean(self) -> int:
+        """Remove what a crash left behind and count the rest."""
+        used = 0
+        for folder in self.folder.iterdir():
+            for entry in folder.iterdir() if folder.is_dir() else ():
+                if entry.name.startswith("."):
+                    entry.unlink(missing_ok=True)
+                else:
+                    used += entry.stat().st_size
+        return used
+
+    def _count(self, used: int) -> None:
+        (self.folder / "used").write_text(str(used))
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process at a time; the system lets go of the lock when its holder dies."""
+        with (self.folder / "lock").open("a+b") as file:
+            _lock(file)
+            yield
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return Cache, (str(self.folder), self.cap)
+
+
+def _lock(file: Any) -> None:
+    if os.name == "nt":
+        import msvcrt  # noqa: PLC0415  Windows has it
+
+        msvcrt.locking(file.fileno(), 1, 1)  # type: ignore[attr-defined]  # blocking lock of one byte
+    else:
+        import fcntl  # noqa: PLC0415  everybody else has this
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _key(path: str, header: Header, settings: object) -> str:
+    """A hash of what a file holds (its size, its ends, three places between) and how it is decoded."""
+    digest = hashlib.sha256(repr((header.size, settings, header.orientation)).encode())
+    with Path(path).open("rb") as file:
+        for part in range(5):
+            file.seek(max(header.size - _SAMPLE, 0) * part // 4)
+            digest.update(file.read(_SAMPLE))
+    return digest.hexdigest()
+
+
+def _write(file: Any, picture: Picture) -> None:
+    numbers = np.array([picture.width, picture.height, *picture.pixels.shape[:2], 0, 0], "<i8")
+    data = np.ascontiguousarray(picture.pixels)
+    file.write(_MAGIC + numbers.tobytes() + zlib.crc32(data.data).to_bytes(4, "little"))
+    file.write(data.data)
+
+
+def _read(place: Path) -> Picture | None:
+    """A kept picture; None when there is none or it isn't whole."""
+    try:
+        data = place.read_bytes()
+    except OSError:
+        return None
+    if len(data) < _HEAD or data[:8] != _MAGIC:
+        return None
+    width, height, tall, wide, _, _ = np.frombuffer(data, "<i8", 6, 8).tolist()
+    pixels = np.frombuffer(data, np.uint8, offset=_HEAD)
+    if min(tall, wide) < 1 or len(pixels) != tall * wide * 3:
+        return None
+    if zlib.crc32(pixels.data) != int.from_bytes(data[_HEAD - 4 : _HEAD], "little"):
+        return None
+    return Picture(pixels.reshape(tall, wide, 3), width, height, Window(0, 0, width, height))
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)

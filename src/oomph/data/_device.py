@@ -1,0 +1,34 @@
+"""Batches on their way to a GPU, one ahead of the one in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from .loader import Batch
+
+if TYPE_CHECKING:
+    import torch
+
+
+def on_device(batches: Iterable[Batch], device: str | torch.device) -> Iterator[Batch]:
+    """Batches with their images on a device, as bytes: a quarter of what floats would move.
+
+    On a GPU each batch is copied to pinned memory and sent while the one before is in use; torch gives the pinned
+    memory back when the copy is done. Elsewhere batches are passed on as they are.
+    """
+    import torch  # noqa: PLC0415
+
+    target = torch.device(device)
+    if target.type != "cuda":
+        for batch in batches:
+            yield batch._replace(images=batch.images.to(target))
+        return
+    waiting: Batch | None = None
+    for batch in batches:
+        sent = batch._replace(images=batch.images.pin_memory().to(target, non_blocking=True))
+        if waiting is not None:
+            yield waiting
+        waiting = sent
+    if waiting is not None:
+        yield waiting

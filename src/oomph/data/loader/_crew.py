@@ -1,0 +1,199 @@
+"""Worker processes for recipes that keep Python busy: thin, without torch, each driven by a thread of the loader."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import traceback
+import weakref
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from ...errors import OomphError, WrongCall
+from ._maker import Maker, Spoiled
+from ._ring import Bytes
+from ._slab import Slab, mapped
+
+STARTS = ("spawn", "forkserver", "fork")
+_LOOK = 2.0  # seconds after which an idle worker looks whether its parent is still there
+_DEATHS = 2  # a sample that costs so many workers is set aside
+
+
+class RemoteError(Exception):
+    """The traceback of an error in a worker, as text."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+class WorkerDied(Exception):  # noqa: N818  caught inside this file only
+    """A worker ended without an answer."""
+
+
+def serve(connection: Connection, maker: Maker, path: str, parent: int) -> None:
+    """What a worker does: make samples into the shared memory until the loader goes away."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the loader's to answer
+    memory = mapped(path)
+    connection.send(("ready", None))
+    while True:
+        try:
+            while not connection.poll(_LOOK):
+                if os.getppid() != parent:
+                    return
+            sample, epoch, start, shape = connection.recv()
+        except (EOFError, OSError):
+            return
+        height, width, bands = shape
+        canvas = memory[start : start + height * width * bands].reshape(shape)
+        try:
+            connection.send(_answer(maker, sample, epoch, canvas))
+        except (EOFError, OSError):
+            return
+
+
+def _answer(maker: Maker, sample: int, epoch: int, canvas: Bytes) -> tuple[str, Any]:
+    try:
+        made = maker.make(sample, epoch, canvas)
+        pickle.dumps(made)
+    except Spoiled as spoiled:
+        return "spoiled", (spoiled.image, spoiled.reason)
+    except Exception as error:  # noqa: BLE001  it is raised in the loader's process
+        text = traceback.format_exc()
+        try:
+            pickle.loads(pickle.dumps(error))  # noqa: S301  our own bytes
+        except Exception:  # noqa: BLE001  whatever its class does
+            error = RuntimeError(f"{type(error).__name__}: {error}")
+        return "error", (error, text)
+    return "made", made
+
+
+class Worker:
+    """One process and the pipe to it."""
+
+    def __init__(self, maker: Maker, slab: Slab, start: str) -> None:
+        self._maker, self._slab, self._start = maker, slab, start
+        self._process: BaseProcess | None = None
+        self._pipe: Connection | None = None
+
+    def launch(self) -> None:
+        """Start the process, without waiting for it."""
+        context: Any = multiprocessing.get_context(self._start)
+        ours, theirs = context.Pipe()
+        process = context.Process(
+            target=serve, args=(theirs, self._maker, self._slab.path, os.getpid()), name="oomph-data", daemon=True
+        )
+        try:
+            process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise WrongCall(
+                f"the recipe can't be sent to a worker process ({error})",
+                "define it at the top of a module, or use threads",
+            ) from None
+        theirs.close()
+        self._process, self._pipe = process, ours
+        self._expect_ready = True
+
+    def _ready(self) -> tuple[BaseProcess, Connection]:
+        if self._process is None:
+            self.launch()
+        process, pipe = self._process, self._pipe
+        assert process is not None  # noqa: S101  launched above
+        assert pipe is not None  # noqa: S101
+        if self._expect_ready:
+            try:
+                self._receive(process, pipe)
+            except WorkerDied as died:
+                raise OomphError(
+                    f"a worker process died while it started ({died})",
+                    "look at what it printed; a script that starts workers needs `if __name__ == '__main__':`",
+                ) from None
+            self._expect_ready = False
+        return process, pipe
+
+    def ask(self, sample: int, epoch: int, canvas: Bytes) -> Any:
+        """Have a sample made; a worker that dies is replaced once.
+
+        Raises:
+            Spoiled: one of its images can't be used, or it costs worker after worker.
+        """
+        said = ""
+        for _ in range(_DEATHS):
+            process, pipe = self._ready()
+            try:
+                try:
+                    pipe.send((sample, epoch, self._slab.offset(canvas), canvas.shape))
+                except OSError:
+                    process.join(1)
+                    raise WorkerDied(_how(process)) from None
+                kind, content = self._receive(process, pipe)
+            except WorkerDied as died:
+                said = str(died)
+                self.close()
+                continue
+            if kind == "spoiled":
+                raise Spoiled(*content)
+            if kind == "error":
+                error, text = content
+                raise error from RemoteError(text)
+            return content
+        raise Spoiled(self._maker.image_of(sample), f"{_DEATHS} worker processes died of it ({said})")
+
+    @staticmethod
+    def _receive(process: BaseProcess, pipe: Connection) -> tuple[str, Any]:
+        wait([pipe, process.sentinel])
+        try:
+            if pipe.poll():
+                kind, content = pipe.recv()
+                return str(kind), content
+        except (EOFError, OSError):
+            pass
+        process.join(1)
+        raise WorkerDied(_how(process))
+
+    def close(self) -> None:
+        """End the process."""
+        process, pipe = self._process, self._pipe
+        self._process = self._pipe = None
+        if pipe is not None:
+            pipe.close()
+        if process is not None:
+            process.join(0.2)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _how(process: BaseProcess) -> str:
+    code = process.exitcode
+    if code is None:
+        return "it gave no answer"
+    if code < 0:
+        try:
+            return f"signal {signal.Signals(-code).name}"
+        except ValueError:
+            return f"signal {-code}"
+    return f"exit code {code}"
+
+
+class Crew:
+    """All workers of a loader; they live from its first pass to its end."""
+
+    def __init__(self, count: int, maker: Maker, slab: Slab, start: str) -> None:
+        self.workers = [Worker(maker, slab, start) for _ in range(count)]
+        self._slab = slab
+        for worker in self.workers:
+            worker.launch()
+        self._finish = weakref.finalize(self, _dismiss, self.workers, slab)
+
+    def close(self) -> None:
+        """End all processes and remove the shared memory."""
+        self._finish()
+
+
+def _dismiss(workers: list[Worker], slab: Slab) -> None:
+    for worker in workers:
+        worker.close()
+    slab.close()

@@ -1,0 +1,320 @@
+"""The loader: batches of images, made ahead by threads or worker processes, within a budget of bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import OomphError, WrongCall
+from ...units import parse_size
+from .._cache import Cache
+from .._host import HostLoad, HostMemory, default_budget, predict_host, usable_cores
+from .._index import Aside, ImageIndex, Name, index_of
+from ..decoding import Pixels
+from ._admission import Admission
+from ._batch import Batch
+from ._crew import STARTS, Crew, Worker
+from ._limit import limits
+from ._maker import Maker
+from ._order import Order, Planned, Shuffled
+from ._pool import Pool
+from ._recipe import Recipe, Whole
+from ._ring import Bytes, Ring, Slots
+from ._run import Desk, Job, Perform, Run, Work
+from ._slab import Slab
+
+_BROKEN = ("replace", "drop")
+_MOST_THREADS = 8
+_PIXELS = Pixels()
+
+
+@dataclass(frozen=True)
+class _Hands:
+    """Who does the work."""
+
+    threads: int
+    workers: int
+    start: str
+    prefetch: int
+
+
+class Loader:
+    """Batches of images, decoded by native threads within a budget of bytes.
+
+        for images, indices, targets in Loader("photos/", size=640, batch=16, shuffle=True):
+            images = images.to(device, non_blocking=True).float() / 255
+
+    `images` are bytes of shape (samples, 3, height, width). They are yours for as long as you hold them: the memory is
+    used again only when nothing refers to it any more.
+
+    Each pass over the loader is an epoch; after it the next one begins. The order depends on seed and epoch alone,
+    whatever the number of threads. `state_dict()` and `load_state_dict()` resume in the middle of an epoch. `waited` is
+    the time that consumers waited for batches, in seconds: when it grows, more threads or a cache would pay.
+
+    Args:
+        source: an ImageIndex, a folder, or a list of files.
+        size: side of the square canvas, or (height, width).
+        batch: samples of a batch.
+        recipe: how a sample is made of images; the whole image, letterboxed, without one.
+        collate: puts the targets of a batch together; called with their list.
+        shuffle: draw a new order every epoch.
+        seed: what order and recipes' random numbers are drawn from.
+        rank: which share of the samples is taken, of `ranks`.
+        ranks: how many processes share the samples.
+        drop_last: leave out a last batch that isn't full.
+        order: an Order of your own, in place of all from `shuffle` to `drop_last`.
+        budget: bytes (or "256MB") that decoding may hold at once; a share of what the machine has left, without.
+        threads: decoding threads; as many as there are cores, without.
+        workers: worker processes in their place, for recipes that keep Python busy.
+        start: how those are started: "spawn", "forkserver" or "fork".
+        prefetch: batches that are made ahead.
+        broken: a sample that can't be decoded is "replace"d by the next one of the epoch, or "drop"ped from its batch.
+        pixels: how 16-bit and many-band images become bytes.
+        cache: keeps small decoded copies for the next epoch.
+    """
+
+    def __init__(  # noqa: PLR0913  the words of a DataLoader, each by its name
+        self,
+        source: ImageIndex | Name | Iterable[Name],
+        size: int | tuple[int, int] = 640,
+        batch: int = 2,
+        *,
+        recipe: Recipe | None = None,
+        collate: Callable[[list[Any]], Any] = tuple,
+        shuffle: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        ranks: int = 1,
+        drop_last: bool = False,
+        order: Order | None = None,
+        budget: int | str | None = None,
+        threads: int | None = None,
+        workers: int = 0,
+        start: str = "spawn",
+        prefetch: int = 2,
+        broken: str = "replace",
+        pixels: Pixels = _PIXELS,
+        cache: Cache | None = None,
+    ) -> None:
+        if broken not in _BROKEN:
+            raise WrongCall(f"broken={broken!r} is not a way to treat broken files", 'say "replace" or "drop"')
+        self._hands = _hands(threads, workers, start, prefetch)
+        self.index = self.dataset = index_of(source)  # the second name is what DataLoaders call it
+        self.budget = default_budget() if budget is None else parse_size(budget)
+        self.batch_size, self._collate, self._replace = batch, collate, broken == "replace"
+        height, width = (size, size) if isinstance(size, int) else size
+        pool = Pool(self.budget // 4 if getattr(recipe, "reuses", False) else 0)
+        shares = limits(self.index, (width, height), self.budget - pool.capacity, self._hands.threads)
+        self._hands = dataclasses.replace(self._hands, threads=shares.threads)
+        self._admitted, self._unusable = shares.admitted, dict(shares.aside) if recipe is None else {}
+        if order is None and not len(shares.samples):
+            raise _nothing(self.index, shares.aside)
+        self._order = order or Shuffled(
+            shares.samples, batch, (width, height), shuffle, seed, rank, ranks, drop_last, even=self._replace
+        )
+        self._maker = Maker(self.index, recipe or Whole(), pixels, seed, shares.alone, pool, cache, self._unusable)
+        self.waited = 0.0
+        self._epoch = self._start = 0
+        self._run: Run | None = None
+        self._plan: tuple[int, Sequence[Planned]] | None = None
+        self._place = (0, 0)
+        self._crew: Crew | None = None
+        self._slots: Slots = self._prepare()
+
+    def _prepare(self) -> Slots:
+        """Claim the memory of batches, and import what decoding needs, so that a constructed loader is complete."""
+        import torch  # noqa: F401, PLC0415
+
+        largest = self._order.largest
+        size = len(largest.indices) * largest.width * largest.height * 3
+        count = self._hands.prefetch + 2  # the consumer holds one while it asks for the next
+        return Slab(count, size) if self._hands.workers else Ring(count, size)
+
+    def __len__(self) -> int:
+        return len(self._planned(self._epoch))
+
+    def _planned(self, epoch: int) -> Sequence[Planned]:
+        """The batches of an epoch, remembered: shuffling millions takes a while."""
+        if self._plan is None or self._plan[0] != epoch:
+            self._plan = (epoch, self._order.epoch(epoch))
+        return self._plan[1]
+
+    def __iter__(self) -> Iterator[Batch]:
+        self._stop()
+        self._slots.renew()
+        begin, self._start = self._start, 0
+        plan = self._planned(self._epoch)
+        admission = Admission(self._admitted)
+        desk = Desk(
+            Work(plan, self._hands.prefetch, self._slots, admission, self._unusable, self._replace),
+            begin,
+        )
+        run = Run(desk, self._performers(admission))
+        self._run, self._place = run, (self._epoch, begin)
+        return self._batches(run)
+
+    def _batches(self, run: Run) -> Iterator[Batch]:
+        try:
+            while (job := self._timed(run.desk)) is not None:
+                if job.fault is not None:
+                    raise job.fault[1]
+                self._place = (self._epoch, run.desk.wanted)
+                batch = self._batch(self._slots.hand_out(job.canvas), job.indices, job.targets, job.kept)
+                job = None
+                if batch is not None:
+                    yield batch
+                del batch
+            if not run.desk.closed:
+                self._epoch += 1
+                self._place = (self._epoch, 0)
+        finally:
+            run.close()
+
+    def _timed(self, desk: Desk) -> Job | None:
+        began = time.perf_counter()
+        job = desk.take()
+        self.waited += time.perf_counter() - began
+        return job
+
+    def predicted(self) -> HostMemory:
+        """What the loader takes of the host at most: index, budget, batches, workers."""
+        largest = self._order.largest
+        return predict_host(
+            HostLoad(
+                batch=len(largest.indices),
+                sample=largest.width * largest.height * 3,
+                decode=self._admitted,
+                workers=self._hands.workers,
+                prefetch=self._hands.prefetch,
+                start=self._hands.start,
+                budget=self.budget,
+                index=self.index.nbytes,
+            )
+        )
+
+    def _batch(self, canvas: Bytes, indices: Any, targets: list[Any], kept: Any) -> Batch | None:
+        import torch  # noqa: PLC0415  index and decoding work without it
+
+        if not kept.all():
+            if not kept.any():
+                return None
+            canvas, indices = canvas[kept], indices[kept]
+            targets = [target for target, is_kept in zip(targets, kept, strict=True) if is_kept]
+        images = torch.from_numpy(canvas).permute(0, 3, 1, 2)
+        return Batch(images, torch.from_numpy(indices), self._collate(targets))
+
+    def _performers(self, admission: Admission) -> list[Perform]:
+        maker, epoch = self._maker, self._epoch
+        if not self._hands.workers:
+
+            def perform(sample: int, canvas: Bytes) -> Any:
+                return maker.make(sample, epoch, canvas, admission.take)
+
+            return [perform] * self._hands.threads
+        return [self._driver(worker, admission) for worker in self._crewed().workers]
+
+    def _driver(self, worker: Worker, admission: Admission) -> Perform:
+        maker, epoch = self._maker, self._epoch
+
+        def perform(sample: int, canvas: Bytes) -> Any:
+            size = (canvas.shape[1], canvas.shape[0])
+            with admission.take(maker.bytes_of(sample, epoch, size)):
+                return worker.ask(sample, epoch, canvas)
+
+        return perform
+
+    def _crewed(self) -> Crew:
+        if self._crew is None:
+            assert isinstance(self._slots, Slab)  # noqa: S101  prepared for workers
+            maker = dataclasses.replace(self._maker, index=self._maker.index.shared())
+            self._crew = Crew(self._hands.workers, maker, self._slots, self._hands.start)
+        return self._crew
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the start of an epoch; a place inside of the same epoch, from `load_state_dict`, is kept."""
+        if epoch != self._epoch:
+            self._epoch, self._start = epoch, 0
+            self._place = (epoch, 0)
+
+    def state_dict(self) -> dict[str, int | str]:
+        """Where the consumer is: everything up to the last batch it was given is done."""
+        epoch, batch = self._place
+        return {"epoch": epoch, "batch": batch, "order": self._fingerprint(epoch)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to where another loader of the same data and settings was.
+
+        Raises:
+            WrongCall: it had another order.
+        """
+        epoch, batch = int(state["epoch"]), int(state["batch"])
+        if state["order"] != self._fingerprint(epoch):
+            raise WrongCall(
+                "this place is of a loader with another order (other files, seed, batch, size or ranks)",
+                "resume with the settings that it was saved with",
+            )
+        self._stop()
+        self._epoch, self._start = epoch, batch
+        self._place = (epoch, batch)
+
+    def _fingerprint(self, epoch: int) -> str:
+        plan = self._planned(epoch)
+        digest = hashlib.sha256(str(len(plan)).encode())
+        for number in {0, len(plan) // 2, len(plan) - 1} if len(plan) else ():
+            planned = plan[number]
+            digest.update(np.asarray(planned.indices, np.int64).tobytes() + str(planned[1:]).encode())
+            for index in planned.indices[:64]:
+                digest.update(os.fsencode(self.index.path(self._maker.image_of(int(index)))))
+        return digest.hexdigest()
+
+    def aside(self) -> list[Aside]:
+        """Files that are not used, each with its reason: by their headers, and those that broke while decoding."""
+        known = self.index.aside()
+        later = [(image, reason) for image, reason in sorted(self._unusable.items()) if not self.index.reason(image)]
+        return known + [Aside(self.index.path(image), reason) for image, reason in later]
+
+    def _stop(self) -> None:
+        if self._run is not None:
+            self._run.close()
+            self._run = None
+
+    def close(self) -> None:
+        """Stop threads and worker processes; the loader can be used again."""
+        self._stop()
+        if self._crew is not None:
+            self._crew.close()
+            self._crew = None
+            self._slots = self._prepare()
+
+    def __enter__(self) -> Loader:  # noqa: PYI034  Self is newer than Python 3.10
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _hands(threads: int | None, workers: int, start: str, prefetch: int) -> _Hands:
+    if start not in STARTS:
+        raise WrongCall(f"start={start!r} is no way to start a process", f"say {', '.join(STARTS)}")
+    count = min(usable_cores(), _MOST_THREADS) if threads is None else threads
+    if count < 1 or workers < 0 or prefetch < 1:
+        raise WrongCall(
+            "threads and prefetch must be 1 or more, workers 0 or more", "leave them out to have them chosen"
+        )
+    return _Hands(count, workers, start, prefetch)
+
+
+def _nothing(index: ImageIndex, aside: dict[int, str]) -> OomphError:
+    if not len(index):
+        return WrongCall("there are no images here", "name images or a folder of them")
+    first = next(iter(aside.values()), None) or index.aside()[0].reason
+    return WrongCall(
+        f"none of the {len(index)} files can be used (the first one: {first})", "look at the index's aside()"
+    )

@@ -1,0 +1,69 @@
+"""Memory for batches, prepared once and used again when nobody looks at it any more."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+
+
+class Slots(Protocol):
+    """Where batches are painted."""
+
+    def lend(self, shape: tuple[int, ...]) -> Bytes:
+        """Memory for a batch."""
+        ...
+
+    def hand_out(self, canvas: Bytes) -> Bytes:
+        """The batch's memory as its consumer may keep it, for as long as it likes."""
+        ...
+
+    def renew(self) -> None:
+        """A pass begins, and no other one is under way."""
+        ...
+
+
+class Ring:
+    """Slots of the same size, in this process.
+
+    A slot is lent to a batch; when the last array or tensor that looks at it is gone, it comes back by itself. When
+    all are out because the consumer keeps batches, more are made: a loader never waits for memory that its consumer
+    holds, and never writes into it.
+    """
+
+    def __init__(self, count: int, size: int) -> None:
+        self._size = size
+        self._lock = threading.Lock()
+        self.made = 0
+        self._free: deque[Bytes] = deque(self._make() for _ in range(count))
+
+    def _make(self) -> Bytes:
+        self.made += 1
+        slot = np.empty(self._size, np.uint8)
+        slot.fill(0)  # touched now, so that what a loader holds is held from the start
+        return slot
+
+    def lend(self, shape: tuple[int, ...]) -> Bytes:
+        """A slot in a shape; it comes back when the array that is returned, and all made of it, are gone."""
+        try:
+            slot = self._free.popleft()
+        except IndexError:
+            with self._lock:
+                slot = self._make()
+        # All views of an array hold on to the first that is no view of another; through a buffer, that is this one.
+        held = np.frombuffer(slot.data[: int(np.prod(shape))], np.uint8)
+        weakref.finalize(held, self._free.append, slot).atexit = False
+        return held.reshape(shape)
+
+    def hand_out(self, canvas: Bytes) -> Bytes:
+        """The memory itself."""
+        return canvas
+
+    def renew(self) -> None:
+        """Slots come back by themselves."""

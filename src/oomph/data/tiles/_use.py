@@ -1,0 +1,76 @@
+"""All windows of all images, for finding things in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._index import ImageIndex
+from ..decoding import Letterbox, Window, place
+from ..loader import Piece, Shuffled, Want
+from ._grid import Tiles
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The target of a window: its image, and where it lies."""
+
+    index: int
+    placed: Letterbox
+
+
+class GridRecipe:
+    """Samples are the windows that cover each image, one image after another.
+
+        grid = GridRecipe(index, Tiles(1024))
+        for images, _, tiles in Loader(index, recipe=grid, order=grid.order(16, (640, 640)), broken="drop"):
+            ...  # collect what is found by tile.index, then stitch
+
+    Args:
+        index: the images.
+        tiles: how they are cut.
+        each: neighbouring windows that share a decoding, where the whole image has to be decoded for them.
+    """
+
+    reuses = True  # the loader keeps siblings until they are used
+
+    def __init__(self, index: ImageIndex, tiles: Tiles, each: int = 8) -> None:
+        self._index, self._tiles, self._each = index, tiles, each
+        counts = np.zeros(len(index), np.int64)
+        for number in index.usable.tolist():
+            counts[number] = len(tiles.grid(*index[number].shown))
+        self._ends = np.cumsum(counts)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def order(self, batch: int, canvas: tuple[int, int], rank: int = 0, ranks: int = 1) -> Shuffled:
+        """Every window once, in order; ranks take turns."""
+        return Shuffled(np.arange(len(self)), batch, canvas, rank=rank, ranks=ranks, even=False)
+
+    def image_of(self, sample: int) -> int:
+        """The image that a sample is a window of."""
+        return int(np.searchsorted(self._ends, sample, side="right"))
+
+    def windows_of(self, image: int) -> list[Window]:
+        """The windows of an image."""
+        return self._tiles.grid(*self._index[image].shown)
+
+    def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
+        """One window, and those of its group beside."""
+        del rng
+        image = self.image_of(index)
+        number = index - (int(self._ends[image - 1]) if image else 0)
+        start = number // self._each * self._each
+        group = self.windows_of(image)[start : start + self._each]
+        own = group.pop(number - start)
+        return (Want(image, canvas, own, tuple(group)),)
+
+    def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Tile:
+        """The window on its canvas."""
+        del rng
+        want, picture = pieces[0]
+        return Tile(want.index, place(picture.pixels, picture.window, canvas))

@@ -1,0 +1,444 @@
+"""A training run from its order form to its last checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import psutil
+import torch
+from torch import Tensor
+
+from ..data import Batch, Loader, on_device
+from ..ledger import Prediction, Range, predict
+from ..machine import Target, find_target, this_device
+from ..monitor import Recorder, Sampler
+from ..planner import Plan, largest_batch, plan
+from ..runner import Guard, StepReport, guard
+from ..settings import Settings
+from ..units import MIB
+from ._anchors import AnchorCheck, box_sizes, check_anchors
+from ._checkpoint import load_weights, read_weights
+from ._dataset import DataSet, read_dataset, read_split
+from ._ema import Ema
+from ._job import detection_job
+from ._keeping import Keeper
+from ._loss import DetectionLoss, split_batch
+from ._material import Material, Samples, gather, prepare
+from ._metrics import Scores, has_metrics, score
+from ._network import STRIDES, Yolov5, yolov5
+from ._order_form import LARGEST, OrderForm
+from ._pictures import draw_boxes, labelled_boxes, sheet
+from ._recipe import build_optimizer, freeze
+from ._results import write_results
+from ._schedule import Moment, Schedule, set_rates, should_stop
+from ._validation import validate, validation_loader
+
+_AMPERE = 8  # compute capability from which bf16 is fast
+_SHOWN = 9
+_ROOM = 64 * MIB
+_RING = 4  # batches that the loader has in memory
+
+
+class Teller(Protocol):
+    """Is told how a run goes; the command line draws it."""
+
+    def said(self, words: str) -> None:
+        """A sentence about what was found or decided."""
+        ...
+
+    def planned(self, made: Plan) -> None:
+        """What the run will need."""
+        ...
+
+    def stepped(self, epoch: int, done: int, total: int, facts: dict[str, Any]) -> None:
+        """An iteration is done."""
+        ...
+
+    def ended_epoch(self, row: dict[str, Any]) -> None:
+        """An epoch is done."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run.
+
+    Attributes:
+        folder: where everything is.
+        epochs: how many were trained.
+        best: the best row of results.csv; None if nothing could be scored.
+        plan: how it was run.
+        measured: most memory that was seen: of the device, or of the process on the CPU.
+        predicted: what was predicted of it.
+        retries: how often a step had to be tried again.
+    """
+
+    folder: str
+    epochs: int
+    best: dict[str, Any] | None
+    plan: Plan
+    measured: int
+    predicted: int
+    retries: int
+
+
+class _Group:
+    """The loss, weighed so that batches whose gradients are averaged by the guard are summed, as the recipe has it."""
+
+    def __init__(self, loss: DetectionLoss) -> None:
+        self._loss, self.factor = loss, 1.0
+
+    def normaliser(self, batch: Any) -> Any:
+        return self._loss.normaliser(batch)
+
+    def __call__(self, outputs: Any, targets: Tensor, normaliser: Any = None) -> Tensor:
+        return self._loss(outputs, targets, normaliser) * self.factor
+
+
+def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
+    """Train a detector as ordered; a resumed run goes on from the last checkpoint in its folder.
+
+    Raises:
+        WrongCall: the data, the weights or the settings can't be used.
+        CannotFit: nothing fits into the budget.
+    """
+    data = read_dataset(form.data)
+    training, held = prepare(read_split(data, "train")), prepare(read_split(data, "val"))
+    _tell_data(data, training, held, teller)
+    device = torch.device(form.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    anchors = check_anchors(box_sizes(training.labels, training.shapes, form.size), ratio=form.recipe.anchor_ratio)
+    form = replace(form, budget=_budget(form, device))
+    made = _plan(form, data, training, device)
+    teller.planned(made)
+    form = replace(form, batch=made.settings.batch)
+    keeper = Keeper(form.folder)
+    keeper.save_json("plan.json", _plan_facts(made))
+    course = _Course(form, data, (training, held), made, device, teller)
+    course.build(anchors, keeper)
+    if resume:
+        course.resume()
+    return course.run()
+
+
+def _tell_data(data: DataSet, training: Material, held: Material, teller: Teller) -> None:
+    for name, material in (("train", training), ("val", held)):
+        teller.said(f"{name}: {len(material.index)} images, {len(material.labels.boxes)} boxes")
+        for one in material.set_aside:
+            what = "set aside" if one.broken else "noticed"
+            teller.said(f"{name}: {one.count} {one.what}{'s' * (one.count > 1)} {what}: {one.why} ({one.examples[0]})")
+    if data.download:
+        teller.said(f"the data's `download:` was not run: {data.download.splitlines()[0][:80]}")
+    paths = set(training.index.paths())
+    same = sum(path in paths for path in held.index.paths())
+    if same:
+        teller.said(f"{same} of {len(held.index)} val images are train images too: the mAP means little")
+
+
+def fast_precision(device: torch.device) -> str:
+    """The fast precision of a device: bf16 from Ampere on, fp16 before (whatever torch claims), fp32 on the CPU."""
+    if device.type != "cuda":
+        return "fp32"
+    return "amp-bf16" if torch.cuda.get_device_capability(device)[0] >= _AMPERE else "amp-fp16"
+
+
+def _plan(form: OrderForm, data: DataSet, training: Material, device: torch.device) -> Plan:
+    boxes = max(len(training.labels.boxes) / max(len(training.index), 1), 1)
+    job = detection_job(form.network, len(data.names), min(boxes * 4, 300), form.recipe)
+    target = _target(device)
+    asked = Settings(
+        batch=max(form.batch, 1),
+        size=_side(form.size),
+        precision=form.precision or fast_precision(device),
+        memory_format="channels_last",
+        allocator="expandable",
+    )
+    budget = min(form.budget or target.memory, target.memory)
+    if target.is_cpu:
+        # The guard wants some room left, and batches wait in memory of their own.
+        budget -= _ROOM + _RING * max(form.batch, 1) * 3 * _side(form.size) ** 2
+    known: dict[Settings, Prediction] = {}
+
+    def asked_for(settings: Settings) -> Prediction:
+        # One sample of each kind of piece tells: how many there are changes nothing.
+        lean = replace(settings, batch=min(settings.batch, 2 * (settings.micro_batch or settings.batch)))
+        if lean not in known:
+            known[lean] = _here(predict(job, lean, target), target)
+        return known[lean]
+
+    if form.batch == LARGEST:
+        asked = largest_batch(asked, budget, asked_for)
+    return plan(asked, budget, asked_for)
+
+
+def _budget(form: OrderForm, device: torch.device) -> int | None:
+    """What the device, or this process on the CPU, may take."""
+    if form.spare is None:
+        return form.budget
+    if device.type == "cuda":
+        return _target(device).outside[1] + form.spare
+    # torch imports much more when it makes its first optimizer and its first fake tensor.
+    predict(detection_job("n", 1), Settings(batch=2, size=STRIDES[-1]), "cpu")
+    return psutil.Process().memory_info().rss + form.spare
+
+
+def _here(made: Prediction, target: Target) -> Prediction:
+    """On the CPU, what this very process will need: what it has taken by now is known."""
+    if not target.is_cpu:
+        return made
+    taken, grown = psutil.Process().memory_info().rss, made.allocated
+    whole = Range(taken + grown.low, taken + grown.value, taken + grown.high, grown.origin)
+    return replace(made, device=whole, host=whole)
+
+
+def _target(device: torch.device) -> Target:
+    return find_target(this_device() if device.type == "cuda" else "cpu")
+
+
+def _side(size: int) -> int:
+    return math.ceil(size / STRIDES[-1]) * STRIDES[-1]
+
+
+def _plan_facts(made: Plan) -> dict[str, Any]:
+    return {
+        "settings": vars(made.settings),
+        "budget": made.budget,
+        "asked_needs": made.before.device.value,
+        "needs": made.after.device.value,
+        "moves": [vars(move) for move in made.moves],
+    }
+
+
+class _Course:
+    """A run under way."""
+
+    def __init__(
+        self,
+        form: OrderForm,
+        data: DataSet,
+        material: tuple[Material, Material],
+        made: Plan,
+        device: torch.device,
+        teller: Teller,
+    ) -> None:
+        self.form, self.data, self.plan, self.device, self.teller = form, data, made, device, teller
+        self.training, self.held = material
+        self.rows: list[dict[str, Any]] = []
+        self.iteration = self.retries = 0
+        self.total, self.count = 0.0, 0  # loss and iterations of the epoch so far
+
+    def build(self, anchors: AnchorCheck, keeper: Keeper) -> None:
+        """Make the network, the optimizer, the loaders and the guard."""
+        form = self.form
+        torch.manual_seed(form.seed)
+        self.keeper = keeper
+        side = _side(form.size)
+        self._cap()
+        model = self._network(anchors).to(self.device)
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.loss = _Group(DetectionLoss(model, form.recipe.gains, side, form.recipe.anchor_ratio))
+        self.optimizer = build_optimizer(model, form.recipe, form.batch)
+        self.average = Ema(model)
+        self.recorder = Recorder(keeper.record_file)
+        precision = self.plan.settings.precision
+        self.guard: Guard = guard(
+            model=model,
+            optimizer=self.optimizer,
+            loss=self.loss,
+            split=split_batch,
+            pieces=len(self.plan.settings.pieces),
+            clip=form.recipe.clip,
+            ema=self.average,
+            precision=precision if precision.startswith("amp") else None,
+            budget=form.budget,
+            checkpoint=lambda _: self.save(),
+            recorder=self.recorder,
+        )
+        threads = self._share_cores()
+        self.loader = Loader(
+            self.training.index,
+            side,
+            form.batch,
+            recipe=Samples(self.training.labels, form.recipe.augmentation),
+            collate=gather,
+            shuffle=True,
+            seed=form.seed,
+            threads=threads,
+        )
+        each = self.plan.settings.micro_batch or form.batch
+        self.checks = validation_loader(self.held, side, each, threads=threads)
+        self.schedule = Schedule(form.recipe, form.batch, len(self.loader), form.epochs)
+
+    def _share_cores(self) -> int | None:
+        """Threads that load. On the CPU the cores are divided: threads that wait for each other stand still."""
+        if self.device.type == "cuda":
+            return self.form.threads
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        loading = self.form.threads or max(cores // 4, 1)
+        torch.set_num_threads(max(cores - loading, 1))
+        return loading
+
+    def _cap(self) -> None:
+        """Hold torch's allocator to the budget: what it would take beyond is refused, and the guard splits."""
+        if self.device.type == "cuda" and self.form.budget is not None:
+            total = torch.cuda.get_device_properties(self.device).total_memory
+            room = self.form.budget - _target(self.device).outside[1]
+            torch.cuda.set_per_process_memory_fraction(min(max(room / total, 0.0), 1.0), self.device)
+
+    def _network(self, anchors: AnchorCheck) -> Yolov5:
+        form, classes = self.form, len(self.data.names)
+        model = yolov5(form.network, classes, anchors.anchors if anchors.fitted else None)
+        if form.weights is not None:
+            words = load_weights(model, read_weights(form.weights))
+            self.teller.said(words or f"weights of {form.weights}")
+        elif anchors.fitted:
+            shares = f"{anchors.fitted_recall:.1%} of the boxes, before {anchors.recall:.1%}"
+            self.teller.said(f"anchors fitted to the data: they match {shares}")
+        if form.freeze:
+            self.teller.said(f"{freeze(model, form.freeze):,} weights stay as they are")
+        return model
+
+    def resume(self) -> None:
+        """Go on where the last checkpoint was taken."""
+        state = self.keeper.load_state()
+        self.guard.load_state_dict(state["guard"])
+        self.loader.load_state_dict(state["loader"])
+        self.rows = list(state["rows"])
+        self.iteration, self.total, self.count = int(state["iteration"]), float(state["total"]), int(state["count"])
+        self.average.updates = int(state["average_updates"])
+        self.teller.said(f"resumed at iteration {self.iteration} of {self.schedule.iterations}")
+
+    def save(self) -> None:
+        """Take a checkpoint."""
+        self.keeper.save_state(
+            {
+                "guard": self.guard.state_dict(),
+                "loader": self.loader.state_dict(),
+                "rows": self.rows,
+                "iteration": self.iteration,
+                "total": self.total,
+                "count": self.count,
+                "average_updates": self.average.updates,
+            }
+        )
+
+    def run(self) -> Outcome:
+        """Train to the end."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.recorder.close)
+            stack.callback(self.guard.close)
+            stack.callback(self.loader.close)
+            stack.callback(self.checks.close)
+            self.recorder.event("prediction", **self._predicted())
+            stack.enter_context(Sampler(self.recorder))
+            stack.enter_context(self.guard.signals())
+            for epoch in range(self.iteration // self.schedule.per_epoch, self.form.epochs):
+                self._epoch(epoch)
+                if should_stop([row.get("fitness") or 0.0 for row in self.rows], self.form.patience):
+                    self.teller.said(f"no improvement for {self.form.patience} epochs: the run ends")
+                    break
+        best = max((row for row in self.rows if row.get("fitness") is not None), key=_fitness, default=None)
+        return Outcome(
+            folder=str(self.form.folder),
+            epochs=len(self.rows),
+            best=best,
+            plan=self.plan,
+            measured=self._memory(),
+            predicted=self._predicted()["allocated" if self.device.type == "cuda" else "host"],
+            retries=self.retries,
+        )
+
+    def _predicted(self) -> dict[str, int]:
+        after = self.plan.after
+        figures = {"allocated": after.allocated, "reserved": after.reserved, "host": after.host}
+        return {name: int(figure.value) for name, figure in figures.items()}
+
+    def _epoch(self, epoch: int) -> None:
+        began, saved = time.perf_counter(), time.monotonic()
+        first = self.iteration
+        self.loader.set_epoch(epoch)
+        for batch in on_device(self.loader, self.device):
+            report = self._step(batch, epoch)
+            if time.monotonic() - saved > self.form.minutes * 60:
+                self.save()
+                saved = time.monotonic()
+            self.retries += report.retries
+        seconds = time.perf_counter() - began
+        images = (self.iteration - first) * self.form.batch
+        self._end_epoch(epoch, images / max(seconds, 1e-9), report)
+
+    def _step(self, batch: Batch, epoch: int) -> StepReport:
+        if self.iteration == 0:
+            self._picture(batch)
+        moment: Moment = self.schedule.at(self.iteration)
+        set_rates(self.optimizer, moment)
+        # The guard averages the batches up to an update by their images; the recipe sums them.
+        self.loss.factor = moment.group * self.form.batch / len(batch.images)
+        report = self.guard.step((batch.images, batch.targets), update=moment.steps)
+        self.iteration += 1
+        self.count += 1
+        if self.device.type != "cuda" or self.iteration % 10 == 0:  # reading it waits for the GPU
+            value = float(report.loss) / (self.loss.factor * len(batch.images))
+            self.total = value if self.total == 0 else 0.98 * self.total + 0.02 * value
+            done = self.iteration - epoch * self.schedule.per_epoch
+            facts = {"loss": self.total, "pieces": report.pieces, "memory": report.bytes, "waited": self.loader.waited}
+            self.teller.stepped(epoch, done, self.schedule.per_epoch, facts)
+        return report
+
+    def _end_epoch(self, epoch: int, speed: float, report: StepReport) -> None:
+        row: dict[str, Any] = {
+            "epoch": epoch + 1,
+            "loss": self.total,
+            "rate": self.schedule.at(self.iteration - 1).rate,
+            "images_per_second": speed,
+            "pieces": report.pieces,
+            "memory": self._memory(),
+        }
+        last = epoch == self.form.epochs - 1
+        if (last or (epoch + 1) % self.form.every == 0) and (scores := self._validate(last=last)) is not None:
+            row |= {
+                "map50": scores.map50,
+                "map50_95": scores.map50_95,
+                "precision": scores.precision,
+                "recall": scores.recall,
+                "fitness": scores.fitness,
+            }
+            if scores.fitness >= max((_fitness(one) for one in self.rows), default=0.0):
+                self.keeper.save_model("best", self.average.module, self.data.names, {"epoch": epoch + 1})
+                self.keeper.save_scores(scores)
+        self.rows.append(row)
+        self.count = 0
+        self.keeper.save_model("last", self.average.module, self.data.names, {"epoch": epoch + 1})
+        self.save()
+        self.keeper.save_rows(self.rows)
+        self.teller.ended_epoch(row)
+
+    def _validate(self, *, last: bool) -> Scores | None:
+        results = validate(self.average.module, self.held, self.checks, self.guard.evaluate)
+        if last or not has_metrics():
+            write_results(self.keeper.folder / "predictions.npz", results, self.data.names)
+        return score(results, self.data.names) if has_metrics() else None
+
+    def _picture(self, batch: Batch) -> None:
+        """The first training samples with their boxes, to be looked at."""
+        drawn = []
+        for at, image in enumerate(batch.images[:_SHOWN].cpu()):
+            pixels = image.permute(1, 2, 0).numpy()
+            rows = batch.targets[batch.targets[:, 0] == at][:, 1:].numpy()
+            drawn.append(draw_boxes(pixels, labelled_boxes(rows, *pixels.shape[:2]), self.data.names))
+        self.keeper.save_picture("train_batch", sheet(drawn))
+
+    def _memory(self) -> int:
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device)
+        import resource  # noqa: PLC0415  not on Windows
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _fitness(row: dict[str, Any]) -> float:
+    return float(row.get("fitness") or 0.0)

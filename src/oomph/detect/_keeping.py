@@ -1,0 +1,132 @@
+"""The folder of a run: checkpoints, weights, results.csv, plots. What is there is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+
+from ..errors import BadDocument, MissingFile
+from ._checkpoint import save_weights, write_atomically
+from ._metrics import Scores
+from ._plots import Chart, curves, draw_chart, precision_recall
+
+_log = logging.getLogger("oomph")
+COLUMNS = ("epoch", "loss", "map50", "map50_95", "precision", "recall", "rate", "images_per_second", "pieces", "memory")
+_STATE, _VERSION = "oomph training", 1
+
+
+class Keeper:
+    """Writes the folder of a run. A full disk costs a warning and the newest file, never what was there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.weights = folder / "weights"
+        self.weights.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def state_file(self) -> Path:
+        """What a resumed run goes on from."""
+        return self.weights / "state.pt"
+
+    @property
+    def record_file(self) -> Path:
+        """The Record of the run."""
+        return self.folder / "record.jsonl"
+
+    def save_state(self, state: dict[str, Any]) -> None:
+        """Keep everything that a resumed run needs; the one before stays as `state-before.pt`."""
+        document = {"format": _STATE, "version": _VERSION, **state}
+
+        def write() -> None:
+            if self.state_file.exists():
+                before = self.weights / "state-before.pt"
+                before.unlink(missing_ok=True)
+                before.hardlink_to(self.state_file)
+            write_atomically(self.state_file, lambda file: torch.save(document, file))
+
+        self._try("the checkpoint", write)
+
+    def load_state(self) -> dict[str, Any]:
+        """The newest state that is whole.
+
+        Raises:
+            MissingFile: there is none.
+            BadDocument: none of them can be read.
+        """
+        faults = []
+        for path in (self.state_file, self.weights / "state-before.pt"):
+            if not path.exists():
+                continue
+            try:
+                state = torch.load(path, map_location="cpu", weights_only=True)
+            except Exception as error:  # noqa: BLE001  whatever is wrong with it, the one before may do
+                faults.append(f"{path.name}: {' '.join(str(error).split())[:80]}")
+                continue
+            if isinstance(state, dict) and (state.get("format"), state.get("version")) == (_STATE, _VERSION):
+                return state
+            faults.append(f"{path.name} is of another kind or version")
+        if faults:
+            raise BadDocument(f"no checkpoint in {self.weights} can be read ({'; '.join(faults)})", "start anew")
+        raise MissingFile(f"there is no checkpoint in {self.weights}", "name the folder of a run, or start anew")
+
+    def save_model(self, name: str, model: nn.Module, names: Sequence[str], facts: dict[str, Any]) -> None:
+        """Keep weights as `best.pt` or `last.pt`."""
+        self._try(f"{name}.pt", lambda: save_weights(self.weights / f"{name}.pt", model, names, facts))
+
+    def save_rows(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Write results.csv anew, and the curves."""
+        lines = [",".join(COLUMNS), *(",".join(_cell(row.get(name)) for name in COLUMNS) for row in rows)]
+        text = ("\n".join(lines) + "\n").encode()
+        self._try("results.csv", lambda: write_atomically(self.folder / "results.csv", lambda file: file.write(text)))
+        scored = [row for row in rows if row.get("map50") is not None]
+        epochs = [float(row["epoch"]) for row in scored]
+        if scored:
+            values: dict[str, Sequence[float]] = {
+                "mAP50": [row["map50"] for row in scored],
+                "mAP50-95": [row["map50_95"] for row in scored],
+            }
+            self.save_chart("map", curves("mAP", epochs, values))
+        losses: dict[str, Sequence[float]] = {"loss": [float(row["loss"]) for row in rows]}
+        self.save_chart("loss", curves("Training loss", [float(row["epoch"]) for row in rows], losses))
+
+    def save_scores(self, scores: Scores) -> None:
+        """Keep the precision-recall curves."""
+        self.save_chart("precision_recall", precision_recall(scores))
+
+    def save_chart(self, name: str, chart: Chart) -> None:
+        """Keep a chart as a picture."""
+        self.save_picture(name, draw_chart(chart))
+
+    def save_picture(self, name: str, pixels: np.ndarray[Any, Any]) -> None:
+        """Keep a picture."""
+        path = self.folder / f"{name}.png"
+        self._try(
+            path.name, lambda: write_atomically(path, lambda file: Image.fromarray(pixels).save(file, format="PNG"))
+        )
+
+    def save_json(self, name: str, value: dict[str, Any]) -> None:
+        """Keep plain facts."""
+        text = (json.dumps(value, indent=1, default=str) + "\n").encode()
+        self._try(name, lambda: write_atomically(self.folder / name, lambda file: file.write(text)))
+
+    def _try(self, what: str, write: Any) -> None:
+        try:
+            write()
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                _log.warning("%s could not be written: %s. Training goes on.", what, error.strerror or error)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,213 @@
+"""The detection loss, and its exact split over pieces of a batch.
+
+Box and class losses are means over positives, whose number depends on labels and grid alone. Counted for the whole
+batch first (`normaliser`) and handed to each piece, the pieces' losses sum to that of the batch, and so do gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812  torch's own name for it
+
+from ..errors import WrongCall
+from ._boxes import complete_iou
+from ._matching import Candidates, match
+from ._network import Yolov5, grid_sizes
+
+_BALANCE = (4.0, 1.0, 0.4)  # objectness of the strides 8, 16 and 32
+_IMAGE = 640
+_CLASSES = 80
+Batch = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Gains:
+    """What the parts of the loss weigh, before they are fitted to image size and number of classes."""
+
+    box: float = 0.05
+    objectness: float = 1.0
+    classes: float = 0.5
+
+
+class Positives(NamedTuple):
+    """What the loss of a batch is divided by; a tuple, so that it can be moved to a device like a batch.
+
+    Attributes:
+        counts: positives of each level, (levels,).
+        images: images of the batch.
+    """
+
+    counts: Tensor
+    images: int
+
+
+@dataclass(frozen=True)
+class LossParts:
+    """The loss of a batch or piece; parts of pieces sum to those of the batch, as `total` does.
+
+    Attributes:
+        total: what is differentiated: the sum of the parts times the images of the whole batch.
+        box, objectness, classes: the parts, weighed, detached.
+    """
+
+    total: Tensor
+    box: Tensor
+    objectness: Tensor
+    classes: Tensor
+
+
+class DetectionLoss:
+    """The loss of a YOLOv5 network's raw levels against targets (n, 6): image, class, x, y, w, h as fractions.
+
+    Args:
+        model: the network; its anchors are read at each call, so that new ones are heeded.
+        gains: the weights of the parts.
+        size: the image side that is trained with, which objectness is weighed by.
+        ratio: how many times larger or smaller than its anchor a box may be.
+    """
+
+    def __init__(self, model: nn.Module, gains: Gains | None = None, size: int = _IMAGE, ratio: float = 4.0) -> None:
+        gains = gains or Gains()
+        network = getattr(model, "module", model)  # DistributedDataParallel keeps it there
+        if not isinstance(network, Yolov5):
+            raise WrongCall(f"the model is a {type(network).__name__}", "give one that oomph.detect.yolov5 built")
+        self._head, self._ratio = network.head, ratio
+        self._copy: tuple[object, Tensor] | None = None
+        self.classes = network.classes
+        self.gains = Gains(gains.box, gains.objectness * (size / _IMAGE) ** 2, gains.classes * self.classes / _CLASSES)
+
+    def __call__(self, outputs: Any, targets: Tensor, normaliser: Positives | None = None) -> Tensor:
+        """The loss to differentiate."""
+        return self.parts(outputs, targets, normaliser).total
+
+    def normaliser(self, batch: Batch) -> Positives:
+        """Count the positives of a whole batch (images, targets), for its pieces to share."""
+        images, targets = batch
+        matched = [self._match(targets, level, grid) for level, grid in enumerate(grid_sizes(images))]
+        return self._count(matched, len(images))
+
+    def parts(self, outputs: Any, targets: Tensor, normaliser: Positives | None = None) -> LossParts:
+        """The loss and what it is made of; `outputs` may be those of eval mode, decoded predictions first."""
+        levels: Sequence[Tensor] = outputs[1] if isinstance(outputs, tuple) else outputs
+        targets = targets.to(levels[0].device, torch.float32)
+        with torch.autocast(targets.device.type, enabled=False):
+            matched = [self._match(targets, index, level.shape[2:4]) for index, level in enumerate(levels)]
+            norm = normaliser or self._count(matched, len(levels[0]))
+            counts = norm.counts.to(targets.device).clamp(min=1)
+            box = objectness = classes = torch.zeros((), device=targets.device)
+            for index, (level, found) in enumerate(zip(levels, matched, strict=True)):
+                one = self._level(level, found, self._anchors(targets.device)[index].float())
+                cells = level[0, ..., 0].numel() * norm.images
+                box = box + one[0] / counts[index]
+                objectness = objectness + one[1] * (_BALANCE[index] / cells)
+                classes = classes + one[2] / (counts[index] * self.classes)
+            box, objectness = box * self.gains.box, objectness * self.gains.objectness
+            classes = classes * self.gains.classes
+            total = (box + objectness + classes) * norm.images
+        return LossParts(total, box.detach(), objectness.detach(), classes.detach())
+
+    def _match(self, targets: Tensor, level: int, grid: Sequence[int]) -> Candidates:
+        anchors = self._anchors(targets.device)[level]
+        return match(targets.float(), anchors, (grid[0], grid[1]), self._ratio)
+
+    def _anchors(self, device: torch.device) -> Tensor:
+        """The anchors on a device; a copy is kept until they change, since making one would wait for the GPU."""
+        own = self._head.anchors
+        if own.device == device:
+            return own
+        state = (device, own.data_ptr(), own._version)  # noqa: SLF001  counts changes in place
+        if self._copy is None or self._copy[0] != state:
+            self._copy = (state, own.detach().to(device))
+        return self._copy[1]
+
+    @staticmethod
+    def _count(matched: Sequence[Candidates], images: int) -> Positives:
+        return Positives(torch.stack([found.counts.sum() for found in matched]), images)
+
+    def _level(self, level: Tensor, found: Candidates, anchors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Sums over one level: boxes over positives, objectness over cells, classes over positives and classes."""
+        confidence, rows = _pick(level, found.image, found.anchor, found.row, found.column)
+        rows = rows.float()
+        counts = found.counts.float()
+        share = rows[:, :4].sigmoid()
+        guess = torch.cat((share[:, :2] * 2 - 0.5, (share[:, 2:] * 2) ** 2 * anchors[found.anchor]), 1)
+        iou = complete_iou(guess, found.box)
+        box = ((1 - iou) * counts).sum()
+        wanted = _overlaps(found, iou.detach().clamp(min=0), confidence.shape)
+        objectness = F.binary_cross_entropy_with_logits(confidence.float(), wanted, reduction="sum")
+        if self.classes == 1:
+            return box, objectness, box.new_zeros(())
+        label = F.one_hot(found.label, self.classes).float()
+        odds = F.binary_cross_entropy_with_logits(rows[:, 5:], label, weight=counts[:, None], reduction="sum")
+        return box, objectness, odds
+
+
+def _overlaps(found: Candidates, iou: Tensor, shape: torch.Size) -> Tensor:
+    """What objectness should be in every cell: the overlap of its positive; of several, the last one of the table.
+
+    Sorting finds the last one in the same way on every device, where writing all of them would leave it to chance.
+    """
+    cells = shape.numel()
+    place = ((found.image * shape[1] + found.anchor) * shape[2] + found.row) * shape[3] + found.column
+    place, order = torch.where(found.counts, place, cells).sort(stable=True)
+    last = torch.ones_like(place, dtype=torch.bool)
+    last[:-1] = place[1:] != place[:-1]
+    wanted = iou.new_zeros(cells + 1)  # the last one takes what counts for no cell
+    wanted[torch.where(last, place, cells)] = iou[order]
+    return wanted[:cells].view(shape)
+
+
+class _Pick(torch.autograd.Function):
+    """The objectness of all cells, and whole rows of a few.
+
+    Written out because autograd would make a zero-filled gradient of the whole level for each of the two and a third
+    one for their sum, all of them while the activations are still alive.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, level: Tensor, *places: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(*places)
+        ctx.like = (level.shape, level.dtype, level.stride())
+        return level[..., 4].clone(), level[places]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        confidence, rows = grads
+        shape, dtype, stride = ctx.like
+        # Laid out as the level is, so that the way back into the convolution needs no copy either.
+        grad = torch.empty_strided(shape, stride, dtype=dtype, device=rows.device).zero_()
+        grad.index_put_(ctx.saved_tensors, rows, accumulate=True)
+        grad[..., 4] += confidence
+        return grad, None, None, None, None
+
+
+_pick: Any = _Pick.apply  # torch gives it no types
+
+
+def split_batch(batch: Batch, pieces: int) -> list[Batch]:
+    """Cut a batch (images, targets) into pieces whose sizes differ by at most one image, the larger ones first.
+
+    The targets of a piece count its images from 0. This is the `split` that a guard needs, since targets have a row a
+    box and not a row an image.
+
+    Raises:
+        WrongCall: there are more pieces than images.
+    """
+    images, targets = batch
+    if not 1 <= pieces <= len(images):
+        raise WrongCall(f"{len(images)} images can't make {pieces} pieces", "ask for fewer")
+    size, rest = divmod(len(images), pieces)
+    found = []
+    begin = 0
+    for piece in range(pieces):
+        end = begin + size + (piece < rest)
+        own = targets[(targets[:, 0] >= begin) & (targets[:, 0] < end)].clone()
+        own[:, 0] -= begin
+        found.append((images[begin:end], own))
+        begin = end
+    return found

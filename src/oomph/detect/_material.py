@@ -1,0 +1,143 @@
+"""A split ready for loading: headers read, unusable images gone, boxes beside their images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data import ImageIndex, Letterbox, Piece, Planned, Want, place
+from ..errors import WrongCall
+from ._augment import Augmentation, choose, compose
+from ._dataset import Split
+from ._labels import LabelTable
+from ._letterbox import Fit, frames
+from ._set_aside import SetAside
+
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Material:
+    """The images of a split that can be decoded, and their boxes.
+
+    Attributes:
+        index: the images, by their headers.
+        labels: the boxes of each.
+        shapes: height and width of each, as it is shown.
+        set_aside: what was left out or mended, of images and of labels.
+    """
+
+    index: ImageIndex
+    labels: LabelTable
+    shapes: tuple[tuple[int, int], ...]
+    set_aside: tuple[SetAside, ...]
+
+
+def prepare(split: Split, tolerated: float = 0.1) -> Material:
+    """Read the headers of a split's images and leave out what can't be decoded.
+
+    Raises:
+        WrongCall: more than the tolerated share can't be.
+    """
+    index = ImageIndex.of([str(image) for image in split.images])
+    usable = index.usable
+    broken = index.aside()
+    if len(broken) > tolerated * len(index):
+        raise WrongCall(
+            f"{len(broken)} of {len(index)} {split.name} images can't be read, the first {broken[0].path!r}: "
+            f"{broken[0].reason}",
+            "mend them, or take them out of the data set",
+        )
+    told = _told(broken)
+    chosen = index.select(usable) if broken else index
+    boxes = [split.labels.of(int(at)) for at in usable]
+    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum([len(rows) for rows in boxes], dtype=np.int64)))
+    table = LabelTable(np.concatenate(boxes).reshape(-1, 5) if boxes else split.labels.boxes[:0], starts)
+    shapes = tuple((header.shown[1], header.shown[0]) for header in chosen)
+    return Material(chosen, table, shapes, (*split.set_aside, *told))
+
+
+def _told(broken: Sequence[Any]) -> list[SetAside]:
+    reasons: dict[str, list[str]] = {}
+    for one in broken:
+        reasons.setdefault(str(one.reason), []).append(str(one.path))
+    return [SetAside("image", why, len(paths), True, tuple(paths[:_EXAMPLES])) for why, paths in reasons.items()]  # noqa: FBT003
+
+
+class Samples:
+    """A recipe for the loader: training samples, mosaics and all."""
+
+    def __init__(self, labels: LabelTable, augmentation: Augmentation) -> None:
+        self._labels, self._augmentation = labels, augmentation
+
+    def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
+        """The images that a sample is made of, none larger than the canvas."""
+        return [Want(one, canvas) for one in choose(index, len(self._labels), self._augmentation, rng)]
+
+    def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Any:
+        """Paint the sample; its boxes are the target."""
+        parts = [(piece.picture.pixels, self._labels.of(piece.want.index)) for piece in pieces]
+        return compose(parts, canvas, self._augmentation, rng)
+
+
+def gather(boxes: list[NDArray[np.float32]]) -> Any:
+    """The boxes of a batch's samples as rows that begin with the sample's number."""
+    import torch  # noqa: PLC0415  processes that make samples may have none
+
+    rows = [np.column_stack((np.full(len(own), at, np.float32), own)) for at, own in enumerate(boxes)]
+    return torch.from_numpy(np.concatenate(rows).astype(np.float32).reshape(-1, 6))
+
+
+class Framed:
+    """A recipe for the loader: whole images in the frame that their batch shares; the target is the Fit."""
+
+    def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
+        """The image itself."""
+        del rng
+        return (Want(index, canvas),)
+
+    def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Fit:
+        """Put it into the middle."""
+        del rng
+        picture = pieces[0].picture
+        return fit_of(place(picture.pixels, picture.window, canvas))
+
+
+def fit_of(spot: Letterbox) -> Fit:
+    """Where an image lies, as the boxes' way back takes it."""
+    wide, tall = spot.window.size
+    return Fit(spot.scale[0], (float(spot.left), float(spot.top)), (tall, wide))
+
+
+@dataclass(frozen=True)
+class Rectangles:
+    """An order for the loader: images of like shape together, dealt out to ranks batch by batch."""
+
+    shapes: tuple[tuple[int, int], ...]
+    size: int
+    batch: int
+    rank: int = 0
+    ranks: int = 1
+
+    @property
+    def largest(self) -> Planned:
+        """The batch with the most pixels."""
+        return max(self._planned(), key=lambda one: len(one.indices) * one.width * one.height)
+
+    def epoch(self, number: int) -> Sequence[Planned]:
+        """The same batches every time."""
+        del number
+        return self._planned()[self.rank :: self.ranks]
+
+    def _planned(self) -> list[Planned]:
+        found = frames(list(self.shapes), self.size, self.batch)
+        return [Planned(np.array(one.indices, np.int64), one.size[1], one.size[0]) for one in found]
+
+
+def without_augmentation(augmentation: Augmentation) -> Augmentation:
+    """Nothing changed, for looking at data as it is."""
+    return replace(augmentation, mosaic=0.0, scale=0.0, translate=0.0, flip_horizontal=0.0)

@@ -1,0 +1,67 @@
+"""What a training run is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import WrongCall
+from ._network import SIZES
+from ._recipe import Recipe
+
+LARGEST = -1  # a batch of this size asks for the largest that is comfortable
+
+
+@dataclass(frozen=True)
+class OrderForm:
+    """A training run as it was asked for.
+
+    Attributes:
+        data: the data.yaml.
+        folder: where results go.
+        network: "n" to "x".
+        weights: a file to begin with; fresh weights if None.
+        size: side of the images.
+        batch: images of an iteration over all ranks, or -1 for the largest that is comfortable.
+        epochs: passes over the training images.
+        device: "cpu", "cuda" or "cuda:1"; the first GPU if there is one, without.
+        threads: that load images.
+        budget: bytes of the device (of the process on the CPU) that may be used; all there is if None.
+        spare: bytes beyond what the process has taken before training, in place of a budget.
+        recipe: the hyperparameters.
+        freeze: how many layers stay as they are.
+        patience: epochs without improvement after which the run ends; 0 never.
+        minutes: between checkpoints inside of an epoch.
+        precision: what to compute in; the fast one of the device if None.
+        seed: what order, samples and fresh weights are drawn from.
+        every: epochs between validations; after the last one always.
+    """
+
+    data: Path
+    folder: Path
+    network: str = "s"
+    weights: Path | None = None
+    size: int = 640
+    batch: int = 16
+    epochs: int = 100
+    device: str | None = None
+    threads: int | None = None
+    budget: int | None = None
+    spare: int | None = None
+    recipe: Recipe = field(default_factory=Recipe)
+    freeze: int = 0
+    patience: int = 100
+    minutes: float = 10.0
+    precision: str | None = None
+    seed: int = 0
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        if self.network not in SIZES:
+            raise WrongCall(f"{self.network!r} is no size of YOLOv5", f"it must be one of {', '.join(SIZES)}")
+        if self.batch != LARGEST and self.batch < 1:
+            raise WrongCall(f"batch is {self.batch}", "it must be at least 1, or -1 for the largest that fits")
+        if self.epochs < 1:
+            raise WrongCall(f"epochs is {self.epochs}", "it must be at least 1")
+        if self.size < 32:  # noqa: PLR2004  the largest stride
+            raise WrongCall(f"the image size is {self.size}", "it must be at least 32")

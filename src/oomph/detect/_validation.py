@@ -1,0 +1,75 @@
+"""A detector run over a split: what it finds beside what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ..data import Loader
+from ._material import Framed, Material, Rectangles
+from ._metrics import ImageResult
+from ._results import image_result
+from ._suppression import VALIDATION, Suppression, suppress
+
+Found = tuple[int, Tensor]
+
+
+class Evaluate(Protocol):
+    """How pieces are run: a guard's `evaluate`, or a plain loop."""
+
+    def __call__(
+        self, loader: Iterable[Any], function: Callable[[nn.Module, Any], Any], *, model: nn.Module
+    ) -> list[Any]:
+        """Run the function over all pieces and return what it gave."""
+        ...
+
+
+def validation_loader(
+    material: Material, size: int, batch: int, *, rank: int = 0, ranks: int = 1, threads: int | None = None
+) -> Loader:
+    """Batches of images of like shape."""
+    order = Rectangles(material.shapes, size, batch, rank, ranks)
+    return Loader(material.index, size, batch, recipe=Framed(), order=order, threads=threads, broken="drop")
+
+
+def validate(
+    model: nn.Module,
+    material: Material,
+    loader: Loader,
+    evaluate: Evaluate,
+    limits: Suppression = VALIDATION,
+) -> list[ImageResult]:
+    """What a model finds in every image, and what is there, in pixels of the images."""
+    fits: dict[int, Any] = {}
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in loader:
+            fits.update(zip(batch.indices.tolist(), batch.targets, strict=True))
+            yield batch.images, batch.indices
+
+    found: dict[int, Tensor] = {}
+    for rows in evaluate(batches(), finder(limits), model=model):
+        found.update(rows)
+    return [image_result(found[at], fits[at], material.labels.of(at)) for at in sorted(found)]
+
+
+def finder(limits: Suppression) -> Callable[[nn.Module, Any], list[Found]]:
+    """What is done with a piece: boxes by the number of their image, on the CPU."""
+
+    def find(model: nn.Module, piece: Sequence[Tensor]) -> list[Found]:
+        images, indices = piece
+        kept = suppress(model(images)[0].float(), limits)
+        return [(int(at), boxes.cpu()) for at, boxes in zip(indices.tolist(), kept, strict=True)]
+
+    return find
+
+
+@torch.no_grad()
+def plainly(loader: Iterable[Any], function: Callable[[nn.Module, Any], Any], *, model: nn.Module) -> list[Any]:
+    """Run a function over batches without a guard."""
+    model.eval()
+    device = next(model.parameters()).device
+    return [function(model, (images.to(device), indices)) for images, indices in loader]

@@ -1,0 +1,114 @@
+"""How a training run is shown: sentences, a bar with figures, and what came of it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from ..units import format_size
+
+if TYPE_CHECKING:
+    from ..detect import Outcome
+    from ..planner import Plan
+
+
+class TrainTeller:
+    """Tells how a run goes: bars on a terminal, a line an epoch in a pipe, nothing where a document was asked for."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._console = Console(file=sys.stderr if quiet else sys.stdout, highlight=False, soft_wrap=True)
+        self._bar = Progress(
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+            disable=quiet or not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=None, epoch=1, facts="")
+
+    def __enter__(self) -> TrainTeller:  # noqa: PYI034  Self is newer than Python 3.10
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._bar.stop()
+
+    def said(self, words: str) -> None:
+        """A sentence about what was found or decided."""
+        if not self._quiet:
+            self._bar.console.print(words, markup=False)
+            self._console.file.flush()
+
+    def planned(self, made: Plan) -> None:
+        """What the run will need."""
+        for line in plan_lines(made):
+            self.said(line)
+
+    def stepped(self, epoch: int, done: int, total: int, facts: dict[str, Any]) -> None:
+        """An iteration is done."""
+        memory = format_size(facts["memory"]) if facts["memory"] else ""
+        words = f"loss {facts['loss']:.3f}  {facts['pieces']} pieces  {memory}"
+        self._bar.update(self._task, completed=done, total=total, epoch=epoch + 1, facts=words)
+
+    def ended_epoch(self, row: dict[str, Any]) -> None:
+        """An epoch is done."""
+        scored = "" if row.get("map50") is None else f"  mAP50 {row['map50']:.3f}  mAP50-95 {row['map50_95']:.3f}"
+        speed, memory = f"{row['images_per_second']:.0f} images/s", format_size(row["memory"])
+        self.said(f"epoch {row['epoch']}: loss {row['loss']:.3f}{scored}  {speed}  {memory} at most")
+
+
+def plan_lines(made: Plan) -> list[str]:
+    """A plan in words."""
+    need, have = format_size(made.before.device.value), format_size(made.budget)
+    asked = f"asked: batch {made.asked.batch} at {made.asked.size}, {made.settings.precision}: needs {need} of {have}"
+    if not made.moves:
+        return [asked, "plan: it fits as asked"]
+    moves = [f"plan: {move.what}, since {move.why}. {move.cost}." for move in made.moves]
+    return [asked, *moves, f"plan: it will need {format_size(made.after.device.value)}"]
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """What came of a run."""
+
+    outcome: Outcome
+
+    def document(self) -> dict[str, Any]:
+        """Everything."""
+        done = self.outcome
+        return {
+            "oomph": "training",
+            "version": 1,
+            "folder": done.folder,
+            "epochs": done.epochs,
+            "best": done.best,
+            "memory": {"predicted": done.predicted, "measured": done.measured},
+            "retries": done.retries,
+            "pieces": len(done.plan.settings.pieces),
+        }
+
+    def render(self, *, plain: bool) -> RenderableType:
+        """A few lines."""
+        del plain
+        done, best = self.outcome, self.outcome.best
+        lines = []
+        if best is not None:
+            figures = f"mAP50 {best['map50']:.3f}, mAP50-95 {best['map50_95']:.3f}"
+            lines.append(f"best: epoch {best['epoch']}, {figures}")
+        off = 100 * (done.predicted / max(done.measured, 1) - 1)
+        sizes = f"predicted {format_size(done.predicted)}, measured {format_size(done.measured)}"
+        lines.append(f"memory: {sizes} ({off:+.1f} %)")
+        if done.retries:
+            lines.append(f"{done.retries} times a step ran short of memory and was tried again; none was lost")
+        lines.append(f"everything is in {done.folder}")
+        return Group(*(Text(line) for line in lines))

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from oomph.data import ImageIndex, Labelled, Loader, read_classes, read_coco, read_yolo, yolo_label
+from oomph.errors import BadDocument, MissingFile, WrongCall
+
+
+def folder(root: Path, labels: dict[str, str | None]) -> ImageIndex:
+    """A YOLO folder of 200×100 images."""
+    (root / "images" / "train").mkdir(parents=True)
+    (root / "labels" / "train").mkdir(parents=True)
+    for name, text in labels.items():
+        Image.new("RGB", (200, 100)).save(root / "images" / "train" / f"{name}.png")
+        if text is not None:
+            (root / "labels" / "train" / f"{name}.txt").write_text(text)
+    return ImageIndex.open(root / "images")
+
+
+def test_yolo_labels_of_every_ugliness(tmp_path: Path) -> None:
+    index = folder(
+        tmp_path,
+        {
+            "a": "0 0.5 0.5 0.2 0.4\n1 0.1 0.1 0.4 0.4\n",
+            "b": None,
+            "c": "",
+            "d": "0 0.5 0.5 0.2 0.4\n0 0.5 0.5 0.2 0.4\n7 0.5 0.5 0.1 0.1\n0 0.5 0.5 0 0.1\n"
+            "0 2 2 0.1 0.1\nhello\n0 1 2\n0 nan 0.5 0.1 0.1\n-1 0.5 0.5 0.1 0.1\n0.5 0.5 0.5 0.1 0.1\n",
+            "e": "1 0.1 0.2 0.5 0.2 0.5 0.9 0.1 0.9\n",
+        },
+    )
+    labels = read_yolo(index, ("cat", "dog"))
+    assert np.diff(labels.offsets).tolist() == [2, 0, 0, 1, 1]
+    classes, boxes = labels.of(0)
+    assert classes.tolist() == [0, 1]
+    assert np.allclose(boxes, [[80, 30, 120, 70], [0, 0, 60, 30]])  # the second reached outside
+    assert np.allclose(labels.of(4)[1], [[20, 20, 100, 90]])  # a polygon's box
+    assert [(fault.line, fault.reason) for fault in labels.faults] == [
+        (2, "a duplicate"),
+        (3, "class 7, where there are 2"),
+        (4, "outside of the image, or of no size"),
+        (5, "outside of the image, or of no size"),
+        (6, "not a class and four fractions"),
+        (7, "not a class and four fractions"),
+        (8, "not a number"),
+        (9, "class -1, where there are 2"),
+        (10, "not a class and four fractions"),
+    ]
+
+
+def test_boxes_go_with_their_image(tmp_path: Path) -> None:
+    index = folder(tmp_path, {"a": "0 0.5 0.5 0.5 0.5\n", "b": ""})
+    (batch,) = Loader(index, 100, 2, recipe=Labelled(read_yolo(index)), collate=list)
+    first, second = batch.targets
+    assert (first.index, first.boxes.tolist()) == (0, [[25, 37.5, 75, 62.5]])
+    assert len(second.boxes) == 0
+
+
+def test_labels_lie_beside_the_last_folder_of_images() -> None:
+    assert yolo_label("/images/set/images/a b/x.y.jpg") == "/images/set/labels/a b/x.y.txt"
+    assert yolo_label("/pictures/x.jpg") == "/pictures/x.txt"
+
+
+def coco(root: Path, **changes: object) -> Path:
+    Image.new("RGB", (200, 100)).save(root / "one.png")
+    Image.new("RGB", (50, 50)).save(root / "two.png")
+    data: dict[str, object] = {
+        "images": [
+            {"id": 7, "file_name": "one.png"},
+            {"id": 3, "file_name": "two.png"},
+            {"id": 4, "file_name": "no.png"},
+        ],
+        "categories": [{"id": 20, "name": "dog"}, {"id": 5, "name": "cat"}],
+        "annotations": [
+            {"id": 1, "image_id": 7, "category_id": 20, "bbox": [10, 20, 30, 40]},
+            {"id": 2, "image_id": 3, "category_id": 5, "bbox": [0, 0, 50, 50]},
+            {"id": 3, "image_id": 3, "category_id": 99, "bbox": [0, 0, 5, 5]},
+            {"id": 4, "image_id": 4, "category_id": 5, "bbox": [0, 0, 5, 5]},
+        ],
+        **changes,
+    }
+    (root / "notes.json").write_text(json.dumps(data))
+    return root / "notes.json"
+
+
+def test_coco_files(tmp_path: Path) -> None:
+    index, labels = read_coco(coco(tmp_path), tmp_path)
+    assert labels.names == ("cat", "dog")
+    assert [Path(path).name for path in index.paths()] == ["one.png", "two.png", "no.png"]
+    assert labels.of(0)[0].tolist() == [1]
+    assert labels.of(0)[1].tolist() == [[10, 20, 40, 60]]
+    assert labels.of(1)[1].tolist() == [[0, 0, 50, 50]]
+    assert labels.of(2)[0].tolist() == []
+    assert [(fault.line, fault.reason) for fault in labels.faults] == [(3, "no box or no such category")]
+
+
+def test_what_is_no_coco_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(MissingFile):
+        read_coco(tmp_path / "no.json", tmp_path)
+    (tmp_path / "text.json").write_text("hello")
+    with pytest.raises(BadDocument, match="no JSON"):
+        read_coco(tmp_path / "text.json", tmp_path)
+    with pytest.raises(BadDocument, match="no COCO file"):
+        read_coco(coco(tmp_path, annotations=[{}]), tmp_path)
+
+
+def test_folders_name_classes(tmp_path: Path) -> None:
+    for name in ("dog/x/1.png", "cat/1.png", "cat/2.png", "stray.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 10)).save(tmp_path / name)
+    index = ImageIndex.open(tmp_path)
+    labels = read_classes(index, tmp_path)
+    assert labels.names == ("cat", "dog")
+    assert [labels.of(number)[0].tolist() for number in range(4)] == [[0], [0], [1], []]
+    assert labels.of(0)[1].tolist() == [[0, 0, 20, 10]]
+    assert [Path(fault.path).name for fault in labels.faults] == ["stray.png"]
+    with pytest.raises(WrongCall, match="no image lies in a folder"):
+        read_classes(index.select([3]), tmp_path)

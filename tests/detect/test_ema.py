@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from oomph.detect import Ema
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
+
+
+def test_the_average_follows_by_the_formula() -> None:
+    model = net()
+    ema = Ema(model)
+    expected = model.state_dict()["0.weight"].clone()
+    for update in range(1, 4):
+        with torch.no_grad():
+            model.state_dict()["0.weight"].add_(1.0)
+        ema.update(model)
+        decay = 0.9999 * (1 - math.exp(-update / 2000))
+        expected = decay * expected + (1 - decay) * model.state_dict()["0.weight"]
+        assert torch.allclose(ema.module.state_dict()["0.weight"], expected, atol=1e-6)
+    assert ema.updates == 3
+
+
+def test_statistics_are_averaged_and_counters_copied() -> None:
+    model = net()
+    ema = Ema(model)
+    model.train()(torch.rand(2, 3, 4, 4) + 5)
+    ema.update(model)
+    assert int(ema.module.state_dict()["1.num_batches_tracked"]) == 1
+    assert torch.allclose(ema.module.state_dict()["1.running_mean"], model.state_dict()["1.running_mean"], atol=1e-3)
+    assert not ema.module.training
+    assert not any(parameter.requires_grad for parameter in ema.module.parameters())
+
+
+def test_it_goes_on_from_its_state() -> None:
+    model = net()
+    first, second = Ema(model), Ema(net())
+    with torch.no_grad():
+        model.state_dict()["0.weight"].mul_(3.0)
+    first.update(model)
+    second.load_state_dict(first.state_dict())
+    first.update(model)
+    second.update(model)
+    assert second.updates == 2
+    ours, theirs = first.module.state_dict(), second.module.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)

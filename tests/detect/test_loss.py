@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from oomph.detect import DetectionLoss, Gains, Yolov5, split_batch, yolov5
+from oomph.errors import WrongCall
+
+SIZE = 96
+
+
+def scene(images: int = 8, boxes: int = 40, classes: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Images with unevenly many boxes; some share cells, some touch the border, one image has none."""
+    gen = torch.Generator().manual_seed(seed)
+    pixels = torch.rand(images, 3, SIZE, SIZE, generator=gen)
+    owner = (torch.rand(boxes, generator=gen) ** 2 * (images - 1)).floor()
+    centre = torch.rand(boxes, 2, generator=gen)
+    centre[:4] = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.5, 0.999], [0.25, 0.5]])
+    size = 0.05 + 0.6 * torch.rand(boxes, 2, generator=gen) ** 2
+    label = torch.randint(classes, (boxes,), generator=gen)
+    targets = torch.cat((owner[:, None], label[:, None].float(), centre, size), 1)
+    return pixels, torch.cat((targets, targets[:5]))  # duplicates too
+
+
+def network(classes: int = 4) -> Yolov5:
+    torch.manual_seed(0)
+    return yolov5("n", classes=classes)
+
+
+def positives(row: Tensor, anchors: Tensor, height: int, width: int) -> Iterator[tuple[int, int, int, int]]:
+    """By the words of the facts, one box at a time: place in the order of writing, anchor, row, column."""
+    x, y, w, h = (row[2:] * torch.tensor([width, height, width, height])).tolist()
+    cells = [(0, int(x), int(y))]
+    if x % 1 < 0.5 and x > 1:
+        cells.append((1, int(x) - 1, int(y)))
+    if y % 1 < 0.5 and y > 1:
+        cells.append((2, int(x), int(y) - 1))
+    if (width - x) % 1 < 0.5 and width - x > 1:
+        cells.append((3, int(x) + (1 if x % 1 else 0), int(y)))
+    if (height - y) % 1 < 0.5 and height - y > 1:
+        cells.append((4, int(x), int(y) + (1 if y % 1 else 0)))
+    for index, (aw, ah) in enumerate(anchors.tolist()):
+        if max(w / aw, aw / w, h / ah, ah / h) < 4:
+            yield from ((place, index, min(j, height - 1), min(i, width - 1)) for place, i, j in cells)
+
+
+def ciou(a: list[float], b: list[float]) -> float:
+    left, right = max(a[0] - a[2] / 2, b[0] - b[2] / 2), min(a[0] + a[2] / 2, b[0] + b[2] / 2)
+    top, bottom = max(a[1] - a[3] / 2, b[1] - b[3] / 2), min(a[1] + a[3] / 2, b[1] + b[3] / 2)
+    shared = max(right - left, 0) * max(bottom - top, 0)
+    iou = shared / (a[2] * a[3] + b[2] * b[3] - shared)
+    wide = max(a[0] + a[2] / 2, b[0] + b[2] / 2) - min(a[0] - a[2] / 2, b[0] - b[2] / 2)
+    high = max(a[1] + a[3] / 2, b[1] + b[3] / 2) - min(a[1] - a[3] / 2, b[1] - b[3] / 2)
+    away = (a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2
+    shape = 4 / math.pi**2 * (math.atan(b[2] / b[3]) - math.atan(a[2] / a[3])) ** 2
+    return iou - away / (wide**2 + high**2) - shape * shape / (1 - iou + shape)
+
+
+def slow_loss(model: Yolov5, levels: list[Tensor], targets: Tensor) -> tuple[float, float, float]:
+    """Box, objectness and class loss with a loop over boxes."""
+    box = objectness = classes = 0.0
+    for index, level in enumerate(levels):
+        batch, _, height, width, _ = level.shape
+        anchors = model.head.anchors[index]
+        written: list[tuple[tuple[int, int, int], tuple[int, ...], float]] = []
+        boxes, odds = [], []
+        for number, row in enumerate(targets):
+            for place, anchor, j, i in positives(row, anchors, height, width):
+                raw = level[int(row[0]), anchor, j, i]
+                share = raw.sigmoid().tolist()
+                guess = [2 * share[0] - 0.5, 2 * share[1] - 0.5]
+                guess += [(2 * share[2 + k]) ** 2 * float(anchors[anchor, k]) for k in (0, 1)]
+                x, y, w, h = (row[2:] * torch.tensor([width, height, width, height])).tolist()
+                value = ciou(guess, [x - i, y - j, w, h])
+                boxes.append(1 - value)
+                wanted = F.one_hot(row[1].long(), model.classes).float()
+                odds.append(float(F.binary_cross_entropy_with_logits(raw[5:], wanted)))
+                written.append(((place, anchor, number), (int(row[0]), anchor, j, i), max(value, 0.0)))
+        goal = torch.zeros(batch, 3, height, width)
+        for _, cell, value in sorted(written):
+            goal[cell] = value
+        objectness += (4.0, 1.0, 0.4)[index] * float(F.binary_cross_entropy_with_logits(level[..., 4], goal))
+        box += sum(boxes) / len(boxes) if boxes else 0.0
+        classes += sum(odds) / len(odds) if odds else 0.0
+    return 0.05 * box, objectness * (SIZE / 640) ** 2, 0.5 * model.classes / 80 * classes
+
+
+def test_the_loss_is_that_of_a_loop_over_boxes() -> None:
+    model = network()
+    images, targets = scene()
+    with torch.no_grad():
+        levels = model(images)
+        parts = DetectionLoss(model, size=SIZE).parts(levels, targets)
+    expected = slow_loss(model, levels, targets)
+    assert [float(parts.box), float(parts.objectness), float(parts.classes)] == pytest.approx(expected, rel=1e-5)
+    assert float(parts.total) == pytest.approx(sum(expected) * len(images), rel=1e-5)
+
+
+def gradient(model: Yolov5, loss: DetectionLoss, batch: tuple[Tensor, Tensor], pieces: int, *, naive: bool) -> Tensor:
+    model.zero_grad()
+    norm = loss.normaliser(batch)
+    for images, targets in split_batch(batch, pieces):
+        value = loss(model(images), targets) / pieces if naive else loss(model(images), targets, norm)
+        value.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).double()
+
+
+def frozen_norms(model: Yolov5) -> Yolov5:
+    """BatchNorm in eval mode halfway to the statistics of a batch, the head still training."""
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 0.5
+    with torch.no_grad():
+        model(scene()[0])
+    model.eval()
+    model.head.train()
+    return model
+
+
+def test_pieces_sum_to_the_gradient_of_the_batch_and_dividing_by_their_number_does_not() -> None:
+    model = frozen_norms(network())
+    loss = DetectionLoss(model, size=SIZE)
+    batch = scene()
+    whole = gradient(model, loss, batch, 1, naive=False)
+    for pieces in (2, 4, 8):
+        split = gradient(model, loss, batch, pieces, naive=False)
+        assert float((split - whole).norm() / whole.norm()) < 1e-5
+        off = gradient(model, loss, batch, pieces, naive=True)
+        assert float((off - whole).norm() / whole.norm()) > 1e-2
+    assert torch.equal(whole, gradient(model, loss, batch, 1, naive=True))
+
+
+def test_the_normaliser_counts_what_the_loss_counts_from_labels_alone() -> None:
+    model = network()
+    images, targets = scene()
+    norm = DetectionLoss(model).normaliser((images, targets))
+    expected = [
+        sum(1 for row in targets for _ in positives(row, anchors, SIZE // stride, SIZE // stride))
+        for anchors, stride in zip(model.head.anchors, (8, 16, 32), strict=True)
+    ]
+    assert norm.counts.tolist() == expected
+    assert norm.images == 8
+
+
+def test_gradients_agree_with_finite_differences() -> None:
+    model = network(classes=3)
+    images, targets = scene(images=2, boxes=6, classes=3)
+    loss = DetectionLoss(model, size=SIZE)
+    with torch.no_grad():
+        levels = [level.clone() for level in model(images)]
+    moving = [level.clone().requires_grad_() for level in levels]
+    loss(moving, targets).backward()
+    norm = loss.normaliser((images, targets))
+    grads = [level.grad for level in moving]
+    for index in range(3):
+        grad = grads[index]
+        assert grad is not None
+        # Objectness aims at the overlap, which moves with the boxes but isn't differentiated: leave boxes out.
+        flat = grad.clone()
+        flat[..., :4] = 0
+        spot = int(flat.abs().argmax())
+        ends = []
+        for step in (-1e-2, 1e-2):
+            shifted = [level.clone() for level in levels]
+            shifted[index] = shifted[index].contiguous()
+            shifted[index].view(-1)[spot] += step
+            ends.append(float(loss(shifted, targets, norm).double()))
+        slope = (ends[1] - ends[0]) / 2e-2
+        assert slope == pytest.approx(float(grad.contiguous().view(-1)[spot]), rel=5e-2)
+
+
+@pytest.mark.parametrize("boxes", [torch.zeros(0, 6), torch.tensor([[0, 0, 0.5, 0.5, 0.001, 0.001]])])
+def test_without_positives_only_objectness_is_left(boxes: Tensor) -> None:
+    model = network()
+    loss = DetectionLoss(model, size=SIZE)
+    parts = loss.parts(model(torch.rand(2, 3, SIZE, SIZE)), boxes)
+    assert float(parts.box) == float(parts.classes) == 0.0
+    assert float(parts.objectness) > 0
+    parts.total.backward()
+    assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
+
+
+def test_boxes_of_no_size_make_no_nans() -> None:
+    model = network()
+    rows = torch.tensor([[0, 0, 0.5, 0.5, 0.0, 0.0], [0, 1, 0.5, 0.5, 0.3, 0.0], [1, 1, 1.0, 0.0, 0.4, 0.4]])
+    loss = DetectionLoss(model)(model(torch.rand(2, 3, SIZE, SIZE)), rows)
+    loss.backward()
+    assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
+
+
+def test_one_class_has_no_class_loss() -> None:
+    model = network(classes=1)
+    images, targets = scene(classes=1)
+    parts = DetectionLoss(model).parts(model(images), targets)
+    assert float(parts.classes) == 0.0
+    assert float(parts.box) > 0
+
+
+def test_mixed_precision_is_close_and_computed_in_fp32() -> None:
+    model = network()
+    images, targets = scene()
+    loss = DetectionLoss(model)
+    plain = loss(model(images), targets)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = loss(model(images), targets)
+    assert mixed.dtype == torch.float32
+    assert mixed.item() == pytest.approx(plain.item(), rel=2e-2)
+    mixed.backward()
+
+
+def test_gains_fit_size_and_classes() -> None:
+    gains = DetectionLoss(network(classes=8), Gains(1.0, 2.0, 4.0), size=320).gains
+    assert (gains.box, gains.objectness, gains.classes) == (1.0, 0.5, 0.4)
+
+
+def test_outputs_of_eval_mode_are_taken_too() -> None:
+    model = network().eval()
+    images, targets = scene()
+    loss = DetectionLoss(model)
+    with torch.no_grad():
+        outputs = model(images)
+        assert torch.equal(loss(outputs, targets), loss(outputs[1], targets))
+
+
+def test_pieces_get_their_own_targets() -> None:
+    images = torch.arange(4.0).view(4, 1, 1, 1)
+    targets = torch.tensor([[3.0, 7, 0, 0, 0, 0], [0, 8, 0, 0, 0, 0], [1, 9, 0, 0, 0, 0]])
+    first, second = split_batch((images, targets), 2)
+    assert first[1][:, :2].tolist() == [[0, 8], [1, 9]]
+    assert second[1][:, :2].tolist() == [[1, 7]]
+    assert second[0].flatten().tolist() == [2, 3]
+    assert [len(piece[0]) for piece in split_batch((images, targets), 3)] == [2, 1, 1]
+    for pieces in (0, 5):
+        with pytest.raises(WrongCall, match="4 images can't make"):
+            split_batch((images, targets), pieces)
+    assert targets[0, 0] == 3  # the batch itself is left alone
+
+
+def test_only_networks_of_ours_have_this_loss() -> None:
+    with pytest.raises(WrongCall, match="the model is a Linear"):
+        DetectionLoss(torch.nn.Linear(1, 1))
