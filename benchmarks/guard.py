@@ -5,7 +5,8 @@
 
 Overhead: blocks of steps, plain and guarded in turn, in one process, with the same pieces; the median of the ratios of
 neighbouring blocks. Capped: the same work under 60 % of what the plain loop needs, by the guard, by halving as composer
-does, and by restarting with a batch a tenth smaller as accelerate does, each in a process of its own.
+does, and by restarting with a batch a tenth smaller as accelerate does, each in a process of its own. Ranks: what it
+costs, between two processes on the CPU, that gradients are exchanged after backward.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import gc
 import json
 import platform
+import socket
 import statistics
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 import oomph
 
 LOSS = nn.functional.cross_entropy
@@ -49,6 +52,7 @@ class Block(nn.Module):
 
 
 def build(width: int, depth: int, device: str) -> nn.Module:
+    """A net of so many blocks, always with the same weights."""
     torch.manual_seed(0)
     layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 2, 1)]
     layers += [Block(width) for _ in range(depth)]
@@ -56,10 +60,12 @@ def build(width: int, depth: int, device: str) -> nn.Module:
 
 
 def batch_of(samples: int, size: int, device: str) -> tuple[Tensor, Tensor]:
+    """Random images and classes."""
     return torch.randn(samples, 3, size, size, device=device), torch.randint(0, 100, (samples,), device=device)
 
 
 def optimizer_of(name: str, model: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer of a case."""
     if name == "sgd":
         return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
     return torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True if name == "adamw-fused" else None)
@@ -68,6 +74,8 @@ def optimizer_of(name: str, model: nn.Module) -> torch.optim.Optimizer:
 def plain_step(
     model: nn.Module, optimizer: torch.optim.Optimizer, batch: tuple[Tensor, Tensor], pieces: int
 ) -> Callable[[], None]:
+    """The step as everybody writes it, in given pieces."""
+
     def step() -> None:
         inputs, targets = batch
         for x, y in zip(inputs.chunk(pieces), targets.chunk(pieces), strict=True):
@@ -79,6 +87,7 @@ def plain_step(
 
 
 def wait(device: str) -> None:
+    """Until the device has done its work."""
     if device == "cuda":
         torch.cuda.synchronize()
 
@@ -137,10 +146,10 @@ def count_waits(loop: Callable[[], object]) -> int:
 
 
 def child(way: str, work: dict[str, Any], device: str) -> None:
+    """Do the work in one way, under its cap, and print how it went."""
     model = build(work["width"], work["depth"], device)
     inputs, targets = batch_of(work["samples"], work["size"], "cpu")
     small = inputs[:1].to(device), targets[:1].to(device)
-    plain_step(model, optimizer_of("sgd", build(work["width"], work["depth"], device)), small, 1)
     LOSS(model(small[0]), small[1]).backward()  # what torch itself takes once
     model.zero_grad()
     base = set_cap(work.get("cap"), device)
@@ -172,6 +181,7 @@ def set_cap(cap: int | None, device: str) -> int:
 
 
 def peak(device: str) -> int:
+    """The most that was in use."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     import resource
@@ -180,16 +190,19 @@ def peak(device: str) -> int:
 
 
 def is_short(error: BaseException) -> bool:
-    return "memory" in str(error)
+    """As the peers look at it: by a word in the text."""
+    return "memory" in str(error) or "primitive" in str(error)
 
 
 def free(device: str) -> None:
+    """What the peers do before another attempt."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
 
 
 def way_plain(model: nn.Module, batch: tuple[Tensor, Tensor], steps: int, device: str) -> dict[str, Any]:
+    """The plain loop."""
     optimizer = optimizer_of("sgd", model)
     for _ in range(steps):
         inputs, targets = (one.to(device) for one in batch)
@@ -198,6 +211,7 @@ def way_plain(model: nn.Module, batch: tuple[Tensor, Tensor], steps: int, device
 
 
 def way_guard(model: nn.Module, batch: tuple[Tensor, Tensor], steps: int, device: str) -> dict[str, Any]:
+    """The guarded loop."""
     guard = oomph.guard(model=model, optimizer=optimizer_of("sgd", model), loss=LOSS, device=device)
     reports = [guard.step(batch) for _ in range(steps)]
     return {"pieces": reports[-1].pieces, "retries": sum(report.retries for report in reports)}
@@ -259,6 +273,7 @@ WAYS: dict[str, Callable[[nn.Module, tuple[Tensor, Tensor], int, str], dict[str,
 
 
 def run_child(way: str, work: dict[str, Any], device: str) -> dict[str, Any]:
+    """One way in a process of its own."""
     command = [sys.executable, __file__, "--child", way, "--work", json.dumps(work), "--device", device]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
@@ -267,11 +282,68 @@ def run_child(way: str, work: dict[str, Any], device: str) -> dict[str, Any]:
 
 
 def capped(work: dict[str, Any], device: str) -> dict[str, Any]:
+    """Every way under 60 % of what the plain loop needs."""
     plain = run_child("plain", work, device)
     if "failed" in plain:
         return {"work": work, "runs": [plain]}
     with_cap = {**work, "cap": int(CAP * plain["need"])}
     return {"work": with_cap, "runs": [plain, *(run_child(way, with_cap, device) for way in WAYS)]}
+
+
+# Two ranks on this machine's CPU: what it costs that the guard exchanges gradients after backward, not during it.
+
+
+def ranks(work: dict[str, Any]) -> dict[str, Any]:
+    """Plain DDP, the guard, and the guard with overlap, in turn, between two processes."""
+    with socket.socket() as free_port:
+        free_port.bind(("127.0.0.1", 0))
+        port = free_port.getsockname()[1]
+    started = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--rank", str(rank), "--port", str(port), "--work", json.dumps(work)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [process.communicate()[0] for process in started]
+    found: dict[str, Any] = json.loads(said[0].splitlines()[-1])
+    return found
+
+
+def one_rank(rank: int, port: int, work: dict[str, Any]) -> None:
+    """One of two ranks; the first prints."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    batch = batch_of(work["samples"], work["size"], "cpu")
+    loops: dict[str, Callable[[], object]] = {}
+    for way in ("plain", "guard", "guard with overlap"):
+        model = DistributedDataParallel(build(work["width"], work["depth"], "cpu"))
+        optimizer = optimizer_of("sgd", model)
+        if way == "plain":
+            loops[way] = plain_step(model, optimizer, batch, 1)
+        else:
+            overlap = way == "guard with overlap"
+            guard = oomph.guard(model=model, optimizer=optimizer, loss=LOSS, overlap=overlap)
+            loops[way] = lambda guard=guard: guard.step(batch)  # type: ignore[misc]
+    seconds: dict[str, list[float]] = {way: [] for way in loops}
+    for block in range(work["blocks"] + 1):
+        for way, loop in loops.items():
+            dist.barrier()
+            began = time.perf_counter()
+            for _ in range(work["steps"]):
+                loop()
+            if block:  # the first one warms up
+                seconds[way].append((time.perf_counter() - began) / work["steps"])
+    ratios = {way: [a / b for a, b in zip(taken, seconds["plain"], strict=True)] for way, taken in seconds.items()}
+    if rank == 0:
+        medians = {way: statistics.median(values) for way, values in ratios.items()}
+        print(json.dumps({"work": work, "plain_ms": 1e3 * statistics.median(seconds["plain"]), "ratio": medians}))
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 SMALL = {"width": 16, "depth": 2, "samples": 8, "size": 32, "pieces": 1}
@@ -280,13 +352,19 @@ TINY = {"width": 32, "depth": 3, "samples": 16, "size": 48, "pieces": 1}
 
 
 def main() -> None:
+    """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--child", choices=sorted(WAYS))
     parser.add_argument("--work", type=json.loads)
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--port", type=int)
     asked = parser.parse_args()
+    if asked.rank is not None:
+        one_rank(asked.rank, asked.port, asked.work)
+        return
     if asked.device == "cpu":
         torch.set_num_threads(1)
     if asked.child:
@@ -312,6 +390,8 @@ def main() -> None:
     found["capped"] = capped(work, asked.device)
     for run in found["capped"]["runs"]:
         print(json.dumps(run), flush=True)
+    found["ranks"] = ranks({**TINY, "steps": 5, "blocks": 20})
+    print(json.dumps(found["ranks"]), flush=True)
     if asked.out:
         asked.out.write_text(json.dumps(found, indent=1) + "\n")
 

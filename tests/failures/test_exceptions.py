@@ -84,6 +84,7 @@ def test_hip_and_xpu_share_the_type() -> None:
     [
         (MemoryError(), Kind.MEMORY_ERROR, True),
         (MemoryError("std::bad_alloc"), Kind.BAD_ALLOC, True),
+        (RuntimeError("could not create a primitive"), Kind.CPU_OOM, True),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), Kind.REFUSED_BY_SYSTEM, False),
         (OSError(errno.EMFILE, "Too many open files"), Kind.OPEN_FILES, False),
         (OSError(errno.ENOSPC, "No space left on device", "/dev/shm/torch_1"), Kind.SHM_FULL, False),

@@ -1,4 +1,4 @@
-"""One rank of a run with several: `python -m tests.runner.rank SCENARIO RANK SIZE PORT FOLDER`."""
+"""Ranks of runs with several, as processes: `python -m tests.runner.rank`, which reads what to start."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +58,9 @@ def batch(rank: int, step: int, samples: int = 8) -> tuple[Tensor, Tensor]:
     return torch.randn(samples, 4, generator=generator), torch.randn(samples, 2, generator=generator)
 
 
-def train(where: str, rank: int, size: int) -> dict[str, Any]:
+def train(where: str, rank: int, size: int, **options: Any) -> dict[str, Any]:
     """Three steps with a fault on the last rank in the second; what came out."""
-    net, guard = build()
+    net, guard = build(**options)
     reports = []
     for step in range(STEPS):
         own = batch(rank, step, 8 + (rank == 0 and step == 1))
@@ -100,6 +100,7 @@ class _Once(FaultIn):
 def recover(rank: int, size: int, folder: Path) -> None:
     places = ("nowhere", "forward", "backward", "optimizer", "validation")
     found = {where: train(where, rank, size) for where in places}
+    found["overlap"] = train("nowhere", rank, size, overlap=True)
     found["plain"] = {"state": plain(rank)}
     (folder / f"{rank}.json").write_text(json.dumps(found))
 
@@ -134,7 +135,7 @@ def killed(rank: int, size: int, folder: Path) -> None:
 def hung(rank: int, size: int, folder: Path) -> None:
     """The last rank stops in the middle of a step: no socket is closed, no exception comes."""
     del folder
-    _, guard = build(patience=4.0)
+    _, guard = build(patience=3.0)
     guard.step(batch(rank, 0))
     if rank == size - 1:
         print("stopping", flush=True)
@@ -199,16 +200,45 @@ def refused(rank: int, size: int, folder: Path) -> None:
     (folder / f"refused-{rank}.json").write_text(json.dumps(said))
 
 
+SCENARIOS = {function.__name__: function for function in (recover, killed, hung, gives_up, sharded, refused)}
+
+
+def run(scenario: str, rank: int, size: int, port: int, folder: Path) -> int:
+    """One rank, from its first to its last word, which go to files of its own."""
+    for number, name in ((1, "out"), (2, "err")):
+        file = os.open(folder / f"{rank}.{name}", os.O_WRONLY | os.O_CREAT)
+        os.dup2(file, number)
+    try:
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
+        SCENARIOS[scenario](rank, size, folder)
+        dist.destroy_process_group()
+    except BaseException:  # noqa: BLE001  as the interpreter itself would
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0
+
+
 def main() -> None:
-    scenario, rank, size, port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    """Forks the ranks of each line that comes in: importing torch once is enough for all of them."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
-    began = time.monotonic()
-    {f.__name__: f for f in (recover, killed, hung, gives_up, sharded, refused)}[scenario](
-        rank, size, Path(sys.argv[5])
-    )
-    print(f"done in {time.monotonic() - began:.1f} s", flush=True)
-    dist.destroy_process_group()
+    net = Net()
+    oomph.guard(
+        model=net, optimizer=torch.optim.AdamW(net.parameters(), lr=0.01), loss=nn.functional.mse_loss, clip=1.0
+    ).step(batch(0, 0))
+    for line in sys.stdin:
+        scenario, size, port, folder = json.loads(line)
+        pids = []
+        for rank in range(size):
+            pids.append(os.fork())
+            if pids[-1] == 0:
+                os._exit(run(scenario, rank, size, port, Path(folder)))
+        print(json.dumps(pids), flush=True)
+        for _ in pids:
+            pid, status = os.wait()
+            print(json.dumps([pids.index(pid), os.waitstatus_to_exitcode(status)]), flush=True)
 
 
 if __name__ == "__main__":

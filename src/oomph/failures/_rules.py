@@ -122,6 +122,8 @@ RULES: tuple[Rule, ...] = (
     _rule(Kind.OPEN_FILES, "received 0 items of ancdata"),
     _rule(Kind.CPU_OOM, "DefaultCPUAllocator: ", r"DefaultCPUAllocator: (?:can't allocate|not enough) memory"),
     _rule(Kind.CPU_OOM, "C10 Out of Memory"),
+    # What oneDNN says when it gets no memory; about what it can't do at all it speaks of a "primitive descriptor".
+    _rule(Kind.CPU_OOM, "could not create a primitive", r"could not create a primitive(?! desc)"),
     _rule(Kind.BAD_ALLOC, "std::bad_alloc"),
     _rule(Kind.MEMORY_ERROR, "_ArrayMemoryError"),
     _rule(Kind.MEMORY_ERROR, "Unable to allocate ", r"Unable to allocate [\d.]+ [KMGTP]iB for an array"),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..errors import OutOfRungs, WrongCall
+from ..errors import WrongCall
 from ._evaluate import Evaluation
 from ._fault import Fault, free
 from ._keepers import Buffers, Gradients, ObjectState, Randomness
@@ -30,7 +30,7 @@ from ._rungs import last_rungs
 from ._saving import load, save
 from ._signals import Stop
 from ._state import guard_state, set_guard_state
-from ._step_report import Rung, StepReport
+from ._step_report import Rung, StepReport, out_of_rungs, step_fields
 from ._transaction import Transaction
 from ._update import Done, Update, gradients_of
 
@@ -78,8 +78,13 @@ class Guard:
     """Guards a training loop; made by `oomph.guard`.
 
     Attributes:
+        model: what is trained, out of its DistributedDataParallel.
+        optimizers: all of them.
+        options: what the guard was told.
+        scaler: the one that was given, or made for "amp-fp16".
+        ladder: what is in force so that steps fit.
+        pending: what the batches that were accumulated since the last update count.
         steps: how many steps were made, updates or not.
-        notices: what can't be exact, in sentences, as far as it was found.
     """
 
     def __init__(
@@ -90,7 +95,7 @@ class Guard:
         options: Options,
     ) -> None:
         refuse_closures(optimizers)
-        self._options = options
+        self.options = options
         self._ranks: Ranks = find_ranks(model, options)
         self.model = self._ranks.inner
         self.optimizers = optimizers
@@ -102,13 +107,13 @@ class Guard:
         self._notices = Notices()
         if loss is not None:
             self._work.look = functools.partial(check_loss, self._notices, loss)
-        self._ladder = Ladder(
+        self.ladder = Ladder(
             forced=options.pieces or 1,
             calm=options.calm,
             lasts=last_rungs(self.model, options, setting),
             frees=device.type != "cpu",
         )
-        self._meter = meter_for(device, self.model, options.budget_bytes)
+        self._meter = meter_for(device, options.budget_bytes)
         self._gradients = Gradients(self.model.parameters())
         kept = [one for one in (self.scaler, *options.keep) if one is not None]
         self._transaction = Transaction.of(
@@ -117,7 +122,7 @@ class Guard:
         self._update = Update(self.model, optimizers, options, self.scaler)
         self._evaluation = Evaluation(self._work, device, options.keep)
         self._stop = Stop()
-        self._pending: Number | None = None
+        self.pending: Number | None = None
         self.steps = 0
 
     @property
@@ -126,28 +131,9 @@ class Guard:
         return tuple(self._notices.said)
 
     @property
-    def options(self) -> Options:
-        """What the guard was told."""
-        return self._options
-
-    @property
-    def ladder(self) -> Ladder:
-        """What is in force so that steps fit."""
-        return self._ladder
-
-    @property
     def copy_bytes(self) -> int:
         """What the copy that protects an update takes, for the time of the update."""
         return self._update.copy_bytes
-
-    @property
-    def pending(self) -> Number | None:
-        """What the batches that were accumulated without an update count."""
-        return self._pending
-
-    @pending.setter
-    def pending(self, value: Number | None) -> None:
-        self._pending = value
 
     def step(self, batch: Any, *, forward: Callable[..., Any] | None = None, update: bool = True) -> StepReport:
         """Train on a batch: once, whole and exactly, or not at all.
@@ -164,12 +150,12 @@ class Guard:
         tries = _Attempts()
         samples = self._work.samples(batch)
         with self._whole():
-            self._accumulate(batch, samples, forward or self._options.forward, tries, update=update)
+            self._accumulate(batch, samples, forward or self.options.forward, tries, update=update)
             done = self._finish(tries, update=update)
         self._transaction.let_go()
         self.steps += 1
         fits = functools.partial(self._fits, samples=samples, pieces=tries.pieces)
-        self._ladder.settle(tries.samples, lambda size: self._ranks.all_agree(fits(size)))
+        self.ladder.settle(tries.samples, lambda size: self._ranks.all_agree(fits(size)))
         report = self._report(tries, done, update=update)
         self._end_if_asked(tries.asked)
         return report
@@ -193,12 +179,16 @@ class Guard:
     ) -> None:
         """Forward and backward of all pieces, on all ranks, climbing as far as needed."""
         while True:
-            tries.pieces = self._ladder.pieces(samples, self._smallest())
-            closely = self._ladder.is_climbed
+            tries.pieces = self.ladder.pieces(samples, self._smallest())
+            closely = self.ladder.is_climbed
             self._meter.begin(closely=closely)
-            attempt = functools.partial(self._attempt, batch, forward, tries, update=update)
-            agreed = self._ranks.agree(self._transaction.attempt(attempt), samples, self._stop.asked)
-            self._meter.end(closely=closely)
+            try:
+                fault = self._transaction.attempt(
+                    functools.partial(self._attempt, batch, forward, tries, update=update)
+                )
+            finally:
+                self._meter.end(closely=closely)
+            agreed = self._ranks.agree(fault, samples, self._stop.asked)
             tries.samples, tries.asked, fault = agreed.samples, agreed.asked, agreed.fault
             if fault is None:
                 return
@@ -207,7 +197,7 @@ class Guard:
             self._transaction.put_back()
             free(collect=tries.retries > 0)
             tries.retries += 1
-            rung = self._ladder.climb(tries.samples, self._smallest(certainly=True))
+            rung = self.ladder.climb(tries.samples, self._smallest(certainly=True))
             if rung is None:
                 self._give_up(fault)
             tries.rungs.append(rung)
@@ -218,9 +208,9 @@ class Guard:
         parameters = self._gradients.parameters
         tally.correct(gradients_of(parameters))
         aside = self._gradients.aside
-        if aside or self._pending is not None:
+        if aside or self.pending is not None:
             for index, parameter in enumerate(parameters):
-                parameter.grad = combine(parameter.grad, aside.get(index), tally.weight, self._pending)
+                parameter.grad = combine(parameter.grad, aside.get(index), tally.weight, self.pending)
         if update:
             self._ranks.prepare(parameters)
             if not self._ranks.exchanges:
@@ -233,7 +223,7 @@ class Guard:
     def _finish(self, tries: _Attempts, *, update: bool) -> Done:
         assert tries.tally is not None  # noqa: S101  the attempt succeeded
         if not update:
-            self._pending = tries.tally.weight + (0.0 if self._pending is None else self._pending)
+            self.pending = tries.tally.weight + (0.0 if self.pending is None else self.pending)
             return Done()
         exchanges = self._ranks.exchanges
         if exchanges:
@@ -247,12 +237,12 @@ class Guard:
             self._give_up(done.fault, half=done.half)
         for parameter in self._update.parameters:
             parameter.grad = None  # written out, because zero_grad calls into the profiler, which may run short too
-        self._pending = None
+        self.pending = None
         return done
 
     def _smallest(self, *, certainly: bool = False) -> int:
         """How many samples a piece must have; looked for only when there will be several pieces."""
-        if not certainly and not self._ladder.is_climbed and (self._options.pieces or 1) == 1:
+        if not certainly and not self.ladder.is_climbed and (self.options.pieces or 1) == 1:
             return 1
         norms = batch_norms(self.model)
         if norms:
@@ -268,18 +258,10 @@ class Guard:
         Raises:
             OutOfRungs: always.
         """
-        place = None if half else self._save_emergency()
-        fix = "; ".join(fault.finding.fix[:2]).rstrip(".") if fault.finding is not None else "see the other rank"
-        saved = f"the run was saved to {place}" if place else "the run was not saved"
-        if half:
-            saved = "some weights were updated already: resume from the last checkpoint"
-        error = OutOfRungs(
-            f"a step doesn't fit into memory, whatever the guard does ({fault.words}); {saved}", fix, place
-        )
-        raise error
+        raise out_of_rungs(fault, None if half else self._save_emergency(), half=half)
 
     def _save_emergency(self) -> str | None:
-        place = self._options.checkpoint
+        place = self.options.checkpoint
         if place is None or not self._ranks.is_first:
             return None
         try:
@@ -294,8 +276,8 @@ class Guard:
 
     def _tell(self, fault: Fault, tries: _Attempts) -> None:
         _log.debug("step %d: %s", self.steps, fault.words)
-        if self._options.recorder is not None:
-            self._options.recorder.event("oom", kind=fault.kind, pieces=tries.pieces, step=self.steps, survived=True)
+        if self.options.recorder is not None:
+            self.options.recorder.event("oom", kind=fault.kind, pieces=tries.pieces, step=self.steps, survived=True)
 
     def _report(self, tries: _Attempts, done: Done, *, update: bool) -> StepReport:
         loss = tries.loss
@@ -311,18 +293,8 @@ class Guard:
             done.skipped if update else False,
             update,
         )
-        if self._options.recorder is not None:
-            self._options.recorder.step(
-                {
-                    "step": self.steps,
-                    "seconds": seconds,
-                    "pieces": report.pieces,
-                    "retries": report.retries,
-                    "peak": report.bytes,
-                    "skipped": report.skipped,
-                    "loss": loss.item() if loss.device.type == "cpu" else None,
-                }
-            )
+        if self.options.recorder is not None:
+            self.options.recorder.step(step_fields(report, self.steps))
         return report
 
     def evaluate(
@@ -363,8 +335,8 @@ class Guard:
         if asked is None:
             return
         self._save_emergency()
-        if self._options.recorder is not None:
-            self._options.recorder.event("stopped", step=self.steps)
+        if self.options.recorder is not None:
+            self.options.recorder.event("stopped", step=self.steps)
         self._stop.end(asked)
 
     def state_dict(self) -> dict[str, Any]:
@@ -393,8 +365,7 @@ class Guard:
         self.load_state_dict(load(path))
 
     def close(self) -> None:
-        """Stop watching: hooks are removed from the model, and threads end."""
-        self._meter.close()
+        """Say goodbye to the other ranks; one process has nothing to close."""
         self._ranks.close()
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import psutil
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from ..machine import HostGauge
 from ..units import MIB, format_size
@@ -52,9 +54,6 @@ class DeviceMeter:
         limit = min(free + torch.cuda.memory_reserved(self._device), _fraction(self._device) * total)
         return self._base + factor * (self.peak - self._base) <= _MARGIN * limit
 
-    def close(self) -> None:
-        """Nothing is held."""
-
 
 def _fraction(device: torch.device) -> float:
     ask: Any = getattr(torch.cuda, "get_per_process_memory_fraction", None)
@@ -69,27 +68,31 @@ class HostMeter:
     """The RAM of this process, looked at before each module runs, because nobody raises when RAM runs out.
 
     Args:
-        model: whose modules are watched.
         budget: bytes that this process may take; what the machine and its control groups leave if None.
     """
 
-    def __init__(self, model: nn.Module, budget: int | None) -> None:
+    def __init__(self, budget: int | None) -> None:
         self._budget = budget
         self._gauge = None if budget is not None else HostGauge()
         self._looked, self._seen, self._growth, self._base = 0.0, 0, 0, 0
         self._asked, self._then, self._last = -_ASK_EVERY, 0, 0  # when the machine was asked, at what use, its answer
         self.peak: int | None = None
-        self._handles = [module.register_forward_pre_hook(self._before) for module in model.modules()]
+        self._handle: RemovableHandle | None = None
 
     def begin(self, *, closely: bool) -> None:
         """A step begins."""
         del closely  # a look costs the same either way
         self._base = self._seen = self.peak = resident()
         self._looked, self._growth = 0.0, 0
+        # Of all modules, and only while a step runs: a model with hooks of its own could not be copied or saved.
+        self._handle = register_module_forward_pre_hook(self._before)
 
     def end(self, *, closely: bool) -> None:
         """The step has ended."""
         del closely
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
         self._note(resident())
 
     def fits(self, factor: float) -> bool:
@@ -97,11 +100,6 @@ class HostMeter:
         if self.peak is None:
             return True
         return factor * (self.peak - self._base) <= _MARGIN * (self._room(resident()))
-
-    def close(self) -> None:
-        """Watch no longer."""
-        for handle in self._handles:
-            handle.remove()
 
     def _before(self, module: nn.Module, inputs: Any) -> None:
         del module, inputs
@@ -169,20 +167,17 @@ class NoMeter:
         del factor
         return True
 
-    def close(self) -> None:
-        """Nothing is held."""
-
 
 Meter = DeviceMeter | HostMeter | NoMeter
 
 
-def meter_for(device: torch.device, model: nn.Module, budget: int | None) -> Meter:
+def meter_for(device: torch.device, budget: int | None) -> Meter:
     """The meter of a device; a budget for a GPU becomes the cap of its allocator."""
     if device.type == "cuda":
         if budget is not None:
             _cap(device, budget)
         return DeviceMeter(device)
-    return HostMeter(model, budget) if device.type == "cpu" else NoMeter()
+    return HostMeter(budget) if device.type == "cpu" else NoMeter()
 
 
 def _cap(device: torch.device, budget: int) -> None:

@@ -104,6 +104,7 @@ class ManyRanks(Ranks):
     def __init__(self, model: nn.Module, inner: nn.Module, options: Options, group: Any = None) -> None:
         super().__init__(model)
         self.inner = inner
+        self._incomplete = 0  # whether parameters are without a gradient, here before agreement, anywhere after it
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.is_first = self.rank == 0
         members = dist.get_process_group_ranks(group or dist.group.WORLD)
@@ -128,7 +129,8 @@ class ManyRanks(Ranks):
         Raises:
             RankLost: one of them is gone.
         """
-        told = self._largest([int(fault is not None), samples, asked or 0])
+        told = self._largest([int(fault is not None), samples, asked or 0, self._incomplete])
+        self._incomplete = told[3]
         if told[0] and fault is None:
             fault = Fault(None, elsewhere=True)
         return Agreement(fault, told[1], told[2] or None)
@@ -196,6 +198,7 @@ class DdpRanks(ManyRanks):
     def prepare(self, parameters: Sequence[nn.Parameter]) -> None:
         """Make room for the exchange."""
         if self.exchanges:
+            self._incomplete = int(any(one.grad is None for one in parameters))
             self._reduction.prepare(parameters, self._buffers)
 
     def exchange(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -205,6 +208,8 @@ class DdpRanks(ManyRanks):
             RankLost: a rank is gone.
         """
         try:
+            if self._incomplete:
+                self._reduction.complete(parameters)
             self._reduction.average(parameters)
             self._reduction.spread(self._buffers)
         except RuntimeError as error:

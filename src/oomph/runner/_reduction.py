@@ -29,7 +29,7 @@ class Reduction:
         self._blocks: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     def prepare(self, parameters: Sequence[nn.Parameter], buffers: Sequence[Tensor]) -> None:
-        """Allocate the blocks, once, and gradients for what this rank didn't use."""
+        """Allocate the blocks, once."""
         for tensor in (*parameters, *buffers):
             key = (tensor.device, tensor.dtype)
             if key not in self._blocks:
@@ -37,13 +37,16 @@ class Reduction:
                     _BLOCK // tensor.element_size(), dtype=tensor.dtype, device=tensor.device
                 )
 
-    def average(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Average the gradients; a parameter that no rank used stays without one."""
+    def complete(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Give a zero gradient to what only other ranks have used; what no rank used stays without one."""
         missing = torch.tensor([int(one.grad is None) for one in parameters], dtype=torch.int32)
         dist.all_reduce(missing, dist.ReduceOp.SUM, group=self._control)
         for parameter, count in zip(parameters, missing.tolist(), strict=True):
             if parameter.grad is None and count < self._size:
                 persist(lambda parameter=parameter: _zero(parameter))  # type: ignore[misc]
+
+    def average(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Average the gradients."""
         gradients = [one.grad for one in parameters if one.grad is not None]
         self._through(gradients, self._reduce)
 

@@ -1,9 +1,12 @@
-"""What one guarded step did."""
+"""What one guarded step did, or why it could not be done."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from ..errors import OutOfRungs
+from ._fault import Fault
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,3 +53,31 @@ class StepReport:
     seconds: float
     skipped: bool | None
     updated: bool
+
+
+def step_fields(report: StepReport, number: int) -> dict[str, Any]:
+    """A step as the Record has it; a loss on a GPU stays there, because reading it would wait."""
+    return {
+        "step": number,
+        "seconds": report.seconds,
+        "pieces": report.pieces,
+        "retries": report.retries,
+        "peak": report.bytes,
+        "skipped": report.skipped,
+        "loss": report.loss.item() if report.loss.device.type == "cpu" else None,
+    }
+
+
+def out_of_rungs(fault: Fault, place: str | None, *, half: bool) -> OutOfRungs:
+    """The end of a run: what ran short, where the run was saved, what to do.
+
+    Args:
+        fault: what ran short.
+        place: where the run was saved.
+        half: whether a fused update was made whose followers could not be.
+    """
+    fix = "; ".join(fault.finding.fix[:2]).rstrip(".") if fault.finding is not None else "look at the other rank"
+    saved = f"the run was saved to {place}" if place else "the run was not saved"
+    if half:
+        saved = "the weights were updated already, and what follows an update not: resume from the last checkpoint"
+    return OutOfRungs(f"a step doesn't fit into memory, whatever the guard does ({fault.words}); {saved}", fix, place)

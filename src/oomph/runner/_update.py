@@ -46,8 +46,6 @@ class Update:
         self._states = {id(optimizer): OptimizerState(optimizer, ready=True) for optimizer in optimizers}
         self._others = [ObjectState(one) for one in (scaler, options.scheduler, _owner(options.ema)) if one is not None]
         self._ran: set[int] = set()
-        for optimizer in optimizers:
-            optimizer.register_step_post_hook(lambda own, _args, _kwargs: self._ran.add(id(own)))
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -75,8 +73,17 @@ class Update:
         Args:
             prepare: done first, for gradients that can't be computed again.
         """
+        # Only a hook tells whether the scaler let an optimizer make its step, without asking the device.
+        handles = [one.register_step_post_hook(lambda own, _, __: self._ran.add(id(own))) for one in self._optimizers]
+        try:
+            return self._run(prepare)
+        finally:
+            self._ran.clear()
+            for handle in handles:
+                handle.remove()
+
+    def _run(self, prepare: Callable[[], object] | None) -> Done:
         done = Done()
-        self._ran.clear()  # a step that somebody made without the guard
         for attempt, rung in enumerate((None, None, _HOST, _ONE)):
             done.fault = self._attempt(attempt, prepare)
             if done.fault is None:
@@ -88,7 +95,6 @@ class Update:
                 done.half = True
             if rung is not None:
                 done.rungs.append(rung)
-        self._ran.clear()
         return done
 
     def _attempt(self, attempt: int, prepare: Callable[[], object] | None) -> Fault | None:
@@ -143,7 +149,6 @@ class Update:
         knows = not any(getattr(one, "_step_supports_amp_scaling", False) for one in self._optimizers)
         if self._scaler is not None and self._scaler.is_enabled():
             done.skipped = len(self._ran) < len(self._optimizers) if knows else None
-        self._ran.clear()
 
 
 def _owner(ema: Any) -> Any:
