@@ -7,7 +7,7 @@ ZOO := $(VENV)/zoo
 ZOO_STAMP := $(ZOO)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check format bench compare peers clean
+.PHONY: help setup train test check format bench compare peers clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -18,6 +18,9 @@ $(STAMP): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(STAMP)
+
+train: $(STAMP) ## train a small detector on a data set made on the spot, in a few minutes
+	$(BIN)/oomph train
 
 test: check $(ZOO_STAMP) ## everything a change must pass: format, lint, types, tests
 	$(BIN)/python -m pytest --numprocesses 2

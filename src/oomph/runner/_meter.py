@@ -26,7 +26,8 @@ class DeviceMeter:
     """The allocator of a CUDA device. Its peak is reset only while pieces are smaller than they could be."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        # torch's memory functions want the number of the device.
+        self._device = device if ":" in str(device) else torch.device("cuda", torch.cuda.current_device())
         self._base = 0
         self.peak: int | None = None
 
