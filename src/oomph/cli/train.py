@@ -55,7 +55,13 @@ def train(
     ] = None,
     settings: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(metavar="YAML", help="Hyperparameters; a YOLOv5 hyp file will do.", show_default=False),
+        typer.Option(
+            "--settings",
+            "--hyp",
+            metavar="YAML",
+            help="Hyperparameters; a YOLOv5 hyp file will do.",
+            show_default=False,
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

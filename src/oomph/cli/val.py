@@ -14,9 +14,7 @@ _SPLITS = ("train", "val", "test")
 
 
 def val(
-    weights: Annotated[
-        Path, typer.Option(metavar="FILE", help="Weights of a YOLOv5, the reference's or ours.")
-    ],
+    weights: Annotated[Path, typer.Option(metavar="FILE", help="Weights of a YOLOv5, the reference's or ours.")],
     data: Annotated[Path, typer.Option(metavar="YAML", help="The data set.")],
     task: Annotated[str, typer.Option(metavar="train|val|test", help="Which of its splits.")] = "val",
     img: Annotated[int, typer.Option("--img", "--imgsz", "--img-size", help="Side of the images.")] = 640,

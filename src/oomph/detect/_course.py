@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..data import Batch, Loader, on_device
+from ..errors import WrongCall
 from ..ledger import Prediction, Range, predict
 from ..machine import Target, find_target, this_device
 from ..monitor import Recorder, Sampler
@@ -111,7 +112,7 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
     data = read_dataset(form.data)
     training, held = prepare(read_split(data, "train")), prepare(read_split(data, "val"))
     _tell_data(data, training, held, teller)
-    device = torch.device(form.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = find_device(form.device)
     anchors = check_anchors(box_sizes(training.labels, training.shapes, form.size), ratio=form.recipe.anchor_ratio)
     form = replace(form, budget=_budget(form, device))
     made = _plan(form, data, training, device)
@@ -138,6 +139,19 @@ def _tell_data(data: DataSet, training: Material, held: Material, teller: Teller
     same = sum(path in paths for path in held.index.paths())
     if same:
         teller.said(f"{same} of {len(held.index)} val images are train images too: the mAP means little")
+
+
+def find_device(name: str | None) -> torch.device:
+    """The device of that name; the first GPU if there is one, else the CPU, without.
+
+    Raises:
+        WrongCall: there is no such GPU.
+    """
+    device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        raise WrongCall(f"there is no GPU {device.index or 0}, torch sees {count}", "name another one, or cpu")
+    return device
 
 
 def fast_precision(device: torch.device) -> str:

@@ -174,13 +174,13 @@ def _library() -> tuple[Any, Any]:
     else:
         return COCO, COCOeval_faster
     try:
-        from pycocotools.coco import COCO  # noqa: PLC0415
+        from pycocotools.coco import COCO as Coco  # noqa: N811, PLC0415
         from pycocotools.cocoeval import COCOeval  # noqa: PLC0415
     except ImportError:
         raise OomphError(
             "mAP needs a COCO evaluation library and none is installed", "pip install faster-coco-eval"
         ) from None
-    return COCO, COCOeval
+    return Coco, COCOeval
 
 
 def _truth(results: Sequence[ImageResult], classes: int) -> dict[str, Any]:

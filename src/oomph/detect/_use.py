@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image
 
 from ..data import ImageIndex, Loader, decode, read_header
 from ..errors import MissingFile, WrongCall
 from ._checkpoint import Weights, read_weights, write_atomically
+from ._course import find_device
 from ._dataset import SUFFIXES, read_dataset, read_split
 from ._labels import LabelTable
 from ._material import Material, prepare
@@ -133,8 +133,7 @@ def _row(box: list[float], wide: int, high: int) -> str:
 
 
 def _model(known: Weights, device: str | None) -> Yolov5:
-    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return known.build().eval().to(place)
+    return known.build().eval().to(find_device(device))
 
 
 def _side(size: int) -> int:

@@ -1,0 +1,178 @@
+"""A whole training run, small: plan, guard, checkpoints, resume, results."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import oomph
+from oomph.detect import (
+    EmbeddedRun,
+    EmbeddedSize,
+    OrderForm,
+    Outcome,
+    evaluate_weights,
+    find_objects,
+    read_weights,
+    train,
+    write_embedded,
+)
+from oomph.planner import Plan
+from oomph.units import MIB
+
+
+class Quiet:
+    """Remembers what was told."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self.rows: list[dict[str, Any]] = []
+        self.steps = 0
+
+    def said(self, words: str) -> None:
+        self.words.append(words)
+
+    def planned(self, made: Plan) -> None:
+        self.plan = made
+
+    def stepped(self, epoch: int, done: int, total: int, facts: dict[str, Any]) -> None:
+        del epoch, done, total, facts
+        self.steps += 1
+
+    def ended_epoch(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_embedded(tmp_path_factory.mktemp("data"), EmbeddedSize(train=24, val=8))
+
+
+def form(data: Path, folder: Path, **changes: Any) -> OrderForm:
+    course = EmbeddedRun()
+    usual = {
+        "network": "n",
+        "size": 64,
+        "batch": 8,
+        "epochs": 2,
+        "recipe": course.recipe,
+        "device": "cpu",
+        "threads": 1,
+    }
+    return OrderForm(data=data, folder=folder, **{**usual, **changes})
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+    folder = tmp_path_factory.mktemp("runs") / "one"
+    return train(form(data, folder), Quiet()), folder
+
+
+def test_a_run_leaves_everything_behind(undisturbed: tuple[Outcome, Path]) -> None:
+    done, folder = undisturbed
+    assert done.epochs == 2
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {"results.csv", "record.jsonl", "plan.json", "train_batch.png", "loss.png", "map.png", "weights"}
+    assert (folder / "results.csv").read_text().count("\n") == 3
+    weights = read_weights(folder / "weights" / "last.pt")
+    assert (weights.size, weights.classes, weights.names) == ("n", 4, EmbeddedRun().names)
+    record = oomph.Record.load(folder / "record.jsonl")
+    assert len(record.steps) == 6
+
+
+def test_weights_can_be_scored_and_used(data: Path, undisturbed: tuple[Outcome, Path], tmp_path: Path) -> None:
+    _, folder = undisturbed
+    last = folder / "weights" / "last.pt"
+    scores = evaluate_weights(last, data, "val", 64, 4, "cpu")
+    assert scores.images == 8
+    images = data.parent / "images" / "val"
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    found = find_objects(last, images, tmp_path / "out", size=64, limits=(0.001, 0.5), device="cpu")
+    assert len(found.images) == 8
+    assert len(list((tmp_path / "out").glob("*.jpg"))) == 8
+    with pytest.raises(oomph.WrongCall, match="none of the images"):
+        find_objects(last, tmp_path / "broken.png", tmp_path, size=64, limits=(0.3, 0.5), device="cpu")
+
+
+def test_a_killed_run_goes_on_bit_for_bit(data: Path, undisturbed: tuple[Outcome, Path], tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from test_course import Quiet, form
+from oomph.detect import train
+class Loud(Quiet):
+    def stepped(self, epoch, done, total, facts):
+        print("step", epoch * total + done, flush=True)
+train(form(Path({str(data)!r}), Path({str(tmp_path / "run")!r}), minutes=0.0), Loud())
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip() == "step 5":  # in the middle of the second epoch
+                os.kill(process.pid, signal.SIGKILL)
+                break
+        assert process.wait() == -signal.SIGKILL
+    teller = Quiet()
+    train(form(data, tmp_path / "run"), teller, resume=True)
+    assert any(words.startswith("resumed at iteration") for words in teller.words)
+    assert 0 < teller.steps < 6
+    ours = read_weights(tmp_path / "run" / "weights" / "last.pt").state
+    theirs = read_weights(undisturbed[1] / "weights" / "last.pt").state
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_budget_splits_the_batch_and_keeps_the_optimizer_s_steps(data: Path, tmp_path: Path) -> None:
+    teller = Quiet()
+    done = train(form(data, tmp_path / "run", size=128, epochs=1, spare=225 * MIB), teller)
+    assert len(done.plan.settings.pieces) > 1
+    assert done.plan.settings.batch == 8
+    assert teller.rows[0]["pieces"] >= len(done.plan.settings.pieces)
+
+
+def test_nothing_fits_into_next_to_nothing(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(oomph.CannotFit, match="the budget is"):
+        train(form(data, tmp_path / "run", budget=100 * MIB), Quiet())
+
+
+def test_a_stop_is_saved_first(data: Path, tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from test_course import Quiet, form
+from oomph.detect import train
+class Loud(Quiet):
+    def stepped(self, epoch, done, total, facts):
+        print("step", flush=True)
+train(form(Path({str(data)!r}), Path({str(tmp_path / "run")!r}), epochs=50), Loud())
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert (tmp_path / "run" / "weights" / "state.pt").is_file()
+
+
+@pytest.mark.parametrize("changes", [{"batch": 0}, {"epochs": 0}, {"size": 8}, {"network": "q"}])
+def test_a_wrong_order_is_refused(data: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
+    with pytest.raises(oomph.WrongCall):
+        form(data, tmp_path, **changes)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(oomph.WrongCall, match="no GPU"):
+        train(form(data, tmp_path / "run", device="cuda:1"), Quiet())
