@@ -132,7 +132,7 @@ train(form(Path({str(data)!r}), Path({str(tmp_path / "run")!r}), minutes=0.0), L
 
 def test_a_budget_splits_the_batch_and_keeps_the_optimizer_s_steps(data: Path, tmp_path: Path) -> None:
     teller = Quiet()
-    done = train(form(data, tmp_path / "run", size=128, epochs=1, spare=225 * MIB), teller)
+    done = train(form(data, tmp_path / "run", size=128, epochs=1, spare=270 * MIB), teller)
     assert len(done.plan.settings.pieces) > 1
     assert done.plan.settings.batch == 8
     assert teller.rows[0]["pieces"] >= len(done.plan.settings.pieces)
