@@ -135,7 +135,7 @@ def test_a_budget_splits_the_batch_and_keeps_the_optimizer_s_steps(data: Path, t
     done = train(form(data, tmp_path / "run", size=128, epochs=1, spare=270 * MIB), teller)
     assert len(done.plan.settings.pieces) > 1
     assert done.plan.settings.batch == 8
-    assert teller.rows[0]["pieces"] >= len(done.plan.settings.pieces)
+    assert teller.rows[0]["pieces"] > 1
 
 
 def test_nothing_fits_into_next_to_nothing(data: Path, tmp_path: Path) -> None:

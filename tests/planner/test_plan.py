@@ -71,8 +71,15 @@ def test_the_plan_fits_and_no_larger_even_split_would(batch: int, fixed: int, ea
 
 
 def test_not_even_one_sample_says_what_it_would_need() -> None:
-    with pytest.raises(CannotFit, match="need 110 MiB, and the budget is 105 MiB"):
+    with pytest.raises(CannotFit, match="pieces of 1 need 110 MiB, and the budget is 105 MiB"):
         plan(Settings(batch=4), 105 * MIB, needing(100 * MIB, 10 * MIB))  # type: ignore[arg-type]
+
+
+def test_pieces_are_never_smaller_than_they_may_be() -> None:
+    predict = needing(100 * MIB, 10 * MIB)
+    assert plan(Settings(batch=8), 125 * MIB, predict, least=2).settings.pieces == (2, 2, 2, 2)  # type: ignore[arg-type]
+    with pytest.raises(CannotFit, match="pieces of 2"):
+        plan(Settings(batch=8), 115 * MIB, predict, least=2)  # type: ignore[arg-type]
 
 
 def test_the_largest_batch_is_found() -> None:

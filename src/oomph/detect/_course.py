@@ -187,7 +187,7 @@ def _plan(form: OrderForm, data: DataSet, training: Material, device: torch.devi
 
     if form.batch == LARGEST:
         asked = largest_batch(asked, budget, asked_for)
-    return plan(asked, budget, asked_for)
+    return plan(asked, budget, asked_for, least=2)
 
 
 def _budget(form: OrderForm, device: torch.device) -> int | None:

@@ -58,12 +58,12 @@ class EmbeddedRun:
     network: str = "n"
     size: int = SIDE
     batch: int = 8
-    epochs: int = 18
+    epochs: int = 16
     names: tuple[str, ...] = NAMES
     images: EmbeddedSize = field(default_factory=EmbeddedSize)
     recipe: Recipe = field(default_factory=lambda: _RECIPE)
     spare: str = "280MiB"  # beyond what is taken before training; the batch in one piece would exceed it
-    every: int = 6  # epochs between validations
+    every: int = 8  # epochs between validations
 
 
 def write_embedded(folder: Path, size: EmbeddedSize | None = None) -> Path:

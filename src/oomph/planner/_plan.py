@@ -45,29 +45,30 @@ class Plan:
     moves: tuple[Move, ...]
 
 
-def plan(asked: Settings, budget: int, predict: Predict) -> Plan:
+def plan(asked: Settings, budget: int, predict: Predict, least: int = 1) -> Plan:
     """Split the batch into the largest pieces that fit comfortably.
 
     Args:
         asked: what is wanted.
         budget: bytes of the device, as nvidia-smi shows them; of the process on the CPU.
         predict: what settings would need.
+        least: samples that a piece must have; BatchNorm needs two.
 
     Raises:
-        CannotFit: not even pieces of one sample fit; the message says what they would need.
+        CannotFit: not even the smallest pieces fit; the message says what they would need.
     """
     before = predict(asked)
     if _fits(before, budget):
         return Plan(asked, asked, budget, before, before, ())
     most = asked.micro_batch or asked.batch
-    least = predict(replace(asked, micro_batch=1))
-    if most == 1 or not _fits(least, budget):
-        need = format_size(least.device.value)
+    smallest = predict(replace(asked, micro_batch=min(least, most)))
+    if most <= least or not _fits(smallest, budget):
+        need = format_size(smallest.device.value)
         raise CannotFit(
-            f"pieces of a single sample need {need}, and the budget is {format_size(budget)}",
+            f"pieces of {min(least, most)} need {need}, and the budget is {format_size(budget)}",
             "make the images smaller, take a smaller network, or give it more memory",
         )
-    settings, after = _largest(asked, (1, most), (least, before), budget, predict)
+    settings, after = _largest(asked, (least, most), (smallest, before), budget, predict)
     return Plan(asked, settings, budget, before, after, (_split(asked, settings, before, budget),))
 
 
@@ -94,9 +95,9 @@ def _fits(made: Prediction, budget: int) -> bool:
 def _largest(
     asked: Settings, sizes: tuple[int, int], made: tuple[Prediction, Prediction], budget: int, predict: Predict
 ) -> tuple[Settings, Prediction]:
-    """The largest pieces that fit, between one sample, which does, and all of them, which don't."""
+    """The largest pieces that fit, between the smallest, which do, and all of the batch, which doesn't."""
     size = min(_crossing(sizes, made, budget), sizes[1] - 1)
-    while size > 1:
+    while size > sizes[0]:
         # As even as can be: 10 samples in pieces of at most 4 are 4 + 3 + 3, so pieces of 4 are asked for.
         even = -(-asked.batch // -(-asked.batch // size))
         settings = replace(asked, micro_batch=even)
@@ -104,7 +105,7 @@ def _largest(
         if _fits(found, budget):
             return settings, found
         size = even - max(even // 16, 1)
-    return replace(asked, micro_batch=1), made[0]
+    return replace(asked, micro_batch=sizes[0]), made[0]
 
 
 def _crossing(sizes: tuple[int, int], made: tuple[Prediction, Prediction], budget: int) -> int:
