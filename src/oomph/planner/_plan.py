@@ -118,6 +118,6 @@ def _crossing(sizes: tuple[int, int], made: tuple[Prediction, Prediction], budge
 def _split(asked: Settings, chosen: Settings, before: Prediction, budget: int) -> Move:
     return Move(
         what=f"the batch of {asked.batch} goes through in {len(chosen.pieces)} pieces of at most {chosen.micro_batch}",
-        why=f"in one piece it would need {format_size(before.device.value)} of {format_size(budget)}",
+        why=f"in one piece it may need up to {format_size(before.device.high)}, and there are {format_size(budget)}",
         cost="BatchNorm sees the pieces; the optimizer still sees the whole batch",
     )

@@ -69,8 +69,9 @@ class TrainTeller:
 
 def plan_lines(made: Plan) -> list[str]:
     """A plan in words."""
-    need, have = format_size(made.before.device.value), format_size(made.budget)
-    asked = f"asked: batch {made.asked.batch} at {made.asked.size}, {made.settings.precision}: needs {need} of {have}"
+    need = f"{format_size(made.before.device.value)} (up to {format_size(made.before.device.high)})"
+    asked = f"asked: batch {made.asked.batch} at {made.asked.size}, {made.settings.precision}: needs {need}"
+    asked = f"{asked} of {format_size(made.budget)}"
     if not made.moves:
         return [asked, "plan: it fits as asked"]
     moves = [f"plan: {move.what}, since {move.why}. {move.cost}." for move in made.moves]

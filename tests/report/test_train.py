@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+import oomph
+from oomph.detect import Outcome
+from oomph.ledger import Origin, Prediction, Range
+from oomph.planner import Plan, plan
+from oomph.report import TrainReport, TrainTeller, emit
+from oomph.settings import Settings
+from oomph.units import MIB
+
+JOB = oomph.Job(
+    model=lambda: nn.Linear(4, 4),
+    batch=lambda n, _: (torch.randn(n, 4), torch.randn(n, 4)),
+    loss=nn.functional.mse_loss,
+    optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.1),
+)
+BEST = {"epoch": 3, "map50": 0.5, "map50_95": 0.25}
+
+
+def made(budget: int) -> Plan:
+    real = oomph.predict(JOB, Settings(batch=1), "H200")
+
+    def predict(settings: Settings) -> Prediction:
+        need = 100.0 * MIB + 10 * MIB * max(settings.pieces)
+        return dataclasses.replace(real, device=Range(need, need, need * 1.1, Origin.TRACED))
+
+    return plan(Settings(batch=8, size=640), budget, predict)
+
+
+def test_the_plan_says_what_was_asked_and_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
+    with TrainTeller() as teller:
+        teller.planned(made(170 * MIB))
+    shown = capsys.readouterr().out
+    assert "asked: batch 8 at 640, fp32: needs 180 MiB (up to 198 MiB) of 170 MiB" in shown
+    assert "goes through in 2 pieces of at most 4" in shown
+    assert "\x1b" not in shown
+
+
+def test_a_plan_that_fits_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with TrainTeller() as teller:
+        teller.planned(made(500 * MIB))
+    assert "it fits as asked" in capsys.readouterr().out
+
+
+def test_an_epoch_is_one_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    with TrainTeller() as teller:
+        teller.stepped(0, 1, 4, {"loss": 1.0, "pieces": 2, "memory": None})
+        teller.ended_epoch({"epoch": 1, "loss": 1.0, "images_per_second": 10.0, "memory": 10 * MIB, **BEST})
+    shown = capsys.readouterr().out
+    assert shown.count("\n") == 1
+    assert "mAP50 0.500" in shown
+
+
+def test_a_document_is_all_that_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    done = Outcome("runs/train/exp", 3, BEST, made(170 * MIB), 200 * MIB, 190 * MIB, 1)
+    with TrainTeller(quiet=True) as teller:
+        teller.said("nothing")
+    emit(TrainReport(done), as_json=True)
+    shown = capsys.readouterr().out
+    assert shown.startswith("{")
+    assert '"retries": 1' in shown
+
+
+def test_the_end_compares_predicted_and_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    emit(TrainReport(Outcome("runs/train/exp", 3, BEST, made(170 * MIB), 200 * MIB, 190 * MIB, 0)), as_json=False)
+    shown = capsys.readouterr().out
+    assert "best: epoch 3, mAP50 0.500, mAP50-95 0.250" in shown
+    assert "predicted 190 MiB, measured 200 MiB (-5.0 %)" in shown
