@@ -18,7 +18,7 @@ from .doctor import doctor
 from .explain import explain
 from .gpus import gpus
 from .predict import predict
-from .train import train
+from .train import YOLOV5, train
 from .val import val
 from .watch import watch
 
@@ -109,6 +109,9 @@ def _wrong_call(error: Exception) -> WrongCall | None:
     if words is None:
         return None
     command = getattr(context, "command_path", "oomph")
+    reason = YOLOV5.get(str(getattr(error, "option_name", ""))) if command.endswith(" train") else None
+    if reason is not None:
+        return WrongCall(f"{error.option_name} is YOLOv5's and not here: {reason}", "leave it out")  # type: ignore[attr-defined]
     return WrongCall(str(words()).rstrip("."), f"`{command} --help` shows what there is")
 
 

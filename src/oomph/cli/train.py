@@ -15,6 +15,35 @@ if TYPE_CHECKING:
     from ..detect import OrderForm
 
 _RUNS = Path("runs/train")
+# Flags of YOLOv5 that are not here, and why, or what to do instead.
+YOLOV5 = {
+    "--adam": "write `optimizer: AdamW` into the --settings file",
+    "--bucket": "nothing is uploaded",
+    "--cache": "images are decoded only as large as needed, which a cache in RAM seldom beats",
+    "--cache-images": "images are decoded only as large as needed, which a cache in RAM seldom beats",
+    "--cos-lr": "the learning rate falls in a straight line",
+    "--entity": "nothing is logged to a service",
+    "--evolve": "there is no search over hyperparameters",
+    "--exist-ok": "a run never overwrites another; a second one of a name gets a number",
+    "--freeze": "it is not on the command line yet; oomph.detect.freeze does it in Python",
+    "--image-weights": "every image is seen once an epoch",
+    "--label-smoothing": "labels are taken as they are",
+    "--linear-lr": "the learning rate always falls in a straight line",
+    "--multi-scale": "images keep their size, so that the memory that was planned is the memory that is used",
+    "--noautoanchor": "anchors are fitted only where they match fewer than 98 % of the boxes",
+    "--noplots": "plots cost next to nothing",
+    "--nosave": "checkpoints are what a run goes on from",
+    "--noval": "the best epoch is found by validating",
+    "--optimizer": "write `optimizer: SGD` or `optimizer: AdamW` into the --settings file",
+    "--patience": "runs end after 100 epochs without improvement",
+    "--project": "runs are in runs/train; change into another folder first",
+    "--quad": "batches are what they are called",
+    "--rect": "validation is always rectangular, training never",
+    "--save-period": "best.pt, last.pt and the state to resume from are kept",
+    "--seed": "runs are drawn from seed 0",
+    "--single-cls": "write a data.yaml with one name",
+    "--sync-bn": "several GPUs are not trained on yet",
+}
 
 
 def train(

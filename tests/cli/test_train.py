@@ -1,0 +1,59 @@
+"""The command line of training; runs themselves are tested in tests/detect/test_course.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from oomph.cli import run
+from oomph.cli.train import YOLOV5
+from oomph.detect import EmbeddedSize, write_embedded
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("flag", sorted(YOLOV5))
+def test_a_flag_of_yolov5_that_is_not_here_gets_its_reason(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", flag, "1"]) == 2
+    assert YOLOV5[flag] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--data", "none.yaml"], "there is no file"),
+        (["--data", "none.yaml", "--weights", "yolov5s.pt"], "oomph fetches nothing"),
+        (["--name", "../up"], "can't be the name of a run"),
+        (["--resume", "--name", "never"], "no run 'never' to resume"),
+        (["--device", "gpu"], "is no device"),
+        (["--budget", "lots"], "lots"),
+        (["--settings", "none.yaml"], "none.yaml"),
+    ],
+)
+def test_wrong_calls_end_in_one_sentence(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", *arguments]) == 2
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.count("\n") == 1
+
+
+def test_training_validating_and_detecting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = str(write_embedded(tmp_path / "data", EmbeddedSize(train=8, val=4)))
+    asked = ["train", "--data", data, "--cfg", "yolov5n.yaml", "--img", "64", "--batch", "4", "--epochs", "1"]
+    assert run([*asked, "--device", "cpu", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["epochs"] == 1
+    weights = f"{told['folder']}/weights/last.pt"
+    assert run(["val", "--weights", weights, "--data", data, "--img", "64", "--device", "cpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["images"] == 4
+    source = str(tmp_path / "data" / "images" / "val")
+    assert run(["detect", source, "--weights", weights, "--img", "64", "--device", "cpu", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["images"]) == 4
+    assert len(list(Path("runs/detect").glob("*.jpg"))) == 4
+    assert run(["val", "--weights", weights, "--data", data, "--task", "other"]) == 2
+    assert run(["detect", source, "--weights", weights, "--conf-thres", "2"]) == 2
