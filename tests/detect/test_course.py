@@ -81,6 +81,7 @@ def test_a_run_leaves_everything_behind(undisturbed: tuple[Outcome, Path]) -> No
     assert done.epochs == 2
     names = {path.name for path in folder.iterdir()}
     assert names >= {"results.csv", "record.jsonl", "plan.json", "train_batch.png", "loss.png", "map.png", "weights"}
+    assert names >= {"memory.png", "val_predictions.png"}
     assert (folder / "results.csv").read_text().count("\n") == 3
     weights = read_weights(folder / "weights" / "last.pt")
     assert (weights.size, weights.classes, weights.names) == ("n", 4, EmbeddedRun().names)

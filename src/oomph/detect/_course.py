@@ -6,14 +6,16 @@ import contextlib
 import math
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import psutil
 import torch
 from torch import Tensor
 
-from ..data import Batch, Loader, on_device
+from ..data import Batch, Loader, decode, on_device
 from ..errors import WrongCall
 from ..ledger import Prediction, Range, predict
 from ..machine import Target, find_target, this_device
@@ -30,10 +32,10 @@ from ._job import detection_job
 from ._keeping import Keeper
 from ._loss import DetectionLoss, split_batch
 from ._material import Material, Samples, gather, prepare
-from ._metrics import Scores, has_metrics, score
+from ._metrics import ImageResult, Scores, has_metrics, score
 from ._network import STRIDES, Yolov5, yolov5
 from ._order_form import LARGEST, OrderForm
-from ._pictures import draw_boxes, labelled_boxes, sheet
+from ._pictures import draw_boxes, found_boxes, labelled_boxes, sheet
 from ._recipe import build_optimizer, freeze
 from ._results import write_results
 from ._schedule import Moment, Schedule, set_rates, should_stop
@@ -41,6 +43,7 @@ from ._validation import validate, validation_loader
 
 _AMPERE = 8  # compute capability from which bf16 is fast
 _SHOWN = 9
+_SURE = 0.25  # of a box that is shown
 _ROOM = 64 * MIB
 _BESIDE = 40 * MIB  # decoding, evaluation, pictures
 _RING = 4  # batches that the loader has in memory
@@ -363,9 +366,13 @@ class _Course:
             best=best,
             plan=self.plan,
             measured=self._memory(),
-            predicted=self._predicted()["allocated" if self.device.type == "cuda" else "host"],
+            predicted=self._reckoned(),
             retries=self.retries,
         )
+
+    def _reckoned(self) -> int:
+        """The predicted figure that is measured: what torch allocates, or the whole process on the CPU."""
+        return self._predicted()["allocated" if self.device.type == "cuda" else "host"]
 
     def _predicted(self) -> dict[str, int]:
         after = self.plan.after
@@ -429,11 +436,13 @@ class _Course:
         self.count = 0
         self.keeper.save_model("last", self.average.module, self.data.names, {"epoch": epoch + 1})
         self.save()
-        self.keeper.save_rows(self.rows)
+        self.keeper.save_rows(self.rows, self._reckoned())
         self.teller.ended_epoch(row)
 
     def _validate(self, *, last: bool) -> Scores | None:
         results = validate(self.average.module, self.held, self.checks, self.guard.evaluate)
+        if last:
+            self._picture_found(results)
         if last or not has_metrics():
             write_results(self.keeper.folder / "predictions.npz", results, self.data.names)
         return score(results, self.data.names) if has_metrics() else None
@@ -446,6 +455,16 @@ class _Course:
             rows = batch.targets[batch.targets[:, 0] == at][:, 1:].numpy()
             drawn.append(draw_boxes(pixels, labelled_boxes(rows, *pixels.shape[:2]), self.data.names))
         self.keeper.save_picture("train_batch", sheet(drawn))
+
+    def _picture_found(self, results: Sequence[ImageResult]) -> None:
+        """The first validation images with what was found in them."""
+        drawn = []
+        for at, result in enumerate(results[:_SHOWN]):
+            header = self.held.index[at]
+            pixels = np.ascontiguousarray(decode(self.held.index.path(at), header.shown, header).pixels)
+            sure = result.found[result.found[:, 4] >= _SURE]
+            drawn.append(draw_boxes(pixels, found_boxes(sure), self.data.names))
+        self.keeper.save_picture("val_predictions", sheet(drawn))
 
     def _memory(self) -> int:
         if self.device.type == "cuda":

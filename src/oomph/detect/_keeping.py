@@ -15,6 +15,7 @@ from PIL import Image
 from torch import nn
 
 from ..errors import BadDocument, MissingFile
+from ..units import GIB
 from ._checkpoint import save_weights, write_atomically
 from ._metrics import Scores
 from ._plots import Chart, curves, draw_chart, precision_recall
@@ -82,8 +83,8 @@ class Keeper:
         """Keep weights as `best.pt` or `last.pt`."""
         self._try(f"{name}.pt", lambda: save_weights(self.weights / f"{name}.pt", model, names, facts))
 
-    def save_rows(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Write results.csv anew, and the curves."""
+    def save_rows(self, rows: Sequence[dict[str, Any]], predicted: int) -> None:
+        """Write results.csv anew, and the curves; `predicted` is the memory that the plan reckons with."""
         lines = [",".join(COLUMNS), *(",".join(_cell(row.get(name)) for name in COLUMNS) for row in rows)]
         text = ("\n".join(lines) + "\n").encode()
         self._try("results.csv", lambda: write_atomically(self.folder / "results.csv", lambda file: file.write(text)))
@@ -95,8 +96,14 @@ class Keeper:
                 "mAP50-95": [row["map50_95"] for row in scored],
             }
             self.save_chart("map", curves("mAP", epochs, values))
+        all_epochs = [float(row["epoch"]) for row in rows]
         losses: dict[str, Sequence[float]] = {"loss": [float(row["loss"]) for row in rows]}
-        self.save_chart("loss", curves("Training loss", [float(row["epoch"]) for row in rows], losses))
+        self.save_chart("loss", curves("Training loss", all_epochs, losses))
+        memory: dict[str, Sequence[float]] = {
+            "measured": [row["memory"] / GIB for row in rows],
+            "predicted": [predicted / GIB] * len(rows),
+        }
+        self.save_chart("memory", curves("Peak of memory in GiB", all_epochs, memory))
 
     def save_scores(self, scores: Scores) -> None:
         """Keep the precision-recall curves."""
