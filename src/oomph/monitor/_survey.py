@@ -61,8 +61,9 @@ def _row(pid: int, name: str, held: dict[int, int]) -> dict[str, Any] | None:
         tree = Tree(pid).read()
     except WrongCall:
         return None  # it ended while we looked
-    if not tree:
-        return None
-    row = {"pid": pid, "name": name, "rss": sum(one.resident for one in tree), "children": len(tree) - 1}
+    resident = sum(one.resident for one in tree)
+    if not resident:
+        return None  # it has ended, and nobody has waited for it
+    row = {"pid": pid, "name": name, "rss": resident, "children": len(tree) - 1}
     gpu = sum(held.get(one.pid, 0) for one in tree)
     return {**row, "gpu": gpu} if gpu else row
