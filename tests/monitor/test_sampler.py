@@ -177,7 +177,7 @@ def test_the_machine_shows_what_looks_like_training(family: subprocess.Popen[byt
     found = survey.read()
     survey.close()
     assert found["ram_total"] > 0
-    assert found["processes"]
+    assert family.pid in {row["pid"] for row in found["processes"]}
     assert all(row["rss"] > 0 for row in found["processes"])
     children = {one.pid for one in psutil.Process(family.pid).children()}
     assert not children & {row["pid"] for row in found["processes"]}

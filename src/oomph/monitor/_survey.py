@@ -50,8 +50,8 @@ def _largest(held: dict[int, int]) -> list[dict[str, Any]]:
     for process in psutil.process_iter(["name", "ppid"]):
         names[process.pid] = str(process.info["name"] or "?")
         parents[process.pid] = int(process.info["ppid"] or 0)
-    likely = {pid for pid, name in names.items() if pid in held or name.lower().startswith(_PROGRAMS)}
-    tops = [pid for pid in likely - {os.getpid()} if parents.get(pid) not in likely]
+    likely = {pid for pid, name in names.items() if pid in held or name.lower().startswith(_PROGRAMS)} - {os.getpid()}
+    tops = [pid for pid in likely if parents.get(pid) not in likely]
     rows = [row for row in (_row(pid, names[pid], held) for pid in tops) if row is not None]
     return sorted(rows, key=lambda row: (row.get("gpu", 0), row["rss"]), reverse=True)[:_SHOWN]
 
