@@ -139,6 +139,15 @@ def test_a_budget_splits_the_batch_and_keeps_the_optimizer_s_steps(data: Path, t
     assert teller.rows[0]["pieces"] > 1
 
 
+def test_validating_on_training_images_is_said(data: Path, tmp_path: Path) -> None:
+    same = tmp_path / "same.yaml"
+    same.write_text(data.read_text().replace("path: .", f"path: {data.parent}").replace("images/val", "images/train"))
+    teller = Quiet()
+    with pytest.raises(oomph.CannotFit):
+        train(form(same, tmp_path / "run", budget=100 * MIB), teller)
+    assert "24 of 24 val images are train images too: the mAP means little" in teller.words
+
+
 def test_nothing_fits_into_next_to_nothing(data: Path, tmp_path: Path) -> None:
     with pytest.raises(oomph.CannotFit, match="the budget is"):
         train(form(data, tmp_path / "run", budget=100 * MIB), Quiet())

@@ -26,7 +26,7 @@ from ..settings import Settings
 from ..units import MIB
 from ._anchors import AnchorCheck, box_sizes, check_anchors
 from ._checkpoint import load_weights, read_weights
-from ._dataset import DataSet, read_dataset, read_split
+from ._dataset import DataSet, read_dataset, read_split, shared_images
 from ._ema import Ema
 from ._job import detection_job
 from ._keeping import Keeper
@@ -113,8 +113,11 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
         CannotFit: nothing fits into the budget.
     """
     data = read_dataset(form.data)
-    training, held = prepare(read_split(data, "train")), prepare(read_split(data, "val"))
+    splits = read_split(data, "train"), read_split(data, "val")
+    training, held = prepare(splits[0]), prepare(splits[1])
     _tell_data(data, training, held, teller)
+    if same := shared_images(*splits):
+        teller.said(f"{same} of {len(splits[1].images)} val images are train images too: the mAP means little")
     device = find_device(form.device)
     anchors = check_anchors(box_sizes(training.labels, training.shapes, form.size), ratio=form.recipe.anchor_ratio)
     form = replace(form, budget=_budget(form, device))
@@ -138,10 +141,6 @@ def _tell_data(data: DataSet, training: Material, held: Material, teller: Teller
             teller.said(f"{name}: {one.count} {one.what}{'s' * (one.count > 1)} {what}: {one.why} ({one.examples[0]})")
     if data.download:
         teller.said(f"the data's `download:` was not run: {data.download.splitlines()[0][:80]}")
-    paths = set(training.index.paths())
-    same = sum(path in paths for path in held.index.paths())
-    if same:
-        teller.said(f"{same} of {len(held.index)} val images are train images too: the mAP means little")
 
 
 def find_device(name: str | None) -> torch.device:
@@ -247,7 +246,7 @@ class _Course:
         self.training, self.held = material
         self.rows: list[dict[str, Any]] = []
         self.iteration = self.retries = 0
-        self.total, self.count = 0.0, 0  # loss and iterations of the epoch so far
+        self.total = 0.0  # the loss, averaged over the last iterations
 
     def build(self, anchors: AnchorCheck, keeper: Keeper) -> None:
         """Make the network, the optimizer, the loaders and the guard."""
@@ -326,7 +325,7 @@ class _Course:
         self.guard.load_state_dict(state["guard"])
         self.loader.load_state_dict(state["loader"])
         self.rows = list(state["rows"])
-        self.iteration, self.total, self.count = int(state["iteration"]), float(state["total"]), int(state["count"])
+        self.iteration, self.total = int(state["iteration"]), float(state["total"])
         self.average.updates = int(state["average_updates"])
         self.teller.said(f"resumed at iteration {self.iteration} of {self.schedule.iterations}")
 
@@ -339,7 +338,6 @@ class _Course:
                 "rows": self.rows,
                 "iteration": self.iteration,
                 "total": self.total,
-                "count": self.count,
                 "average_updates": self.average.updates,
             }
         )
@@ -402,7 +400,6 @@ class _Course:
         self.loss.factor = moment.group * self.form.batch / len(batch.images)
         report = self.guard.step((batch.images, batch.targets), update=moment.steps)
         self.iteration += 1
-        self.count += 1
         if self.device.type != "cuda" or self.iteration % 10 == 0:  # reading it waits for the GPU
             value = float(report.loss) / (self.loss.factor * len(batch.images))
             self.total = value if self.total == 0 else 0.98 * self.total + 0.02 * value
@@ -433,7 +430,6 @@ class _Course:
                 self.keeper.save_model("best", self.average.module, self.data.names, {"epoch": epoch + 1})
                 self.keeper.save_scores(scores)
         self.rows.append(row)
-        self.count = 0
         self.keeper.save_model("last", self.average.module, self.data.names, {"epoch": epoch + 1})
         self.save()
         self.keeper.save_rows(self.rows, self._reckoned())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -136,8 +136,3 @@ class Rectangles:
     def _planned(self) -> list[Planned]:
         found = frames(list(self.shapes), self.size, self.batch)
         return [Planned(np.array(one.indices, np.int64), one.size[1], one.size[0]) for one in found]
-
-
-def without_augmentation(augmentation: Augmentation) -> Augmentation:
-    """Nothing changed, for looking at data as it is."""
-    return replace(augmentation, mosaic=0.0, scale=0.0, translate=0.0, flip_horizontal=0.0)
