@@ -55,3 +55,9 @@ def test_a_prediction_is_moved_by_the_median_and_keeps_its_range() -> None:
     assert moved.allocated.high >= moved.allocated.value
     assert "3 measured runs" in moved.assumptions[-1]
     assert calibrated(made, ()) is made
+
+
+def test_what_was_seen_outside_of_the_allocator_counts() -> None:
+    made = oomph.predict(JOB, oomph.Settings(batch=4), "H200")
+    seen = dataclasses.replace(ONE, allocated=1.0, outside=700 * 1024**2)
+    assert calibrated(made, (seen,)).device.value == made.comfortable.value + 700 * 1024**2

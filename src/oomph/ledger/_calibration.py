@@ -91,10 +91,19 @@ def calibrated(made: Prediction, comparisons: tuple[Comparison, ...]) -> Predict
         reserved=_scaled(made.reserved, memory),
         needed=_scaled(made.needed, memory),
         comfortable=_scaled(made.comfortable, memory),
-        device=_scaled(made.device, memory),
+        device=_on_device(made, memory, comparisons),
         seconds=_scaled(made.seconds, time),
         assumptions=(*made.assumptions, words),
     )
+
+
+def _on_device(made: Prediction, ratio: float, comparisons: tuple[Comparison, ...]) -> Range:
+    """What nvidia-smi will show: what is comfortable, and what was seen outside of the allocator."""
+    outside = statistics.median(one.outside for one in comparisons)
+    if not outside:
+        return _scaled(made.device, ratio)
+    value = made.comfortable.value * ratio + outside
+    return Range(min(value, made.device.low), value, max(value, made.device.high), Origin.MEASURED)
 
 
 def _scaled(figure: Range, ratio: float) -> Range:

@@ -18,7 +18,7 @@ from ._time import step_seconds
 
 # How far predictions were off on an H200 over 69 configurations, rounded up (benchmarks/results/): 95 of 100 within.
 _SPREAD = {"allocated": 0.01, "reserved": 0.04}
-_NEEDED_BELOW = 0.9
+_NEEDED_BELOW = 0.85  # under the default allocator one configuration ran with 13 % less than the replay needs
 _NEEDED_ABOVE = {"expandable": 0.02, "default": 0.045}
 _UNMEASURED = 3  # times wider where the rules were not measured on that architecture
 # cuDNN's workspace for recurrent layers is an estimate.
@@ -83,7 +83,7 @@ def _on_cpu(trace: Trace, settings: Settings, target: Target) -> Prediction:
 def _on_gpu(trace: Trace, settings: Settings, target: Target) -> Prediction:
     rules = rules_of(settings)
     free = replay(trace, rules)
-    needed = smallest_cap(trace, rules, free, at_full_speed=False)
+    needed = smallest_cap(trace, rules, free)
     spread = _spreads(trace, settings, target)
     high = needed * (1 + spread["needed"]) + 2 * MIB
     full = _spread(max(free.reserved, needed), spread["reserved"], floor=needed)

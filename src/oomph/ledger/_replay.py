@@ -57,21 +57,21 @@ def replay(trace: Trace, rules: Rules) -> Replay:
     return Replay(peak, allocator.peak_reserved, at, allocator.retries, refused)
 
 
-def smallest_cap(trace: Trace, rules: Rules, free: Replay, *, at_full_speed: bool) -> int:
-    """The smallest cap under which the trace runs, at all or without having to look for memory."""
+def smallest_cap(trace: Trace, rules: Rules, free: Replay) -> int:
+    """The smallest cap under which the trace runs at all."""
     low, high = 0, -(-free.reserved // _GRAIN) * _GRAIN
     while high - low > _GRAIN:
         middle = (low + high) // 2 // _GRAIN * _GRAIN
-        if _runs(trace, replace(rules, cap=middle), at_full_speed=at_full_speed):
+        if _runs(trace, replace(rules, cap=middle)):
             high = middle
         else:
             low = middle
     return high
 
 
-def _runs(trace: Trace, rules: Rules, *, at_full_speed: bool) -> bool:
+def _runs(trace: Trace, rules: Rules) -> bool:
     try:
-        found = replay(trace, rules)
+        replay(trace, rules)
     except OutOfMemory:
         return False
-    return not at_full_speed or (found.retries == 0 and found.refused == 0)
+    return True
