@@ -4,7 +4,6 @@ from ._anchors import AnchorCheck, box_sizes, check_anchors
 from ._augment import Augmentation, Source, choose, collate, compose, plain_sample, sample
 from ._boxes import iou_pairs, to_centres, to_corners, unletterbox
 from ._checkpoint import Weights, load_weights, read_plain, read_weights, save_weights, write_atomically
-from ._course import Outcome, Teller, train
 from ._dataset import DataSet, Split, label_path, read_dataset, read_split, shared_images
 from ._ema import Ema
 from ._embedded import EmbeddedRun, EmbeddedSize, draw_scene, write_embedded
@@ -23,6 +22,8 @@ from ._results import image_result, read_results, write_results
 from ._schedule import Moment, Schedule, accumulation, set_rates, should_stop
 from ._set_aside import SetAside
 from ._suppression import VALIDATION, Suppression, suppress
+from ._teller import Outcome, Teller
+from ._training import train
 from ._use import FoundInImage, FoundObjects, evaluate_weights, find_objects
 from ._validation import plainly, validate, validation_loader
 

@@ -1,95 +1,36 @@
-"""A training run from its order form to its last checkpoint."""
+"""A training run under way, to its last checkpoint."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-import psutil
 import torch
 from torch import Tensor
 
-from ..data import Batch, Loader, decode, on_device
-from ..errors import WrongCall
-from ..ledger import Prediction, Range, predict
-from ..machine import Target, find_target, this_device
+from ..data import Batch, Loader, on_device
 from ..monitor import Recorder, Sampler
-from ..planner import Plan, largest_batch, plan
+from ..planner import Plan
 from ..runner import Guard, StepReport, guard
-from ..settings import Settings
-from ..units import MIB
-from ._anchors import AnchorCheck, box_sizes, check_anchors
+from ._anchors import AnchorCheck
 from ._checkpoint import load_weights, read_weights
-from ._dataset import DataSet, read_dataset, read_split, shared_images
+from ._dataset import DataSet
 from ._ema import Ema
-from ._job import detection_job
 from ._keeping import Keeper
 from ._loss import DetectionLoss, split_batch
-from ._material import Material, Samples, gather, prepare
-from ._metrics import ImageResult, Scores, has_metrics, score
-from ._network import STRIDES, Yolov5, yolov5
-from ._order_form import LARGEST, OrderForm
-from ._pictures import draw_boxes, found_boxes, labelled_boxes, sheet
+from ._material import Material, Samples, gather
+from ._metrics import Scores, has_metrics, score
+from ._network import Yolov5, yolov5
+from ._order_form import OrderForm
+from ._planning import side_of, target_of
 from ._recipe import build_optimizer, freeze
 from ._results import write_results
 from ._schedule import Moment, Schedule, set_rates, should_stop
+from ._sheets import found_sheet, training_sheet
+from ._teller import Outcome, Teller
 from ._validation import validate, validation_loader
-
-_AMPERE = 8  # compute capability from which bf16 is fast
-_SHOWN = 9
-_SURE = 0.25  # of a box that is shown
-_ROOM = 64 * MIB
-_BESIDE = 40 * MIB  # decoding, evaluation, pictures
-_RING = 4  # batches that the loader has in memory
-
-
-class Teller(Protocol):
-    """Is told how a run goes; the command line draws it."""
-
-    def said(self, words: str) -> None:
-        """A sentence about what was found or decided."""
-        ...
-
-    def planned(self, made: Plan) -> None:
-        """What the run will need."""
-        ...
-
-    def stepped(self, epoch: int, done: int, total: int, facts: dict[str, Any]) -> None:
-        """An iteration is done."""
-        ...
-
-    def ended_epoch(self, row: dict[str, Any]) -> None:
-        """An epoch is done."""
-        ...
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a run.
-
-    Attributes:
-        folder: where everything is.
-        epochs: how many were trained.
-        best: the best row of results.csv; None if nothing could be scored.
-        plan: how it was run.
-        measured: most memory that was seen: of the device, or of the process on the CPU.
-        predicted: what was predicted of it.
-        retries: how often a step had to be tried again.
-    """
-
-    folder: str
-    epochs: int
-    best: dict[str, Any] | None
-    plan: Plan
-    measured: int
-    predicted: int
-    retries: int
 
 
 class _Group:
@@ -105,132 +46,7 @@ class _Group:
         return self._loss(outputs, targets, normaliser) * self.factor
 
 
-def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
-    """Train a detector as ordered; a resumed run goes on from the last checkpoint in its folder.
-
-    Raises:
-        WrongCall: the data, the weights or the settings can't be used.
-        CannotFit: nothing fits into the budget.
-    """
-    data = read_dataset(form.data)
-    splits = read_split(data, "train"), read_split(data, "val")
-    training, held = prepare(splits[0]), prepare(splits[1])
-    _tell_data(data, training, held, teller)
-    if same := shared_images(*splits):
-        teller.said(f"{same} of {len(splits[1].images)} val images are train images too: the mAP means little")
-    device = find_device(form.device)
-    anchors = check_anchors(box_sizes(training.labels, training.shapes, form.size), ratio=form.recipe.anchor_ratio)
-    form = replace(form, budget=_budget(form, device))
-    made = _plan(form, data, training, device)
-    teller.planned(made)
-    form = replace(form, batch=made.settings.batch)
-    keeper = Keeper(form.folder)
-    keeper.save_json("plan.json", _plan_facts(made))
-    course = _Course(form, data, (training, held), made, device, teller)
-    course.build(anchors, keeper)
-    if resume:
-        course.resume()
-    return course.run()
-
-
-def _tell_data(data: DataSet, training: Material, held: Material, teller: Teller) -> None:
-    for name, material in (("train", training), ("val", held)):
-        teller.said(f"{name}: {len(material.index)} images, {len(material.labels.boxes)} boxes")
-        for one in material.set_aside:
-            what = "set aside" if one.broken else "noticed"
-            teller.said(f"{name}: {one.count} {one.what}{'s' * (one.count > 1)} {what}: {one.why} ({one.examples[0]})")
-    if data.download:
-        teller.said(f"the data's `download:` was not run: {data.download.splitlines()[0][:80]}")
-
-
-def find_device(name: str | None) -> torch.device:
-    """The device of that name; the first GPU if there is one, else the CPU, without.
-
-    Raises:
-        WrongCall: there is no such GPU.
-    """
-    device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        raise WrongCall(f"there is no GPU {device.index or 0}, torch sees {count}", "name another one, or cpu")
-    return device
-
-
-def fast_precision(device: torch.device) -> str:
-    """The fast precision of a device: bf16 from Ampere on, fp16 before (whatever torch claims), fp32 on the CPU."""
-    if device.type != "cuda":
-        return "fp32"
-    return "amp-bf16" if torch.cuda.get_device_capability(device)[0] >= _AMPERE else "amp-fp16"
-
-
-def _plan(form: OrderForm, data: DataSet, training: Material, device: torch.device) -> Plan:
-    boxes = max(len(training.labels.boxes) / max(len(training.index), 1), 1)
-    job = detection_job(form.network, len(data.names), min(boxes * 4, 300), form.recipe)
-    target = _target(device)
-    asked = Settings(
-        batch=max(form.batch, 1),
-        size=_side(form.size),
-        precision=form.precision or fast_precision(device),
-        memory_format="channels_last",
-        allocator="expandable",
-    )
-    budget = min(form.budget or target.memory, target.memory)
-    if target.is_cpu:
-        # The guard wants some room left, and batches wait in memory of their own.
-        budget -= _ROOM + _RING * max(form.batch, 1) * 3 * _side(form.size) ** 2
-    known: dict[Settings, Prediction] = {}
-
-    def asked_for(settings: Settings) -> Prediction:
-        # One sample of each kind of piece tells: how many there are changes nothing.
-        lean = replace(settings, batch=min(settings.batch, 2 * (settings.micro_batch or settings.batch)))
-        if lean not in known:
-            known[lean] = _here(predict(job, lean, target), target)
-        return known[lean]
-
-    if form.batch == LARGEST:
-        asked = largest_batch(asked, budget, asked_for)
-    return plan(asked, budget, asked_for, least=2)
-
-
-def _budget(form: OrderForm, device: torch.device) -> int | None:
-    """What the device, or this process on the CPU, may take."""
-    if form.spare is None:
-        return form.budget
-    if device.type == "cuda":
-        return _target(device).outside[1] + form.spare
-    # torch imports much more when it makes its first optimizer and its first fake tensor.
-    predict(detection_job("n", 1), Settings(batch=2, size=STRIDES[-1]), "cpu")
-    return psutil.Process().memory_info().rss + form.spare
-
-
-def _here(made: Prediction, target: Target) -> Prediction:
-    """On the CPU, what this very process will need: what it has taken by now is known."""
-    if not target.is_cpu:
-        return made
-    taken, grown = psutil.Process().memory_info().rss + _BESIDE, made.allocated
-    whole = Range(taken + grown.low, taken + grown.value, taken + grown.high, grown.origin)
-    return replace(made, device=whole, host=whole)
-
-
-def _target(device: torch.device) -> Target:
-    return find_target(this_device() if device.type == "cuda" else "cpu")
-
-
-def _side(size: int) -> int:
-    return math.ceil(size / STRIDES[-1]) * STRIDES[-1]
-
-
-def _plan_facts(made: Plan) -> dict[str, Any]:
-    return {
-        "settings": vars(made.settings),
-        "budget": made.budget,
-        "asked_needs": made.before.device.value,
-        "needs": made.after.device.value,
-        "moves": [vars(move) for move in made.moves],
-    }
-
-
-class _Course:
+class Course:
     """A run under way."""
 
     def __init__(
@@ -253,7 +69,7 @@ class _Course:
         form = self.form
         torch.manual_seed(form.seed)
         self.keeper = keeper
-        side = _side(form.size)
+        side = side_of(form.size)
         self._cap()
         model = self._network(anchors).to(self.device)
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -303,7 +119,7 @@ class _Course:
         """Hold torch's allocator to the budget: what it would take beyond is refused, and the guard splits."""
         if self.device.type == "cuda" and self.form.budget is not None:
             total = torch.cuda.get_device_properties(self.device).total_memory
-            room = self.form.budget - _target(self.device).outside[1]
+            room = self.form.budget - target_of(self.device).outside[1]
             torch.cuda.set_per_process_memory_fraction(min(max(room / total, 0.0), 1.0), self.device)
 
     def _network(self, anchors: AnchorCheck) -> Yolov5:
@@ -393,7 +209,7 @@ class _Course:
 
     def _step(self, batch: Batch, epoch: int) -> StepReport:
         if self.iteration == 0:
-            self._picture(batch)
+            self.keeper.save_picture("train_batch", training_sheet(batch.images, batch.targets, self.data.names))
         moment: Moment = self.schedule.at(self.iteration)
         set_rates(self.optimizer, moment)
         # The guard averages the batches up to an update by their images; the recipe sums them.
@@ -438,29 +254,10 @@ class _Course:
     def _validate(self, *, last: bool) -> Scores | None:
         results = validate(self.average.module, self.held, self.checks, self.guard.evaluate)
         if last:
-            self._picture_found(results)
+            self.keeper.save_picture("val_predictions", found_sheet(self.held.index, results, self.data.names))
         if last or not has_metrics():
             write_results(self.keeper.folder / "predictions.npz", results, self.data.names)
         return score(results, self.data.names) if has_metrics() else None
-
-    def _picture(self, batch: Batch) -> None:
-        """The first training samples with their boxes, to be looked at."""
-        drawn = []
-        for at, image in enumerate(batch.images[:_SHOWN].cpu()):
-            pixels = image.permute(1, 2, 0).numpy()
-            rows = batch.targets[batch.targets[:, 0] == at][:, 1:].numpy()
-            drawn.append(draw_boxes(pixels, labelled_boxes(rows, *pixels.shape[:2]), self.data.names))
-        self.keeper.save_picture("train_batch", sheet(drawn))
-
-    def _picture_found(self, results: Sequence[ImageResult]) -> None:
-        """The first validation images with what was found in them."""
-        drawn = []
-        for at, result in enumerate(results[:_SHOWN]):
-            header = self.held.index[at]
-            pixels = np.ascontiguousarray(decode(self.held.index.path(at), header.shown, header).pixels)
-            sure = result.found[result.found[:, 4] >= _SURE]
-            drawn.append(draw_boxes(pixels, found_boxes(sure), self.data.names))
-        self.keeper.save_picture("val_predictions", sheet(drawn))
 
     def _memory(self) -> int:
         if self.device.type == "cuda":

@@ -12,13 +12,13 @@ from PIL import Image
 from ..data import ImageIndex, Loader, decode, read_header
 from ..errors import MissingFile, WrongCall
 from ._checkpoint import Weights, read_weights, write_atomically
-from ._course import find_device
 from ._dataset import SUFFIXES, read_dataset, read_split
 from ._labels import LabelTable
 from ._material import Material, prepare
 from ._metrics import ImageResult, Scores, score
-from ._network import STRIDES, Yolov5
+from ._network import Yolov5
 from ._pictures import draw_boxes, found_boxes
+from ._planning import find_device, side_of
 from ._suppression import VALIDATION, Suppression
 from ._validation import plainly, validate, validation_loader
 
@@ -63,7 +63,7 @@ def evaluate_weights(weights: Path, data: Path, split: str, size: int, batch: in
         )
     material = prepare(read_split(described, split))
     model = _model(known, device)
-    with validation_loader(material, _side(size), batch) as loader:
+    with validation_loader(material, side_of(size), batch) as loader:
         return score(validate(model, material, loader, plainly), described.names)
 
 
@@ -88,7 +88,7 @@ def find_objects(
     nothing = LabelTable(np.zeros((0, 5), np.float32), np.zeros(len(chosen) + 1, np.int64))
     material = Material(chosen, nothing, shapes, ())
     wanted = replace(VALIDATION, confidence=limits[0], overlap=limits[1], several_labels=False)
-    with validation_loader(material, _side(size), _BATCH) as loader:
+    with validation_loader(material, side_of(size), _BATCH) as loader:
         results = _results(_model(known, device), material, loader, wanted)
     out.mkdir(parents=True, exist_ok=True)
     found = tuple(_write(chosen.path(at), results[at], names, out) for at in range(len(results)))
@@ -134,7 +134,3 @@ def _row(box: list[float], wide: int, high: int) -> str:
 
 def _model(known: Weights, device: str | None) -> Yolov5:
     return known.build().eval().to(find_device(device))
-
-
-def _side(size: int) -> int:
-    return -(-size // STRIDES[-1]) * STRIDES[-1]

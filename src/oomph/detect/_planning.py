@@ -1,0 +1,122 @@
+"""A run's device, budget and plan, before anything of it is built."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import psutil
+import torch
+
+from ..errors import WrongCall
+from ..ledger import Prediction, Range, predict
+from ..machine import Target, find_target, this_device
+from ..planner import Plan, largest_batch, plan
+from ..settings import Settings
+from ..units import MIB
+from ._dataset import DataSet
+from ._job import detection_job
+from ._material import Material
+from ._network import STRIDES
+from ._order_form import LARGEST, OrderForm
+
+_AMPERE = 8  # compute capability from which bf16 is fast
+_ROOM = 64 * MIB
+_BESIDE = 40 * MIB  # decoding, evaluation, pictures
+_RING = 4  # batches that the loader has in memory
+
+
+def find_device(name: str | None) -> torch.device:
+    """The device of that name; the first GPU if there is one, else the CPU, without.
+
+    Raises:
+        WrongCall: there is no such GPU.
+    """
+    device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        raise WrongCall(f"there is no GPU {device.index or 0}, torch sees {count}", "name another one, or cpu")
+    return device
+
+
+def fast_precision(device: torch.device) -> str:
+    """The fast precision of a device: bf16 from Ampere on, fp16 before (whatever torch claims), fp32 on the CPU."""
+    if device.type != "cuda":
+        return "fp32"
+    return "amp-bf16" if torch.cuda.get_device_capability(device)[0] >= _AMPERE else "amp-fp16"
+
+
+def plan_run(form: OrderForm, data: DataSet, training: Material, device: torch.device) -> Plan:
+    """The largest pieces that predictions say are comfortable.
+
+    Raises:
+        CannotFit: not even the smallest pieces fit.
+    """
+    boxes = max(len(training.labels.boxes) / max(len(training.index), 1), 1)
+    job = detection_job(form.network, len(data.names), min(boxes * 4, 300), form.recipe)
+    target = target_of(device)
+    asked = Settings(
+        batch=max(form.batch, 1),
+        size=side_of(form.size),
+        precision=form.precision or fast_precision(device),
+        memory_format="channels_last",
+        allocator="expandable",
+    )
+    budget = min(form.budget or target.memory, target.memory)
+    if target.is_cpu:
+        # The guard wants some room left, and batches wait in memory of their own.
+        budget -= _ROOM + _RING * max(form.batch, 1) * 3 * side_of(form.size) ** 2
+    known: dict[Settings, Prediction] = {}
+
+    def asked_for(settings: Settings) -> Prediction:
+        # One sample of each kind of piece tells: how many there are changes nothing.
+        lean = replace(settings, batch=min(settings.batch, 2 * (settings.micro_batch or settings.batch)))
+        if lean not in known:
+            known[lean] = _here(predict(job, lean, target), target)
+        return known[lean]
+
+    if form.batch == LARGEST:
+        asked = largest_batch(asked, budget, asked_for)
+    return plan(asked, budget, asked_for, least=2)
+
+
+def budget_of(form: OrderForm, device: torch.device) -> int | None:
+    """What the device, or this process on the CPU, may take."""
+    if form.spare is None:
+        return form.budget
+    if device.type == "cuda":
+        return target_of(device).outside[1] + form.spare
+    # torch imports much more when it makes its first optimizer and its first fake tensor.
+    predict(detection_job("n", 1), Settings(batch=2, size=STRIDES[-1]), "cpu")
+    return psutil.Process().memory_info().rss + form.spare
+
+
+def _here(made: Prediction, target: Target) -> Prediction:
+    """On the CPU, what this very process will need: what it has taken by now is known."""
+    if not target.is_cpu:
+        return made
+    taken, grown = psutil.Process().memory_info().rss + _BESIDE, made.allocated
+    whole = Range(taken + grown.low, taken + grown.value, taken + grown.high, grown.origin)
+    return replace(made, device=whole, host=whole)
+
+
+def target_of(device: torch.device) -> Target:
+    """What predictions are made for."""
+    return find_target(this_device() if device.type == "cuda" else "cpu")
+
+
+def side_of(size: int) -> int:
+    """The size as the network takes it: a multiple of its largest stride."""
+    return math.ceil(size / STRIDES[-1]) * STRIDES[-1]
+
+
+def plan_facts(made: Plan) -> dict[str, Any]:
+    """A plan as plain values, to be saved with the run."""
+    return {
+        "settings": vars(made.settings),
+        "budget": made.budget,
+        "asked_needs": made.before.device.value,
+        "needs": made.after.device.value,
+        "moves": [vars(move) for move in made.moves],
+    }

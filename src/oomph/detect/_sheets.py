@@ -1,0 +1,37 @@
+"""Pictures of a run: training samples with their labels, validation images with what was found in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from ..data import ImageIndex, decode
+from ._metrics import ImageResult
+from ._pictures import draw_boxes, found_boxes, labelled_boxes, sheet
+from ._pixels import Pixels
+
+_SHOWN = 9
+_SURE = 0.25  # of a box that is shown
+
+
+def training_sheet(images: Tensor, targets: Tensor, names: Sequence[str]) -> Pixels:
+    """The first samples of a batch with their boxes, to be looked at."""
+    drawn = []
+    for at, image in enumerate(images[:_SHOWN].cpu()):
+        pixels = image.permute(1, 2, 0).numpy()
+        rows = targets[targets[:, 0] == at][:, 1:].numpy()
+        drawn.append(draw_boxes(pixels, labelled_boxes(rows, *pixels.shape[:2]), names))
+    return sheet(drawn)
+
+
+def found_sheet(index: ImageIndex, results: Sequence[ImageResult], names: Sequence[str]) -> Pixels:
+    """The first images with the boxes that were found in them."""
+    drawn = []
+    for at, result in enumerate(results[:_SHOWN]):
+        header = index[at]
+        pixels = np.ascontiguousarray(decode(index.path(at), header.shown, header).pixels)
+        sure = result.found[result.found[:, 4] >= _SURE]
+        drawn.append(draw_boxes(pixels, found_boxes(sure), names))
+    return sheet(drawn)

@@ -1,0 +1,52 @@
+"""Training from its order form: the data read, the plan made, the course run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ._anchors import box_sizes, check_anchors
+from ._course import Course
+from ._dataset import DataSet, read_dataset, read_split, shared_images
+from ._keeping import Keeper
+from ._material import Material, prepare
+from ._order_form import OrderForm
+from ._planning import budget_of, find_device, plan_facts, plan_run
+from ._teller import Outcome, Teller
+
+
+def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
+    """Train a detector as ordered; a resumed run goes on from the last checkpoint in its folder.
+
+    Raises:
+        WrongCall: the data, the weights or the settings can't be used.
+        CannotFit: nothing fits into the budget.
+    """
+    data = read_dataset(form.data)
+    splits = read_split(data, "train"), read_split(data, "val")
+    training, held = prepare(splits[0]), prepare(splits[1])
+    _tell_data(data, training, held, teller)
+    if same := shared_images(*splits):
+        teller.said(f"{same} of {len(splits[1].images)} val images are train images too: the mAP means little")
+    device = find_device(form.device)
+    anchors = check_anchors(box_sizes(training.labels, training.shapes, form.size), ratio=form.recipe.anchor_ratio)
+    form = replace(form, budget=budget_of(form, device))
+    made = plan_run(form, data, training, device)
+    teller.planned(made)
+    form = replace(form, batch=made.settings.batch)
+    keeper = Keeper(form.folder)
+    keeper.save_json("plan.json", plan_facts(made))
+    course = Course(form, data, (training, held), made, device, teller)
+    course.build(anchors, keeper)
+    if resume:
+        course.resume()
+    return course.run()
+
+
+def _tell_data(data: DataSet, training: Material, held: Material, teller: Teller) -> None:
+    for name, material in (("train", training), ("val", held)):
+        teller.said(f"{name}: {len(material.index)} images, {len(material.labels.boxes)} boxes")
+        for one in material.set_aside:
+            what = "set aside" if one.broken else "noticed"
+            teller.said(f"{name}: {one.count} {one.what}{'s' * (one.count > 1)} {what}: {one.why} ({one.examples[0]})")
+    if data.download:
+        teller.said(f"the data's `download:` was not run: {data.download.splitlines()[0][:80]}")
