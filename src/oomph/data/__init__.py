@@ -2,7 +2,7 @@
 
 from ._cache import Cache
 from ._device import on_device
-from ._host import PER_PIXEL, HostLoad, HostMemory, default_budget, predict_host
+from ._host import PER_PIXEL, HostLoad, HostMemory, default_budget, predict_host, usable_cores
 from ._index import Aside, ImageIndex
 from ._labelled import Chosen, Labelled
 from ._labels import Fault, Labels, read_classes, read_coco, read_yolo, yolo_label
@@ -65,6 +65,7 @@ __all__ = [
     "stitch",
     "survey",
     "transcode",
+    "usable_cores",
     "windows_cost",
     "yolo_label",
 ]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._letterbox import letterbox
-from ._pixels import Matrix, Pixels, blank, recolour, scale_into, warp
+from ._pixels import Matrix, Pixels, blank, recolour, scale_into, turn_over, warp
 
 Labels = NDArray[np.float32]  # (n, 5): class, x, y, w, h as fractions
 Sample = tuple[Pixels, Labels]
@@ -109,9 +109,7 @@ def compose(parts: Sequence[Sample], canvas: Pixels, augmentation: Augmentation,
         if len(parts) > _TILES:
             image, boxes = _mix((image, boxes), _mosaic(parts[_TILES:], size, augmentation, rng), rng)
     image = _colour(image, augmentation, rng)
-    image, boxes = _flip(image, boxes, augmentation, rng)
-    canvas[:] = image
-    return to_fractions(boxes, size)
+    return to_fractions(_flip(image, boxes, canvas, augmentation, rng), size)
 
 
 def sample(source: Source, index: int, size: int, augmentation: Augmentation, key: Sequence[int]) -> Sample:
@@ -250,16 +248,18 @@ def _colour(image: Pixels, augmentation: Augmentation, rng: np.random.Generator)
     return recolour(image, hue, saturation, value) if any(gains) else image
 
 
-def _flip(image: Pixels, boxes: Labels, augmentation: Augmentation, rng: np.random.Generator) -> Sample:
-    upside, across = rng.random(2) < (augmentation.flip_vertical, augmentation.flip_horizontal)
+def _flip(image: Pixels, boxes: Labels, canvas: Pixels, augmentation: Augmentation, rng: np.random.Generator) -> Labels:
+    """Put the image onto the canvas, turned over or not, and its boxes with it."""
+    upside, across = (bool(one) for one in rng.random(2) < (augmentation.flip_vertical, augmentation.flip_horizontal))
     size = image.shape[0]
     if upside:
-        image, boxes = image[::-1], boxes[:, [0, 1, 4, 3, 2]]
+        boxes = boxes[:, [0, 1, 4, 3, 2]]
         boxes[:, [2, 4]] = size - boxes[:, [2, 4]]
     if across:
-        image, boxes = image[:, ::-1], boxes[:, [0, 3, 2, 1, 4]]
+        boxes = boxes[:, [0, 3, 2, 1, 4]]
         boxes[:, [1, 3]] = size - boxes[:, [1, 3]]
-    return image, boxes
+    turn_over(image, canvas, upside=upside, across=across)
+    return boxes
 
 
 def plain_sample(source: Source, index: int, frame: tuple[int, int]) -> Sample:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..data import Batch, Loader, on_device
+from ..data import Batch, Loader, on_device, usable_cores
 from ..monitor import Recorder, Sampler
 from ..planner import Plan
 from ..runner import Guard, StepReport, guard
@@ -31,6 +31,9 @@ from ._schedule import Moment, Schedule, set_rates, should_stop
 from ._sheets import found_sheet, training_sheet
 from ._teller import Outcome, Teller
 from ._validation import validate, validation_loader
+
+_MOST_WORKERS = 16
+_CHECKING = 4  # threads that load images to validate with
 
 
 class _Group:
@@ -91,7 +94,7 @@ class Course:
             checkpoint=lambda _: self.save(),
             recorder=self.recorder,
         )
-        threads = self._share_cores()
+        threads, workers = self._share_cores()
         self.loader = Loader(
             self.training.index,
             side,
@@ -101,19 +104,25 @@ class Course:
             shuffle=True,
             seed=form.seed,
             threads=threads,
+            workers=workers,
         )
         each = self.plan.settings.micro_batch or form.batch
-        self.checks = validation_loader(self.held, side, each, threads=threads)
+        self.checks = validation_loader(self.held, side, each, threads=_CHECKING)
         self.schedule = Schedule(form.recipe, form.batch, len(self.loader), form.epochs)
 
-    def _share_cores(self) -> int | None:
-        """Threads that load. On the CPU the cores are divided: threads that wait for each other stand still."""
+    def _share_cores(self) -> tuple[int | None, int]:
+        """Threads and processes that load images.
+
+        Beside a GPU processes do: Python's lock would hold threads up, and the training with them. On the CPU a few
+        threads do, and the cores are divided: threads that wait for each other stand still.
+        """
+        cores = usable_cores()
+        asked = self.form.threads
         if self.device.type == "cuda":
-            return self.form.threads
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        loading = self.form.threads or max(cores // 4, 1)
+            return None, asked or min(max(cores - 2, 1), _MOST_WORKERS)
+        loading = asked or max(cores // 4, 1)
         torch.set_num_threads(max(cores - loading, 1))
-        return loading
+        return loading, 0
 
     def _cap(self) -> None:
         """Hold torch's allocator to the budget: what it would take beyond is refused, and the guard splits."""
@@ -168,7 +177,9 @@ class Course:
             self.recorder.event("prediction", **self._predicted())
             stack.enter_context(Sampler(self.recorder))
             stack.enter_context(self.guard.signals())
-            for epoch in range(self.iteration // self.schedule.per_epoch, self.form.epochs):
+            begin = self.iteration // self.schedule.per_epoch
+            self.ahead = self._batches(begin)
+            for epoch in range(begin, self.form.epochs):
                 self._epoch(epoch)
                 if should_stop([row.get("fitness") or 0.0 for row in self.rows], self.form.patience):
                     self.teller.said(f"no improvement for {self.form.patience} epochs: the run ends")
@@ -193,11 +204,15 @@ class Course:
         figures = {"allocated": after.allocated, "reserved": after.reserved, "host": after.host}
         return {name: int(figure.value) for name, figure in figures.items()}
 
+    def _batches(self, epoch: int) -> Iterator[Batch]:
+        """The batches of an epoch, which are made from now on."""
+        self.loader.set_epoch(epoch)
+        return on_device(iter(self.loader), self.device)
+
     def _epoch(self, epoch: int) -> None:
         began, saved = time.perf_counter(), time.monotonic()
         first = self.iteration
-        self.loader.set_epoch(epoch)
-        for batch in on_device(self.loader, self.device):
+        for batch in self.ahead:
             report = self._step(batch, epoch)
             if time.monotonic() - saved > self.form.minutes * 60:
                 self.save()
@@ -205,6 +220,8 @@ class Course:
             self.retries += report.retries
         seconds = time.perf_counter() - began
         images = (self.iteration - first) * self.form.batch
+        if epoch + 1 < self.form.epochs:
+            self.ahead = self._batches(epoch + 1)  # made while this one is validated
         self._end_epoch(epoch, images / max(seconds, 1e-9), report)
 
     def _step(self, batch: Batch, epoch: int) -> StepReport:

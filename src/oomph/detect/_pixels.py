@@ -96,6 +96,15 @@ def warp(image: Pixels, mapping: Matrix, size: tuple[int, int]) -> Pixels:
     return drawn
 
 
+def turn_over(image: Pixels, canvas: Pixels, *, upside: bool, across: bool) -> None:
+    """Copy an image onto a canvas of its size, upside down or mirrored or both or neither."""
+    cv2 = opencv()
+    if cv2 is None or not across:  # what NumPy copies backwards by pixels, it copies slowly
+        canvas[:] = image[:: -1 if upside else 1, :: -1 if across else 1]
+    else:
+        cv2.flip(image, -1 if upside else 1, dst=canvas)
+
+
 def recolour(image: Pixels, hue: float, saturation: float, value: float) -> Pixels:
     """Multiply hue, saturation and value by factors; hue goes round, the others stop at their ends."""
     cv2 = opencv()
