@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import signal
 import traceback
 import weakref
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection
 from typing import Any
 
 from ...errors import OomphError, WrongCall
 from ._maker import Maker, Spoiled
+from ._process import Process, launch
 from ._ring import Bytes
 from ._slab import Slab, mapped
 
-STARTS = ("spawn", "forkserver", "fork")
 _LOOK = 2.0  # seconds after which an idle worker looks whether its parent is still there
 _DEATHS = 2  # a sample that costs so many workers is set aside
 
@@ -75,28 +73,22 @@ class Worker:
 
     def __init__(self, maker: Maker, slab: Slab, start: str) -> None:
         self._maker, self._slab, self._start = maker, slab, start
-        self._process: BaseProcess | None = None
+        self._process: Process | None = None
         self._pipe: Connection | None = None
 
     def launch(self) -> None:
         """Start the process, without waiting for it."""
-        context: Any = multiprocessing.get_context(self._start)
-        ours, theirs = context.Pipe()
-        process = context.Process(
-            target=serve, args=(theirs, self._maker, self._slab.path, os.getpid()), name="oomph-data", daemon=True
-        )
         try:
-            process.start()
+            process, ours = launch(self._start, serve, (self._maker, self._slab.path, os.getpid()))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise WrongCall(
                 f"the recipe can't be sent to a worker process ({error})",
                 "define it at the top of a module, or use threads",
             ) from None
-        theirs.close()
         self._process, self._pipe = process, ours
         self._expect_ready = True
 
-    def _ready(self) -> tuple[BaseProcess, Connection]:
+    def _ready(self) -> tuple[Process, Connection]:
         if self._process is None:
             self.launch()
         process, pipe = self._process, self._pipe
@@ -142,10 +134,13 @@ class Worker:
         raise Spoiled(self._maker.image_of(sample), f"{_DEATHS} worker processes died of it ({said})")
 
     @staticmethod
-    def _receive(process: BaseProcess, pipe: Connection) -> tuple[str, Any]:
-        wait([pipe, process.sentinel])
+    def _receive(process: Process, pipe: Connection) -> tuple[str, Any]:
+        alive = True
         try:
-            if pipe.poll():
+            # Its death closes the pipe, unless a process that was forked meanwhile holds the other end too.
+            while alive and not pipe.poll(_LOOK):
+                alive = process.is_alive()
+            if alive or pipe.poll():
                 kind, content = pipe.recv()
                 return str(kind), content
         except (EOFError, OSError):
@@ -166,7 +161,7 @@ class Worker:
                 process.join()
 
 
-def _how(process: BaseProcess) -> str:
+def _how(process: Process) -> str:
     code = process.exitcode
     if code is None:
         return "it gave no answer"

@@ -20,11 +20,12 @@ from .._index import Aside, ImageIndex, Name, index_of
 from ..decoding import Pixels
 from ._admission import Admission
 from ._batch import Batch
-from ._crew import STARTS, Crew, Worker
+from ._crew import Crew, Worker
 from ._limit import limits
 from ._maker import Maker
 from ._order import Order, Planned, Shuffled
 from ._pool import Pool
+from ._process import STARTS
 from ._recipe import Recipe, Whole
 from ._ring import Bytes, Ring, Slots
 from ._run import Desk, Job, Perform, Run, Work
