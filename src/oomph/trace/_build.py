@@ -63,16 +63,17 @@ def _single(optimizer: torch.optim.Optimizer) -> bool:
     return type(optimizer).__name__ in {"Adafactor", "LBFGS", "SparseAdam"}
 
 
-def in_order(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, Tensor, bool]]:
-    """Parameters and buffers in the order in which `model.to(device)` moves them: name, tensor, is a parameter."""
+def in_order(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Modules in the order in which `model.to(device)` moves them: prefix of their names, module."""
     for name, child in model.named_children():
         yield from in_order(child, f"{prefix}{name}.")
-    for name, parameter in model._parameters.items():
-        if parameter is not None:
-            yield prefix + name, parameter, True
-    for name, buffer in model._buffers.items():
-        if buffer is not None:
-            yield prefix + name, buffer, False
+    yield prefix, model
+
+
+def own_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
+    """A module's own parameters and buffers: name, tensor, is a parameter."""
+    yield from ((name, tensor, True) for name, tensor in module._parameters.items() if tensor is not None)
+    yield from ((name, tensor, False) for name, tensor in module._buffers.items() if tensor is not None)
 
 
 def _to_fake(model: nn.Module, mode: FakeTensorMode) -> None:

@@ -21,7 +21,7 @@ _KEYS = ("AutogradCPU", "CPU")
 
 
 class CudaKernels:
-    """Context in which dropout, attention and recurrent layers take CUDA's kernels.
+    """Context in which dropout, linear layers, attention and recurrent layers take CUDA's kernels.
 
     Args:
         device: the GPU whose kernels.
@@ -39,6 +39,7 @@ class CudaKernels:
             warnings.simplefilter("ignore")
             for key in _KEYS:
                 self._library.impl("dropout", _dropout, key)
+                self._library.impl("linear", _linear, key)
                 self._library.impl("scaled_dot_product_attention", self._attention, key)
                 for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
                     self._library.impl(f"{kind}.input", functools.partial(self._recurrent, kind), key)
@@ -82,3 +83,11 @@ def _dropout(x: Tensor, p: float, train: bool) -> Any:  # noqa: FBT001
     if p == 1:
         return x * torch.zeros_like(x)
     return torch.ops.aten.native_dropout(x, p, True)[0]
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """Where bias and product are not one kernel, the bias is added in place; for fake tensors torch makes a new one."""
+    if bias is None or x.dim() <= 2 or x.is_contiguous():  # noqa: PLR2004
+        composed = torch._C.DispatchKey.CompositeImplicitAutograd
+        return torch.ops.aten.linear.default._op_dk(composed, x, weight, bias)
+    return torch.matmul(x, weight.t()).add_(bias)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..units import MIB
 
@@ -80,11 +80,12 @@ class _Recurrent(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, shape: Shape, batch_first: bool, x: Tensor, *rest: Tensor) -> Any:  # noqa: FBT001
         states = 2 if shape.kind == "lstm" else 1
-        sequence = x.transpose(0, 1).contiguous() if batch_first else x.contiguous()
+        sequence = _by_step(x, batch_first=batch_first)
         out = x.new_empty(shape.length, shape.batch, shape.directions * shape.hidden)
         last = tuple(torch.empty_like(state) for state in rest[:states])
-        _use(x, shape.workspace)
+        workspace = x.new_empty(shape.workspace, dtype=torch.uint8)
         reserve = x.new_empty(shape.reserve, dtype=torch.uint8)
+        del workspace
         ctx.shape, ctx.batch_first, ctx.states = shape, batch_first, states
         ctx.save_for_backward(x, out, reserve, *rest)
         del sequence
@@ -94,10 +95,14 @@ class _Recurrent(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> Any:
         x, _, reserve, *rest = ctx.saved_tensors
         shape: Shape = ctx.shape
-        sequence = x.transpose(0, 1).contiguous() if ctx.batch_first else x.contiguous()
-        gradient = torch.empty_like(sequence)
+        # Two calls, for the gradients of the input and of the weights; each makes its own copies.
+        sequence = _by_step(x, batch_first=ctx.batch_first)
+        wanted = _by_step(grad, batch_first=ctx.batch_first)
+        gradient = sequence.new_empty(sequence.shape)
         states = tuple(torch.empty_like(state) for state in rest[: ctx.states])
         _use(x, shape.workspace)
+        del sequence, wanted
+        sequence = _by_step(x, batch_first=ctx.batch_first)
         weights = rest[ctx.states :]
         flat = x.new_empty(sum(weight.numel() for weight in weights))
         _use(x, shape.workspace)
@@ -105,6 +110,38 @@ class _Recurrent(torch.autograd.Function):
         grads = tuple(piece.view(weight.shape) for piece, weight in zip(pieces, weights, strict=True))
         del grad, reserve, sequence
         return (None, None, gradient.transpose(0, 1) if ctx.batch_first else gradient, *states, *grads)
+
+
+class _Lowered(torch.autograd.Function):
+    """Weights in another precision under autocast: one flat tensor, made anew for each call."""
+
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, *weights: Tensor) -> Any:
+        ctx.dtypes = [weight.dtype for weight in weights]
+        flat = weights[0].new_empty(sum(weight.numel() for weight in weights), dtype=dtype)
+        parts = flat.split([weight.numel() for weight in weights])
+        return tuple(part.view(weight.shape) for part, weight in zip(parts, weights, strict=True))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return None, *(grad.to(dtype) for grad, dtype in zip(grads, ctx.dtypes, strict=True))
+
+
+def _by_step(x: Tensor, *, batch_first: bool) -> Tensor:
+    """A sequence as cuDNN takes it, one step after the other: a copy where it is laid out otherwise."""
+    return x.transpose(0, 1).contiguous() if batch_first else x.contiguous()
+
+
+def flatten(module: nn.RNNBase) -> None:
+    """Put all weights of a layer into one tensor, as happens when it comes to a GPU."""
+    weights = [weight for weight in module._flat_weights if weight is not None]
+    if not weights or any(not weight.is_contiguous() for weight in weights):
+        return
+    flat = weights[0].new_empty(sum(weight.numel() for weight in weights))
+    begin = 0
+    for weight in weights:
+        weight.data = flat[begin : begin + weight.numel()].view(weight.shape)
+        begin += weight.numel()
 
 
 def _use(like: Tensor, size: int) -> None:
@@ -127,7 +164,7 @@ def run(  # noqa: PLR0913  the operation that it stands for takes as many
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
         x, states = x.to(dtype), [state.to(dtype) for state in states]
-        weights = [weight.to(dtype) for weight in weights]
+        weights = list(_Lowered.apply(dtype, *weights))  # type: ignore[no-untyped-call]
     length, batch = (x.shape[1], x.shape[0]) if batch_first else (x.shape[0], x.shape[1])
     shape = Shape(
         kind=kind,

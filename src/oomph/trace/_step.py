@@ -23,12 +23,13 @@ from ..errors import OomphError, WrongCall
 from ..job import Job
 from ..settings import Settings
 from ._autocast import CudaAutocast
-from ._build import build_batch, build_model, build_optimizer, in_order
+from ._build import build_batch, build_model, build_optimizer, in_order, own_tensors
 from ._data import Taken
 from ._device import Device, Host
 from ._events import Kind, Phase, Trace
 from ._kernels import CudaKernels
 from ._recorder import Recorder, watching
+from ._recurrent import flatten
 
 STEPS = 3
 _AUTOCAST = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}
@@ -98,12 +99,21 @@ class _Run:
         if self.settings.checkpointing == "blocks":
             checkpoint(model, blocks(model))
         with self.recorder.phase(Phase.BUILD, 0):
-            for name, tensor, is_parameter in in_order(model):
-                self.recorder.adopt(tensor, Kind.PARAMETER if is_parameter else Kind.BUFFER, name)
+            for prefix, module in in_order(model):
+                self._move(prefix, module)
         self.optimizer = build_optimizer(self.job, model, on_gpu=isinstance(self.recorder.device, Device))
         set_variant(self.optimizer, self.settings.optimizer)
         scaled = self.settings.precision == "amp-fp16"
         self.scale = torch.full((), 65536.0) if scaled else None
+
+    def _move(self, prefix: str, module: nn.Module) -> None:
+        for name, tensor, is_parameter in own_tensors(module):
+            self.recorder.adopt(tensor, Kind.PARAMETER if is_parameter else Kind.BUFFER, prefix + name)
+        if isinstance(module, nn.RNNBase) and isinstance(self.recorder.device, Device):
+            with self.mode:
+                flatten(module)
+            for name, tensor, _ in own_tensors(module):
+                self.recorder.label(tensor, Kind.PARAMETER, prefix + name)
 
     def step(self, step: int) -> None:
         """One optimizer step over all pieces."""
@@ -131,7 +141,9 @@ class _Run:
             self.recorder.assumptions.append("validation was not traced: the loss needs the model in training mode")
         self.model.train()
         with self.recorder.phase(Phase.AVERAGE, step):
-            average = [torch.empty_like(tensor) for _, tensor, _ in in_order(self.model)]
+            average = [
+                torch.empty_like(tensor) for _, module in in_order(self.model) for _, tensor, _ in own_tensors(module)
+            ]
             for tensor in average:
                 self.recorder.label(tensor, Kind.STATE)
             del average

@@ -228,6 +228,7 @@ def _embedding_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: De
     """Indices are sorted, and rows of the same index summed up in segments; at worst every index is another."""
     del outs, device
     grad, indices = args[0], args[1]
+    yield from copy(grad)
     yield Result(0)
     count = indices.numel()
     if count <= 3072:  # noqa: PLR2004  fewer are summed up without sorting
