@@ -31,7 +31,7 @@ class Phase(enum.Enum):
     CHECKPOINT = "checkpoint"
 
 
-RECURRENT = "the workspace of recurrent layers is an estimate: the ranges are wider"
+RECURRENT = "the workspace of such recurrent layers is an estimate: the ranges are wider"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ._attention import Backend, attend, choose
 from ._device import Device
-from ._events import RECURRENT
 from ._recurrent import run
 
 _KEYS = ("AutogradCPU", "CPU")
@@ -71,9 +70,8 @@ class CudaKernels:
         _, layers, dropout, train, bidirectional, batch_first = how
         if dropout and train and self._random_state is None:
             self._random_state = x.new_empty(self.device.dropout_state, dtype=torch.uint8)
-        self.assumptions.append(RECURRENT)
         start = [states] if isinstance(states, Tensor) else list(states)
-        return run(kind, x, start, list(weights), layers, dropout, train, bidirectional, batch_first)
+        return run(kind, x, start, list(weights), layers, dropout, train, bidirectional, batch_first, self.assumptions)
 
 
 def _dropout(x: Tensor, p: float, train: bool) -> Any:  # noqa: FBT001

@@ -1,26 +1,52 @@
 """Recurrent layers as cuDNN runs them: all steps and layers in one call, with a reserve kept for the backward pass.
 
-The reserve was read off 72 shapes on Hopper with cuDNN 9.19 and is exact there; the workspace is an estimate, since
-cuDNN picks among several algorithms.
+Reserve and workspace were read off 72 shapes on Hopper with cuDNN 9.19. The reserve is exact for all of them; the
+workspace for all but 17, where cuDNN takes another algorithm: few units, or a single layer in one direction.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..units import MIB
+from ._events import RECURRENT
 
-# Numbers that the backward pass needs per layer, direction, token and unit; numbers of workspace likewise.
+# Numbers that the backward pass needs per layer, direction, token and unit.
 _RESERVE = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}
-_WORKSPACE = {"lstm": 7, "gru": 6, "rnn_tanh": 5, "rnn_relu": 5}
-_EDGE = 10  # and per sample at the ends of the sequence
+_BUFFER = 8 * MIB  # for each layer and direction
 _FEW_UNITS = 256
-_BUFFER = 8 * MIB
-_PLAIN_BUFFER = 12 * MIB
+
+
+class _Steps(NamedTuple):
+    """What a workspace holds.
+
+    Attributes:
+        each: numbers per token, unit and direction.
+        inputs: copies of the input.
+        ends: numbers per sample and unit at the ends of each layer and direction.
+    """
+
+    each: int
+    inputs: int
+    ends: int
+
+
+_ONE_WAY = {
+    "lstm": _Steps(6, 1, 10),
+    "gru": _Steps(5, 1, 5),
+    "rnn_tanh": _Steps(3, 2, 17),
+    "rnn_relu": _Steps(3, 2, 17),
+}
+_BOTH_WAYS = {
+    "lstm": _Steps(6, 1, 12),
+    "gru": _Steps(5, 1, 7),
+    "rnn_tanh": _Steps(5, 1, 7),
+    "rnn_relu": _Steps(5, 1, 7),
+}
 
 
 @dataclass(frozen=True)
@@ -31,6 +57,7 @@ class Shape:
         kind: "lstm", "gru", "rnn_tanh" or "rnn_relu".
         batch: sequences.
         length: their length.
+        inputs: numbers of a step of the input.
         hidden: units.
         layers: stacked layers.
         directions: 1 or 2.
@@ -42,6 +69,7 @@ class Shape:
     kind: str
     batch: int
     length: int
+    inputs: int
     hidden: int
     layers: int
     directions: int
@@ -65,13 +93,21 @@ class Shape:
     @property
     def workspace(self) -> int:
         """Bytes used while it runs."""
-        steps = _WORKSPACE[self.kind] * self.directions * self._units * self.element
-        copies = 2 if self.element == 4 else 3  # noqa: PLR2004  half precision keeps a copy in full precision too
-        ends = _EDGE * self.layers * self.directions * self.batch * self.hidden * self.element
-        # Few units take another algorithm, with buffers of its own for each layer; plain cells always do.
-        buffers = self.layers * self.directions * _BUFFER if self.hidden <= _FEW_UNITS else 0
-        buffers += _PLAIN_BUFFER if self.kind.startswith("rnn") else 0
-        return steps + copies * self.weights * self.element + ends + buffers
+        steps = (_ONE_WAY if self.directions == 1 else _BOTH_WAYS)[self.kind]
+        numbers = steps.each * self.directions * self._units
+        numbers += steps.inputs * self.batch * self.length * self.inputs
+        if self.directions > 1:  # results of both, side by side
+            numbers += (2 if self.kind == "lstm" or self.layers == 1 else 3) * self._units
+        each = self.layers * self.directions
+        numbers += self.weights + steps.ends * each * self.batch * self.hidden
+        return numbers * self.element + each * _BUFFER
+
+    @property
+    def known(self) -> bool:
+        """Whether the workspace is certain: no shape of this kind took another algorithm."""
+        if self.directions > 1 and self.kind in {"lstm", "gru"}:
+            return True
+        return self.hidden > _FEW_UNITS and (self.directions > 1 or self.layers > 1)
 
 
 class _Recurrent(torch.autograd.Function):
@@ -124,7 +160,8 @@ class _Lowered(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        return None, *(grad.to(dtype) for grad, dtype in zip(grads, ctx.dtypes, strict=True))
+        raised = [grad.to(dtype) for grad, dtype in reversed(list(zip(grads, ctx.dtypes, strict=True)))]
+        return None, *reversed(raised)
 
 
 def _by_step(x: Tensor, *, batch_first: bool) -> Tensor:
@@ -135,13 +172,14 @@ def _by_step(x: Tensor, *, batch_first: bool) -> Tensor:
 def flatten(module: nn.RNNBase) -> None:
     """Put all weights of a layer into one tensor, as happens when it comes to a GPU."""
     weights = [weight for weight in module._flat_weights if weight is not None]
-    if not weights or any(not weight.is_contiguous() for weight in weights):
+    if not weights:
         return
-    flat = weights[0].new_empty(sum(weight.numel() for weight in weights))
-    begin = 0
-    for weight in weights:
-        weight.data = flat[begin : begin + weight.numel()].view(weight.shape)
-        begin += weight.numel()
+    flat = weights[0].detach().new_empty(sum(weight.numel() for weight in weights))
+    parts = flat.split([weight.numel() for weight in weights])
+    names = [name for name in module._flat_weights_names if getattr(module, name, None) is not None]
+    for name, weight, part in zip(names, weights, parts, strict=True):
+        module._parameters[name] = nn.Parameter(part.view(weight.shape), weight.requires_grad)
+    module._init_flat_weights()
 
 
 def _use(like: Tensor, size: int) -> None:
@@ -159,22 +197,40 @@ def run(  # noqa: PLR0913  the operation that it stands for takes as many
     train: bool,  # noqa: FBT001
     bidirectional: bool,  # noqa: FBT001
     batch_first: bool,  # noqa: FBT001
+    assumptions: list[str],
 ) -> tuple[Tensor, ...]:
-    """Stand in for a recurrent operation."""
+    """Stand in for a recurrent operation, and note what had to be assumed."""
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
-        x, states = x.to(dtype), [state.to(dtype) for state in states]
         weights = list(_Lowered.apply(dtype, *weights))  # type: ignore[no-untyped-call]
+        x, states = x.to(dtype), [state.to(dtype) for state in states]
+    shape = _shape(
+        kind, x, states, weights, (layers, 2 if bidirectional else 1), dropout if train else 0.0, batch_first
+    )
+    if not shape.known:
+        assumptions.append(RECURRENT)
+    return tuple(_Recurrent.apply(shape, batch_first, x, *states, *weights))  # type: ignore[no-untyped-call]
+
+
+def _shape(  # noqa: PLR0913
+    kind: str,
+    x: Tensor,
+    states: list[Tensor],
+    weights: list[Tensor],
+    stack: tuple[int, int],
+    dropout: float,
+    batch_first: bool,  # noqa: FBT001
+) -> Shape:
     length, batch = (x.shape[1], x.shape[0]) if batch_first else (x.shape[0], x.shape[1])
-    shape = Shape(
+    return Shape(
         kind=kind,
         batch=batch,
         length=length,
+        inputs=x.shape[-1],
         hidden=states[0].shape[-1],
-        layers=layers,
-        directions=2 if bidirectional else 1,
+        layers=stack[0],
+        directions=stack[1],
         element=x.element_size(),
-        dropout=dropout if train else 0.0,
+        dropout=dropout,
         weights=sum(weight.numel() for weight in weights if weight.dim() > 1),
     )
-    return tuple(_Recurrent.apply(shape, batch_first, x, *states, *weights))  # type: ignore[no-untyped-call]
