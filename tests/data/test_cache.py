@@ -4,16 +4,17 @@ import multiprocessing
 import os
 import signal
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from oomph.data import Broken, Cache, HostOptions, ImageIndex, Loader, decode
 from oomph.data.loader import _shelf
 from oomph.errors import WrongCall
 
-from .pictures import photos
+from .pictures import photos, scene
 
 ENTRY = 32 * 21 * 3 + 60  # a 96×64 photo in a box of 32
 
@@ -136,3 +137,41 @@ def test_a_broken_file_is_not_cached(tmp_path: Path) -> None:
     with pytest.raises(Broken):
         cache.picture(files[0], index[0], "x", lambda: decode(files[0], (32, 32), index[0]))
     assert cache.used == 0
+
+
+def large(folder: Path, count: int) -> list[str]:
+    """JPEGs of 6 megapixels; what stands behind the picture makes each one of its own."""
+    Image.fromarray(np.tile(scene(300, 200), (10, 10, 1))).save(folder / "large.jpg", quality=85)
+    data = (folder / "large.jpg").read_bytes()
+    files = [folder / f"large{number}.jpg" for number in range(count)]
+    for number, file in enumerate(files):
+        file.write_bytes(data + bytes([number]) * 100)
+    return [str(file) for file in files]
+
+
+def test_a_cache_in_memory_comes_by_itself_when_it_pays(tmp_path: Path, decoded: list[str]) -> None:
+    loader = Loader(large(tmp_path, 16), 64, 1, shuffle=True, threads=2)
+    first = sorted(epoch(loader))
+    assert loader.plan.cache == "memory"
+    assert "reading its copy" in loader.plan.why("cache")
+    assert loader.plan.memory.copies == loader.plan.copies > 0
+    assert sorted(epoch(loader)) == first
+    decoded.clear()
+    assert sorted(epoch(loader)) == first
+    assert decoded == []
+    assert loader.report().measured.copies == 16 * (64 * 43 * 3 + 60)
+
+
+@pytest.mark.parametrize("words", [{"host": HostOptions(cache="off"), "shuffle": True}, {"shuffle": False}], ids=str)
+def test_a_cache_stays_away_when_it_was_refused_or_images_are_seen_once(tmp_path: Path, words: Any) -> None:
+    loader = Loader(large(tmp_path, 16), 64, 1, threads=2, **words)
+    epoch(loader)
+    assert loader.plan.cache == "off"
+    assert loader.report().measured.copies == 0
+
+
+def test_a_cache_in_memory_is_capped_by_what_the_machine_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    from oomph.data import Room, _cache
+
+    monkeypatch.setattr(_cache, "read_room", lambda: Room(10_000_000, "cgroup limit", 1 << 40, 2, gpu=False))
+    assert Cache(None, "1TB").cap == 9_000_000

@@ -290,13 +290,15 @@ def test_a_process_stays_within_the_budget_however_many_threads(tmp_path: Path) 
         count = sum(len(batch.indices) for batch in loader)
         watching = False
         watcher.join()
-        print(count, highest - before)
+        report = loader.report()
+        print(count, highest - before, report.measured.process, report.plan.peak)
         """
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True).stdout
-    count, over = (int(word) for word in said.split())
+    count, over, measured, predicted = (int(word) for word in said.split())
     assert count == 16
     assert 20_000_000 < over < 100_000_000
+    assert over * 0.8 < measured < predicted < 110_000_000
 
 
 def test_a_loader_predicts_its_own_memory_and_notes_how_long_it_was_waited_for(tmp_path: Path) -> None:

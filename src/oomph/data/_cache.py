@@ -80,6 +80,11 @@ class Cache:
         self._keep(place, made)
         return made
 
+    @staticmethod
+    def size_of(width: int, height: int) -> int:
+        """Bytes that the copy of a picture takes."""
+        return _HEAD + width * height * 3
+
     @property
     def used(self) -> int:
         """Bytes that are taken."""
@@ -89,7 +94,7 @@ class Cache:
             return 0
 
     def _keep(self, place: Path, picture: Picture) -> None:
-        size = _HEAD + picture.pixels.nbytes
+        size = self.size_of(picture.pixels.shape[1], picture.pixels.shape[0])
         temporary = None
         try:
             with self._locked():

@@ -30,8 +30,10 @@ class HostLoad:
     Attributes:
         batch: samples of a batch.
         sample: one sample, as it leaves the loader.
-        decode: the most that decoding one image takes; see `PER_PIXEL` for other libraries.
+        decode: the most that decoding one image takes; see `PER_PIXEL` for other libraries. 0 where only the budget
+            is known.
         workers: worker processes; 0 for our threads.
+        threads: our threads; 0 where only the budget is known.
         prefetch: batches made ahead, by each worker of a DataLoader or all of our threads.
         start: how workers are started.
         pin: whether batches are copied to pinned memory.
@@ -46,6 +48,7 @@ class HostLoad:
     sample: int
     decode: int
     workers: int = 0
+    threads: int = 0
     prefetch: int = 2
     start: str = "fork"
     pin: bool = False
@@ -110,13 +113,14 @@ def predict_host(load: HostLoad) -> HostMemory:
 
 
 def _ours(load: HostLoad, batch: int) -> HostMemory:
-    """Decoding is what the budget says, however many hands; the ring is shared, not multiplied."""
+    """Decoding is at most what the budget says, however many hands; the ring is shared, not multiplied."""
     assert load.budget is not None  # noqa: S101  asked before
+    busy = load.threads * load.decode
     slots = load.prefetch + 2
     return HostMemory(
         index=load.index,
         workers=load.workers * (_THIN + load.cache),
-        decoding=load.budget,
+        decoding=min(load.budget, busy) if busy else load.budget,
         batches=(slots + (1 if load.workers else 0)) * batch,
         pinned=2 * _power_of_two(batch) if load.pin else 0,
         shared=slots * batch if load.workers else 0,

@@ -8,7 +8,8 @@ from ...units import format_size
 from .._index import ImageIndex
 from ..decoding import codecs, turbo
 from ..headers import Flag
-from ._plan import HostPlan
+from ._pays import SIZES
+from ._plan import OFF, HostPlan
 from ._shelf import Decoded
 from ._tuning import WAITS, Pace
 
@@ -106,8 +107,11 @@ def _recipe(course: Course) -> str | None:
 
 
 def _cache(course: Course) -> str | None:
-    if course.plan.cache != "off" or not course.decoded.pictures or course.decoded.boxes > 2:  # noqa: PLR2004
+    plan, decoded = course.plan, course.decoded
+    if plan.cache != OFF or not decoded.pictures or decoded.boxes > SIZES:
         return None
+    if plan.options.cache is None and course.copies < min(plan.room.memory // 2, plan.room.shm):
+        return "copies in memory, which are kept from the second pass on"
     return f"a cache on a disk with {format_size(course.copies)}: HostOptions(cache=Cache(folder, cap))"
 
 

@@ -93,7 +93,7 @@ class Loader:
         self.index = self.dataset = index_of(source)  # the second name is what DataLoaders call it
         self.batch_size, self._collate, self._replace = batch, collate, broken == "replace"
         height, width = (size, size) if isinstance(size, int) else size
-        frame = Frame((width, height), max(batch, 1), reuses=getattr(recipe, "reuses", False))
+        frame = Frame((width, height), max(batch, 1), recipe is None, getattr(recipe, "reuses", False))
         if order is not None:
             largest = order.largest
             frame = frame._replace(canvas=(largest.width, largest.height), batch=len(largest.indices))

@@ -12,7 +12,7 @@ from ._tuning import WAITS, Pace
 # Reading a copy: its name by what the file holds, then its bytes with their checksum. Measured: 1.0 ms for 820 kB.
 _FIND, _PER_BYTE = 0.4e-3, 1 / 1.2e9
 _FASTER = 3.0  # times that reading a copy must be faster than decoding
-_SIZES = 2  # that images may be asked for in, training and validation
+SIZES = 2  # that images may be asked for in, training and validation
 _SHARE = 0.1  # of all copies that must fit
 _LOOK = 8  # pictures that must have been decoded
 
@@ -48,7 +48,7 @@ def judge_cache(case: Case) -> Verdict:
     decoded = case.decoded
     if decoded.pictures < _LOOK:
         return Verdict(0, "too few whole images were decoded to tell", open=True)
-    if decoded.boxes > _SIZES:
+    if decoded.boxes > SIZES:
         return Verdict(0, "images are decoded to changing sizes, so copies would not be used again")
     each, size = decoded.seconds / decoded.pictures, decoded.bytes / decoded.pictures
     reading = _FIND + size * _PER_BYTE

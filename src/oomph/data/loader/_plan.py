@@ -132,10 +132,18 @@ class HostPlan:
 
 
 class Frame(NamedTuple):
-    """What batches are like: width and height of the canvas, samples, whether decoded windows wait for their use."""
+    """What batches are like.
+
+    Attributes:
+        canvas: width and height.
+        batch: samples.
+        plain: a sample is one whole image, so that headers say what it takes; a recipe's may be anything.
+        reuses: decoded windows wait for their use.
+    """
 
     canvas: tuple[int, int]
     batch: int
+    plain: bool = True
     reuses: bool = False
 
     @property
@@ -176,13 +184,15 @@ def plan_with_limits(
 ) -> tuple[HostPlan, Limits]:
     """The plan, and which images can be decoded within its budget."""
     room = room or read_room()
-    load, said = _fit(_load(index, frame, options, room), options, room)
-    assert load.budget is not None  # noqa: S101  ours always has one
     most, why_threads = _threads(options, room)
-    shares = share_out(index, frame, load.budget, most)
+    load, said = _fit(_load(index, frame, options, (room, most)), options, room)
+    budget = load.budget or _LEAST
+    shares = share_out(index, frame, budget, most)
     threads = min(options.threads or min(room.cores, _USUAL_THREADS), shares.threads)
     if shares.threads < most:
-        why_threads = f"as many images as {format_size(load.budget)} hold at once"
+        why_threads = f"as many images as {format_size(budget)} hold at once"
+    if frame.plain and not load.workers:
+        load = replace(load, threads=shares.threads, decode=shares.largest)
     cache, copies, why_cache = _cache(index, frame, options)
     decisions = (
         *said,
@@ -191,7 +201,7 @@ def plan_with_limits(
         Decision("cache", cache, why_cache),
     )
     plan = HostPlan(
-        budget=load.budget,
+        budget=budget,
         threads=threads,
         most=shares.threads if options.threads is None else threads,
         workers=load.workers,
@@ -234,7 +244,10 @@ def settle(index: ImageIndex, frame: Frame, host: HostOptions | HostPlan) -> tup
         index=index.nbytes,
         copies=host.copies if host.cache == "memory" else 0,
     )
-    return replace(host, memory=predict_host(load)), share_out(index, frame, host.budget, host.most)
+    shares = share_out(index, frame, host.budget, host.most)
+    if frame.plain and not load.workers:
+        load = replace(load, threads=shares.threads, decode=shares.largest)
+    return replace(host, memory=predict_host(load)), shares
 
 
 def cache_of(plan: HostPlan) -> Cache | None:
@@ -254,13 +267,14 @@ def pooled(budget: int, *, reuses: bool) -> int:
     return budget // 4 if reuses else 0
 
 
-def _load(index: ImageIndex, frame: Frame, options: HostOptions, room: Room) -> HostLoad:
+def _load(index: ImageIndex, frame: Frame, options: HostOptions, hands: tuple[Room, int]) -> HostLoad:
+    room, threads = hands
     return HostLoad(
         batch=frame.batch,
         sample=frame.sample,
         decode=0,
         workers=options.workers,
-        prefetch=options.prefetch or _AHEAD,
+        prefetch=options.prefetch or max(_AHEAD, -(-threads // frame.batch)),
         start=options.start,
         pin=room.gpu if options.pin is None else options.pin,
         budget=default_budget(room) if options.budget is None else parse_size(options.budget),
@@ -270,7 +284,7 @@ def _load(index: ImageIndex, frame: Frame, options: HostOptions, room: Room) -> 
 
 def _fit(load: HostLoad, options: HostOptions, room: Room) -> tuple[HostLoad, tuple[Decision, ...]]:
     """Give up what costs least first, until it fits: batches ahead, pinned memory, then bytes for decoding."""
-    ahead = "as asked" if options.prefetch else "one is made while another waits"
+    ahead = "as asked" if options.prefetch else "so that threads always have samples to make"
     pin = "as asked" if options.pin is not None else "batches go to a GPU" if room.gpu else "there is no GPU"
     budget = (
         "as asked"
@@ -278,8 +292,8 @@ def _fit(load: HostLoad, options: HostOptions, room: Room) -> tuple[HostLoad, tu
         else f"a quarter of the {format_size(room.memory)} that {room.bound} leaves, between 64 MiB and 1 GiB"
     )
     short = f"{room.bound} leaves no more than {format_size(room.memory)}"
-    if _over(load, room) > 0 and options.prefetch is None:
-        load, ahead = replace(load, prefetch=1), short
+    while _over(load, room) > 0 and options.prefetch is None and load.prefetch > 1:
+        load, ahead = replace(load, prefetch=load.prefetch // 2), short
     if _over(load, room) > 0 and options.pin is None and load.pin:
         load, pin = replace(load, pin=False), short
     over, had = _over(load, room), load.budget or 0
@@ -336,6 +350,5 @@ def copies_of(index: ImageIndex, canvas: tuple[int, int]) -> int:
     total = 0
     for kind, count in zip(kinds, counts.tolist(), strict=True):
         shown = stored_size((int(kind["width"]), int(kind["height"])), int(kind["orientation"]))
-        wide, tall = fitted(shown, canvas)
-        total += wide * tall * 3 * count
+        total += Cache.size_of(*fitted(shown, canvas)) * count
     return total
