@@ -9,6 +9,7 @@ from ._labels import Fault, Labels, read_classes, read_coco, read_yolo, yolo_lab
 from ._room import Room, read_room
 from ._survey import Survey, sample_bytes, survey
 from ._transcode import transcode
+from ._workers import WorkerPlan, plan_workers
 from .decoding import Letterbox, Picture, Pixels, Window, cost, decode, decode_windows, fitted, place, windows_cost
 from .headers import Broken, Flag, Header, read_header
 from .loader import (
@@ -76,6 +77,7 @@ __all__ = [
     "Want",
     "Whole",
     "Window",
+    "WorkerPlan",
     "clip",
     "cost",
     "decode",
@@ -85,6 +87,7 @@ __all__ = [
     "on_device",
     "place",
     "plan_host",
+    "plan_workers",
     "predict_host",
     "read_classes",
     "read_coco",
