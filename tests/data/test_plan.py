@@ -111,8 +111,8 @@ def test_a_plan_that_was_made_before_is_taken_as_it_is(index: ImageIndex) -> Non
     loader = Loader(index, 64, 2, host=plan)
     assert (loader.plan.threads, loader.plan.budget) == (plan.threads, 80_000_000)
     assert [batch.indices.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]
-    with pytest.raises(WrongCall, match="has threads already"):
-        Loader(index, 64, 2, host=plan, threads=2)
+    with pytest.raises(WrongCall, match="has threads and workers already"):
+        Loader(index, 64, 2, host=plan, threads=2, workers=1)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 from ._cache import Cache
 from ._device import on_device
-from ._host import PER_PIXEL, HostLoad, HostMemory, default_budget, predict_host, usable_cores
+from ._host import PER_PIXEL, HostLoad, HostMemory, default_budget, predict_host
 from ._index import Aside, ImageIndex
 from ._labelled import Chosen, Labelled
 from ._labels import Fault, Labels, read_classes, read_coco, read_yolo, yolo_label
-from ._room import Room, read_room
+from ._room import Room, read_room, usable_cores
 from ._survey import Survey, sample_bytes, survey
 from ._transcode import transcode
 from ._workers import WorkerPlan, plan_workers

@@ -19,12 +19,16 @@ def on_device(batches: Iterable[Batch], device: str | torch.device) -> Iterator[
     """
     import torch  # noqa: PLC0415
 
-    target = torch.device(device)
+    # Asked for now, so that batches are being made before the first one is wanted.
+    return _sent(iter(batches), torch.device(device), pinned=_pins(batches))
+
+
+def _sent(batches: Iterator[Batch], target: torch.device, *, pinned: bool) -> Iterator[Batch]:
     if target.type != "cuda":
         for batch in batches:
             yield batch._replace(images=batch.images.to(target))
         return
-    pinned, waiting = _pins(batches), None
+    waiting: Batch | None = None
     for batch in batches:
         images = batch.images.pin_memory() if pinned else batch.images
         sent = batch._replace(images=images.to(target, non_blocking=True))

@@ -57,6 +57,11 @@ def read_room() -> Room:
     )
 
 
+def usable_cores() -> int:
+    """Cores that this process may use, quotas and other ranks counted."""
+    return read_room().cores
+
+
 def local_ranks() -> int:
     """Processes of one job on this machine, as torchrun tells each of them."""
     text = os.environ.get("LOCAL_WORLD_SIZE", "1")

@@ -87,9 +87,10 @@ def bottleneck(course: Course) -> str | None:
 
 def _threads(course: Course) -> str | None:
     plan = course.plan
-    if plan.workers or plan.options.threads is None or plan.threads >= plan.room.cores:
+    hands, what = (plan.workers, "workers") if plan.workers else (plan.threads, "threads")
+    if (not plan.workers and plan.options.threads is None) or hands >= plan.room.cores:
         return None
-    return f"more threads ({plan.threads} of {plan.room.cores} cores decode)"
+    return f"more {what} ({hands} for {plan.room.cores} cores)"
 
 
 def _budget(course: Course) -> str | None:
@@ -119,7 +120,9 @@ def _packages(course: Course) -> str | None:
     some = [course.index[number] for number in course.index.usable[:64].tolist()]
     if sum(bool(header.flags & Flag.PROGRESSIVE) for header in some) > len(some) * _HALF:
         return "JPEGs that are not progressive, as transcode(source, target) writes them"
-    windows = not course.decoded.pictures  # whole JPEGs take the same way with the extra and without
+    windows = (
+        not course.decoded.pictures and not course.plan.workers
+    )  # whole JPEGs take the same way with the extra and without
     missing = {"tiff"} if codecs() is None else set()
     missing |= {"jpeg"} if turbo() is None and windows else set()
     return "the extra oomph[images]" if missing & {header.format for header in some} else None

@@ -61,8 +61,9 @@ class Loader:
         order: an Order of your own, in place of `shuffle` and `share`.
         broken: a sample that can't be decoded is "replace"d by the next one of the epoch, or "drop"ped from its batch.
         pixels: how 16-bit and many-band images become bytes.
-        threads: decoding threads, as in HostOptions.
-        budget: bytes (or "256MB") that decoding may hold at once, as in HostOptions.
+        threads: decoding threads; chosen and tuned, without.
+        workers: worker processes in their place, for recipes that keep Python busy.
+        budget: bytes (or "256MB") that decoding may hold at once; chosen, without.
         host: what else is asked of the host, or a plan that was made before.
 
     Raises:
@@ -85,6 +86,7 @@ class Loader:
         broken: str = "replace",
         pixels: Pixels = _PIXELS,
         threads: int | None = None,
+        workers: int | None = None,
         budget: int | str | None = None,
         host: HostOptions | HostPlan | None = None,
     ) -> None:
@@ -97,7 +99,7 @@ class Loader:
         if order is not None:
             largest = order.largest
             frame = frame._replace(canvas=(largest.width, largest.height), batch=len(largest.indices))
-        plan, shares = settle(self.index, frame, asked(host, threads, budget))
+        plan, shares = settle(self.index, frame, asked(host, threads=threads, workers=workers, budget=budget))
         self._admitted, self._unusable = shares.admitted, dict(shares.aside) if recipe is None else {}
         if order is None and not len(shares.samples):
             raise _nothing(self.index, shares.aside)

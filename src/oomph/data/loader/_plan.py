@@ -218,9 +218,9 @@ def plan_with_limits(
     return plan, shares
 
 
-def asked(host: HostOptions | HostPlan | None, threads: int | None, budget: int | str | None) -> HostOptions | HostPlan:
+def asked(host: HostOptions | HostPlan | None, **words: int | str | None) -> HostOptions | HostPlan:
     """What a loader is told of the host, put together."""
-    own = {name: value for name, value in (("threads", threads), ("budget", budget)) if value is not None}
+    own = {name: value for name, value in words.items() if value is not None}
     if isinstance(host, HostPlan):
         if own:
             raise WrongCall(f"the host plan has {' and '.join(own)} already", "give it alone, or HostOptions instead")
@@ -274,7 +274,7 @@ def _load(index: ImageIndex, frame: Frame, options: HostOptions, hands: tuple[Ro
         sample=frame.sample,
         decode=0,
         workers=options.workers,
-        prefetch=options.prefetch or max(_AHEAD, -(-threads // frame.batch)),
+        prefetch=options.prefetch or max(_AHEAD, -(-(options.workers or threads) // frame.batch)),
         start=options.start,
         pin=room.gpu if options.pin is None else options.pin,
         budget=default_budget(room) if options.budget is None else parse_size(options.budget),
