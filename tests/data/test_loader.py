@@ -405,6 +405,7 @@ def test_workers_end_with_the_loader_and_their_memory_is_removed(tmp_path: Path)
     workers = [worker._process for worker in loader._crew.workers]  # type: ignore[union-attr]
     shared = loader._slots.path  # type: ignore[attr-defined]
     assert Path(shared).exists()
+    assert 1_000_000 < loader.report().measured.workers < loader.predicted().workers
     loader.close()
     assert not any(worker.is_alive() for worker in workers if worker)
     assert not Path(shared).exists()
