@@ -1,7 +1,8 @@
 """Loading large images: ways side by side, one thread, CPU time and peak memory.
 
     python benchmarks/loading.py make FOLDER        # made photographs and a 20,000 × 20,000 TIFF, 2 GB
-    python benchmarks/loading.py run FOLDER         # the table of benchmarks/results/loading-….md
+    python benchmarks/loading.py join FOLDER --photographs OTHER   # 24 megapixels out of real photographs
+    python benchmarks/loading.py run FOLDER         # the tables of benchmarks/results/loading.md
 
 Every way runs in a process of its own, the ways interleaved, and the best of its rounds counts: CPU time, because other
 work on the machine costs wall time. Peak memory is the process's high-water mark over what it held after its imports
@@ -85,6 +86,35 @@ def make(folder: Path) -> None:
     whole.save(folder / "huge.jpg", quality=85)
     whole.save(folder / "huge-progressive.jpg", quality=85, progressive=True)
     whole.save(folder / "huge.png", compress_level=1)
+
+
+def join(folder: Path, others: Path) -> None:
+    """Write 24 megapixels of real content: photographs side by side at their own scale, and each one enlarged.
+
+    The first are sharper than what a camera of 24 megapixels sees, the others softer; both get a camera's quality.
+    """
+    from PIL import Image
+
+    folder.mkdir(parents=True, exist_ok=True)
+    found = [Image.open(path).convert("RGB") for path in sorted(others.iterdir()) if path.suffix in {".jpg", ".png"}]
+    for number in range(3):
+        rng = np.random.default_rng(number)
+        whole = Image.new("RGB", (WIDTH, HEIGHT))
+        for top in range(0, HEIGHT, 500):
+            left = 0
+            while left < WIDTH:
+                part = found[int(rng.integers(len(found)))]
+                part = part.crop((0, 0, part.width, min(part.height, 500)))
+                part = part.resize((part.width * 500 // part.height, 500), Image.Resampling.LANCZOS)
+                whole.paste(part, (left, top))
+                left += part.width
+        whole.save(folder / f"joined{number}.jpg", quality=90)
+    grain = np.random.default_rng(0).standard_normal((HEIGHT, WIDTH, 3)).astype(np.float32) * 4
+    for number, image in enumerate(found[:6]):
+        scale = max(WIDTH / image.width, HEIGHT / image.height)
+        size = (round(image.width * scale), round(image.height * scale))
+        large = np.asarray(image.resize(size, Image.Resampling.LANCZOS))[:HEIGHT, :WIDTH] + grain
+        Image.fromarray(np.clip(large, 0, 255).astype(np.uint8)).save(folder / f"enlarged{number}.jpg", quality=90)
 
 
 # --- ways -----------------------------------------------------------------------------------------------------------
@@ -222,11 +252,26 @@ def tree_bytes() -> int:
 
 def child_letterbox(folder: Path, way: str) -> dict[str, float]:
     """Time and memory of whole images."""
+    return whole_images(folder, way, "photo*.jpg")
+
+
+def child_joined(folder: Path, way: str) -> dict[str, float]:
+    """The same, of real photographs side by side."""
+    return whole_images(folder, way, "joined*.jpg")
+
+
+def child_enlarged(folder: Path, way: str) -> dict[str, float]:
+    """The same, of real photographs enlarged."""
+    return whole_images(folder, way, "enlarged*.jpg")
+
+
+def whole_images(folder: Path, way: str, names: str) -> dict[str, float]:
+    """Time and memory of whole images of a set."""
     work = LETTERBOX[way][1]
     small = folder / "small.jpg"
     work(str(small))
     base = high_water()
-    files = sorted(str(path) for path in folder.glob("photo*.jpg"))
+    files = sorted(str(path) for path in folder.glob(names))
     began = time.process_time()
     for file in files:
         work(file)
@@ -372,6 +417,8 @@ def own_bytes() -> int:
 LOADERS = ("DataLoader, Pillow, 2 workers", "DataLoader, Pillow, 8 workers", "oomph, 2 threads")
 CHILDREN: dict[str, Callable[[Path, str], dict[str, float]]] = {
     "letterbox": child_letterbox,
+    "joined": child_joined,
+    "enlarged": child_enlarged,
     "windows": child_windows,
     "loader": child_loader,
     "budget": child_budget,
@@ -379,12 +426,12 @@ CHILDREN: dict[str, Callable[[Path, str], dict[str, float]]] = {
 }
 
 
-def quality(folder: Path, way: str) -> float:
-    """The median over all photographs of the PSNR against a full decoding and Lanczos, in dB."""
+def quality(folder: Path, way: str, names: str) -> float:
+    """The median over a set of the PSNR against a full decoding and Lanczos, in dB."""
     from PIL import Image
 
     found = []
-    for file in sorted(folder.glob("photo*.jpg")):
+    for file in sorted(folder.glob(names)):
         with Image.open(file) as image:
             wanted = np.asarray(image.resize(target(), Image.Resampling.LANCZOS), float)
         got = LETTERBOX[way][1](str(file)).astype(float)
@@ -417,7 +464,7 @@ def table(title: str, rows: dict[str, dict[str, float]]) -> None:
         print(f"| {way} | {' | '.join(f'{row[name]:.1f}' for name in columns)} |")
 
 
-def run(folder: Path, rounds: int) -> None:
+def run(folder: Path, rounds: int, *, whole_only: bool) -> None:
     """Measure everything and print the tables."""
     from PIL import Image
 
@@ -430,10 +477,16 @@ def run(folder: Path, rounds: int) -> None:
     )
     print(f"installed: {', '.join(name for name, there in have.items() if there) or 'Pillow alone'}")
     ways = [way for way, (needs, _) in LETTERBOX.items() if needs is None or have[needs]]
-    letterboxes = measure("letterbox", folder, ways, rounds)
-    for way in ways:
-        letterboxes[way]["PSNR dB"] = quality(folder, way)
-    table("Whole JPEG of 24 megapixels to 640, one core", letterboxes)
+    sets = {"letterbox": "photo*.jpg", "joined": "joined*.jpg", "enlarged": "enlarged*.jpg"}
+    for kind, names in sets.items():
+        if not any(folder.glob(names)):
+            continue
+        letterboxes = measure(kind, folder, ways, rounds)
+        for way in ways:
+            letterboxes[way]["PSNR dB"] = quality(folder, way, names)
+        table(f"Whole JPEG of 24 megapixels to 640, one core: {names}", letterboxes)
+    if whole_only:
+        return
     cuts = [way for way, (needs, _, _) in CUTS.items() if needs is None or have[needs]]
     table("Windows of 1024 × 1024, CPU time each", measure("windows", folder, cuts, rounds))
     table("Whole loaders over 24 photographs", measure("loader", folder, list(LOADERS), 1))
@@ -445,16 +498,20 @@ def run(folder: Path, rounds: int) -> None:
 def main() -> None:
     """Parse and go."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("make", "run", "child"))
+    parser.add_argument("what", choices=("make", "join", "run", "child"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--photographs", type=Path, help="a folder of photographs, for join")
+    parser.add_argument("--whole-only", action="store_true", help="run: whole images alone")
     parser.add_argument("--kind", help=argparse.SUPPRESS)
     parser.add_argument("--way", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.what == "make":
         make(arguments.folder)
+    elif arguments.what == "join":
+        join(arguments.folder, arguments.photographs)
     elif arguments.what == "run":
-        run(arguments.folder, arguments.rounds)
+        run(arguments.folder, arguments.rounds, whole_only=arguments.whole_only)
     else:
         print(json.dumps(CHILDREN[arguments.kind](arguments.folder, arguments.way)))
 

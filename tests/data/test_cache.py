@@ -4,16 +4,17 @@ import multiprocessing
 import os
 import signal
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from oomph.data import Broken, Cache, ImageIndex, Loader, decode
-from oomph.data.loader import _maker
+from oomph.data import Broken, Cache, HostOptions, ImageIndex, Loader, decode
+from oomph.data.loader import _shelf
 from oomph.errors import WrongCall
 
-from .pictures import photos
+from .pictures import photos, scene
 
 ENTRY = 32 * 21 * 3 + 60  # a 96×64 photo in a box of 32
 
@@ -32,7 +33,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(Path(path).name)
         return real(path, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(_maker, "decode", noting)
+    monkeypatch.setattr(_shelf, "decode", noting)
     return seen
 
 
@@ -40,7 +41,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_what_was_decoded_once_is_not_decoded_again(tmp_path: Path, where: str, decoded: list[str]) -> None:
     files = photos(tmp_path, 5)
     cache = Cache(tmp_path / "cache" if where == "disk" else None, "10MB")
-    loader = Loader(files, 32, 2, cache=cache)
+    loader = Loader(files, 32, 2, host=HostOptions(cache=cache))
     first = epoch(loader)
     assert sorted(decoded) == [Path(file).name for file in files]
     assert epoch(loader) == first
@@ -50,9 +51,9 @@ def test_what_was_decoded_once_is_not_decoded_again(tmp_path: Path, where: str, 
 
 def test_a_cache_outlives_its_process_when_it_is_on_disk(tmp_path: Path, decoded: list[str]) -> None:
     files = photos(tmp_path, 3)
-    first = epoch(Loader(files, 32, 2, cache=Cache(tmp_path / "c", "10MB")))
+    first = epoch(Loader(files, 32, 2, host=HostOptions(cache=Cache(tmp_path / "c", "10MB"))))
     decoded.clear()
-    assert epoch(Loader(files, 32, 2, cache=Cache(tmp_path / "c", "10MB"))) == first
+    assert epoch(Loader(files, 32, 2, host=HostOptions(cache=Cache(tmp_path / "c", "10MB")))) == first
     assert decoded == []
 
 
@@ -67,18 +68,18 @@ def test_a_cache_in_memory_goes_with_its_owner() -> None:
 def test_other_content_or_settings_are_other_pictures(tmp_path: Path, decoded: list[str]) -> None:
     files = photos(tmp_path, 2)
     cache = Cache(tmp_path / "c", "10MB")
-    epoch(Loader(files, 32, 2, cache=cache))
-    epoch(Loader(files, 48, 2, cache=cache))
+    epoch(Loader(files, 32, 2, host=HostOptions(cache=cache)))
+    epoch(Loader(files, 48, 2, host=HostOptions(cache=cache)))
     assert len(decoded) == 4
     Path(files[0]).write_bytes(Path(files[1]).read_bytes())
-    first, second = Loader(files, 32, 1, cache=cache)
+    first, second = Loader(files, 32, 1, host=HostOptions(cache=cache))
     assert np.array_equal(first.images, second.images)
     assert len(decoded) == 4  # the same content is the same picture, whatever its name
 
 
 def test_the_cap_is_never_passed(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "c", 3 * ENTRY + 10)
-    epoch(Loader(photos(tmp_path, 8), 32, 2, cache=cache, threads=4))
+    epoch(Loader(photos(tmp_path, 8), 32, 2, host=HostOptions(cache=cache), threads=4))
     kept = sum(path.stat().st_size for path in (tmp_path / "c").glob("??/*"))
     assert kept == cache.used == 3 * ENTRY
 
@@ -89,10 +90,10 @@ def test_the_cap_is_never_passed(tmp_path: Path) -> None:
 def test_a_damaged_copy_is_decoded_again(tmp_path: Path, damage: object, decoded: list[str]) -> None:
     files = photos(tmp_path, 1)
     cache = Cache(tmp_path / "c", "10MB")
-    first = epoch(Loader(files, 32, 2, cache=cache))
+    first = epoch(Loader(files, 32, 2, host=HostOptions(cache=cache)))
     (copy,) = (tmp_path / "c").glob("??/*")
     copy.write_bytes(damage(copy.read_bytes()))  # type: ignore[operator]
-    assert epoch(Loader(files, 32, 2, cache=cache)) == first
+    assert epoch(Loader(files, 32, 2, host=HostOptions(cache=cache))) == first
     assert len(decoded) == 2
 
 
@@ -105,7 +106,7 @@ def die_writing(folder: str, file: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     _cache._write = killed
-    epoch(Loader([file], 32, 1, cache=Cache(folder, "10MB")))
+    epoch(Loader([file], 32, 1, host=HostOptions(cache=Cache(folder, "10MB"))))
 
 
 def test_a_crash_in_the_middle_of_writing_leaves_nothing(tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_a_crash_in_the_middle_of_writing_leaves_nothing(tmp_path: Path) -> None
     cache = Cache(tmp_path / "c", "10MB")
     assert cache.used == 0
     assert not list((tmp_path / "c").glob("??/.*"))
-    assert len(epoch(Loader(files, 32, 1, cache=cache))) == 1
+    assert len(epoch(Loader(files, 32, 1, host=HostOptions(cache=cache)))) == 1
 
 
 def test_a_folder_where_nothing_can_be_kept_is_one_sentence(tmp_path: Path) -> None:
@@ -136,3 +137,41 @@ def test_a_broken_file_is_not_cached(tmp_path: Path) -> None:
     with pytest.raises(Broken):
         cache.picture(files[0], index[0], "x", lambda: decode(files[0], (32, 32), index[0]))
     assert cache.used == 0
+
+
+def large(folder: Path, count: int) -> list[str]:
+    """JPEGs of 6 megapixels; what stands behind the picture makes each one of its own."""
+    Image.fromarray(np.tile(scene(300, 200), (10, 10, 1))).save(folder / "large.jpg", quality=85)
+    data = (folder / "large.jpg").read_bytes()
+    files = [folder / f"large{number}.jpg" for number in range(count)]
+    for number, file in enumerate(files):
+        file.write_bytes(data + bytes([number]) * 100)
+    return [str(file) for file in files]
+
+
+def test_a_cache_in_memory_comes_by_itself_when_it_pays(tmp_path: Path, decoded: list[str]) -> None:
+    loader = Loader(large(tmp_path, 16), 64, 1, shuffle=True, threads=2)
+    first = sorted(epoch(loader))
+    assert loader.plan.cache == "memory"
+    assert "reading its copy" in loader.plan.why("cache")
+    assert loader.plan.memory.copies == loader.plan.copies > 0
+    assert sorted(epoch(loader)) == first
+    decoded.clear()
+    assert sorted(epoch(loader)) == first
+    assert decoded == []
+    assert loader.report().measured.copies == 16 * (64 * 43 * 3 + 60)
+
+
+@pytest.mark.parametrize("words", [{"host": HostOptions(cache="off"), "shuffle": True}, {"shuffle": False}], ids=str)
+def test_a_cache_stays_away_when_it_was_refused_or_images_are_seen_once(tmp_path: Path, words: Any) -> None:
+    loader = Loader(large(tmp_path, 16), 64, 1, threads=2, **words)
+    epoch(loader)
+    assert loader.plan.cache == "off"
+    assert loader.report().measured.copies == 0
+
+
+def test_a_cache_in_memory_is_capped_by_what_the_machine_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    from oomph.data import Room, _cache
+
+    monkeypatch.setattr(_cache, "read_room", lambda: Room(10_000_000, "cgroup limit", 1 << 40, 2, gpu=False))
+    assert Cache(None, "1TB").cap == 9_000_000

@@ -8,10 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from oomph.data import HostLoad, default_budget, on_device, predict_host, sample_bytes, survey
+from oomph.data import HostLoad, Room, default_budget, on_device, plan_workers, predict_host, sample_bytes, survey
 from oomph.data.loader import Loader
-from oomph.errors import WrongCall
-from oomph.units import MIB
+from oomph.errors import CannotFit, WrongCall
+from oomph.units import GIB, MIB
 
 from .pictures import photos
 
@@ -87,6 +87,39 @@ def test_iterable_data_sets_are_looked_at_too() -> None:
     assert (found.sample, found.batch, found.worst, found.exact) == (70, 210, (), True)
     with pytest.raises(WrongCall, match="empty"):
         survey(iter(()), 1)
+
+
+ROOM = Room(memory=8 * GIB, bound="RAM", shm=4 * GIB, cores=6, gpu=True)
+
+
+def test_a_wrapped_data_set_gets_the_workers_that_fit() -> None:
+    found = survey(Tokens(100), 4)
+    assert plan_workers(found, ROOM).arguments == {"num_workers": 6, "prefetch_factor": 2, "pin_memory": True}
+    spawned = survey(Tokens(100), 4, load=HostLoad(1, 1, 0, start="spawn"))
+    few = plan_workers(spawned, dataclasses.replace(ROOM, memory=500 * MIB))
+    assert few.workers == 3  # 145 MiB each
+    assert few.memory.total <= 500 * MIB
+    assert "with 4 workers it takes 5" in few.why
+
+
+def test_a_small_shm_limits_workers_and_nothing_at_all_is_said() -> None:
+    found = survey([np.zeros(MIB, np.uint8)] * 64, 16)
+    docker = plan_workers(found, dataclasses.replace(ROOM, shm=64 * MIB))
+    assert (docker.workers, docker.prefetch) == (4, 1)
+    assert docker.memory.shared == 64 * MIB
+    assert "of /dev/shm, which has 64 MiB" in docker.why
+    none = plan_workers(found, dataclasses.replace(ROOM, shm=0, gpu=False))
+    assert none.arguments == {"num_workers": 0, "prefetch_factor": None, "pin_memory": False}
+    with pytest.raises(CannotFit, match="make batches smaller"):
+        plan_workers(found, dataclasses.replace(ROOM, memory=MIB))
+
+
+def test_a_wrapped_data_set_runs_with_the_planned_arguments() -> None:
+    tokens = Tokens(10)
+    plan = plan_workers(survey(tokens, 1), dataclasses.replace(ROOM, gpu=False, cores=1))
+    loader = torch.utils.data.DataLoader(tokens, batch_size=1, **plan.arguments)  # type: ignore[arg-type]
+    assert plan.workers == 1
+    assert [batch.shape[1] for batch in loader] == list(range(1, 11))
 
 
 def test_bytes_of_nested_samples() -> None:

@@ -227,3 +227,33 @@ def test_workers_do_not_grow_by_reading_names(tmp_path: Path, start: str) -> Non
     grown = ours.recv()
     worker.join()
     assert grown < 2_000_000  # a list of such names grows by twenty
+
+
+def test_a_list_of_files_keeps_its_index_and_reads_only_what_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "images").mkdir()
+    files, place = photos(tmp_path / "images", 5), tmp_path / ".oomph-train"
+    order = [files[3], files[0], files[4], files[1]]
+    first = ImageIndex.of(order, keep=place)
+    written = place.stat().st_mtime_ns
+    seen = reads(monkeypatch)
+    again = ImageIndex.of(order, keep=place)
+    assert (list(again), list(again.paths())) == (list(first), order)
+    assert seen == []
+    assert place.stat().st_mtime_ns == written
+    os.utime(files[4], ns=(1, 1))
+    Path(files[0]).unlink()
+    changed = ImageIndex.of([*order[::-1], files[2]], keep=place)
+    assert sorted(seen) == ["photo000.jpg", "photo002.jpg", "photo004.jpg"]
+    assert list(changed.paths()) == [*order[::-1], files[2]]
+    assert "No such file" in str(changed.reason(2))
+    seen.clear()
+    assert list(ImageIndex.of([*order[::-1], files[2]], keep=place).usable) == [0, 1, 3, 4]
+    assert seen == ["photo000.jpg"]  # what is missing is looked for each time
+
+
+def test_progress_over_a_list_knows_its_end(tmp_path: Path) -> None:
+    told: list[tuple[int, int | None]] = []
+    ImageIndex.of(photos(tmp_path, 3), progress=lambda done, total: told.append((done, total)))
+    assert told == [(3, 3)]

@@ -20,10 +20,12 @@ from PIL import Image
 
 from oomph.data import (
     Batch,
+    HostOptions,
     ImageIndex,
     Letterbox,
     Loader,
     Planned,
+    Share,
     Transform,
     decode,
 )
@@ -76,7 +78,7 @@ def test_order_is_that_of_the_seed_whatever_the_number_of_threads(tmp_path: Path
     assert first != second
     assert sorted(i for indices, _ in first for i in indices) == list(range(17))
     for threads, prefetch in ((2, 1), (7, 5)):
-        many = Loader(files, 32, 4, shuffle=True, seed=3, threads=threads, prefetch=prefetch)
+        many = Loader(files, 32, 4, shuffle=True, seed=3, threads=threads, host=HostOptions(prefetch=prefetch))
         assert (listed(many), listed(many)) == (first, second)
     assert listed(Loader(files, 32, 4, shuffle=True, seed=4)) != first
 
@@ -113,19 +115,19 @@ def test_a_place_in_another_order_is_refused(tmp_path: Path) -> None:
 
 def test_ranks_share_the_samples_evenly(tmp_path: Path) -> None:
     files = photos(tmp_path, 11)
-    shares = [samples(Loader(files, 32, 2, shuffle=True, rank=rank, ranks=3)) for rank in range(3)]
+    shares = [samples(Loader(files, 32, 2, shuffle=True, share=Share(rank, 3))) for rank in range(3)]
     assert [len(share) for share in shares] == [4, 4, 4]
     assert set().union(*shares) == set(range(11))
-    short = [samples(Loader(files, 32, 2, rank=rank, ranks=3, drop_last=True)) for rank in range(3)]
+    short = [samples(Loader(files, 32, 2, share=Share(rank, 3, drop_last=True))) for rank in range(3)]
     assert [len(share) for share in short] == [2, 2, 2]
-    exact = [samples(Loader(files, 32, 2, rank=rank, ranks=3, broken="drop")) for rank in range(3)]
+    exact = [samples(Loader(files, 32, 2, share=Share(rank, 3), broken="drop")) for rank in range(3)]
     assert sorted(chain.from_iterable(exact)) == list(range(11))
 
 
 def test_a_length_is_the_number_of_batches(tmp_path: Path) -> None:
     files = photos(tmp_path, 7)
     assert len(Loader(files, 32, 2)) == 4
-    assert len(Loader(files, 32, 2, drop_last=True)) == 3
+    assert len(Loader(files, 32, 2, share=Share(drop_last=True))) == 3
 
 
 def test_a_batch_stays_as_it_is_while_it_is_held(tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ def test_a_batch_stays_as_it_is_while_it_is_held(tmp_path: Path) -> None:
 
 
 def test_memory_is_used_again_when_nobody_holds_it(tmp_path: Path) -> None:
-    loader = Loader(photos(tmp_path, 3) * 10, 32, 2, threads=2, prefetch=2)
+    loader = Loader(photos(tmp_path, 3) * 10, 32, 2, threads=2, host=HostOptions(prefetch=2))
     made = loader._slots.made  # type: ignore[attr-defined]
     for batch in loader:
         last = batch.images[0, 0]  # a view of a view holds the batch too
@@ -147,7 +149,7 @@ def test_memory_is_used_again_when_nobody_holds_it(tmp_path: Path) -> None:
 def test_a_recipe_may_make_a_sample_of_several_images(tmp_path: Path) -> None:
     files = photos(tmp_path, 6)
     runs = []
-    for hands in ({"threads": 1}, {"threads": 4}, {"workers": 2, "start": "fork"}):
+    for hands in ({"threads": 1}, {"threads": 4}, {"host": HostOptions(workers=2, start="fork")}):
         with Loader(files, 64, 3, recipe=Mosaic(6), collate=list, shuffle=True, **hands) as loader:
             runs.append([(batch.targets, int(batch.images.long().sum())) for batch in loader])
     assert runs[0] == runs[1] == runs[2]
@@ -162,7 +164,7 @@ def test_a_function_of_the_user_transforms_samples(tmp_path: Path) -> None:
     assert (after.images.float() < before.images.float() * 0.51 + 1).all()
 
 
-@pytest.mark.parametrize("hands", [{"threads": 3}, {"workers": 2, "start": "fork"}], ids=str)
+@pytest.mark.parametrize("hands", [{"threads": 3}, {"host": HostOptions(workers=2, start="fork")}], ids=str)
 def test_an_error_in_a_transform_is_raised_unchanged_where_its_batch_is_asked_for(
     tmp_path: Path, hands: dict[str, Any]
 ) -> None:
@@ -288,13 +290,15 @@ def test_a_process_stays_within_the_budget_however_many_threads(tmp_path: Path) 
         count = sum(len(batch.indices) for batch in loader)
         watching = False
         watcher.join()
-        print(count, highest - before)
+        report = loader.report()
+        print(count, highest - before, report.measured.process, report.plan.peak)
         """
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True).stdout
-    count, over = (int(word) for word in said.split())
+    count, over, measured, predicted = (int(word) for word in said.split())
     assert count == 16
     assert 20_000_000 < over < 100_000_000
+    assert over * 0.8 < measured < predicted < 110_000_000
 
 
 def test_a_loader_predicts_its_own_memory_and_notes_how_long_it_was_waited_for(tmp_path: Path) -> None:
@@ -376,7 +380,7 @@ def test_ctrl_c_ends_a_pass_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost(tmp_path: Path, start: str) -> None:
     files = photos(tmp_path, 16)
-    with Loader(files, 32, 2, recipe=Transform(sleepy), workers=2, start=start) as loader:
+    with Loader(files, 32, 2, recipe=Transform(sleepy), host=HostOptions(workers=2, start=start)) as loader:
         seen = []
         for number, batch in enumerate(loader):
             seen += batch.indices.tolist()
@@ -388,17 +392,20 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost(tmp_path: Path,
 
 
 def test_a_sample_that_kills_its_workers_is_set_aside(tmp_path: Path) -> None:
-    with Loader(photos(tmp_path, 6), 32, 2, recipe=Transform(deadly), workers=1, start="fork") as loader:
+    with Loader(
+        photos(tmp_path, 6), 32, 2, recipe=Transform(deadly), host=HostOptions(workers=1, start="fork")
+    ) as loader:
         assert samples(loader) == [0, 1, 2, 4, 4, 5]
         assert [aside.reason for aside in loader.aside()] == ["2 worker processes died of it (signal SIGKILL)"]
 
 
 def test_workers_end_with_the_loader_and_their_memory_is_removed(tmp_path: Path) -> None:
-    loader = Loader(photos(tmp_path, 8), 32, 2, workers=2, start="fork")
+    loader = Loader(photos(tmp_path, 8), 32, 2, host=HostOptions(workers=2, start="fork"))
     list(loader)
     workers = [worker._process for worker in loader._crew.workers]  # type: ignore[union-attr]
     shared = loader._slots.path  # type: ignore[attr-defined]
     assert Path(shared).exists()
+    assert 1_000_000 < loader.report().measured.workers < loader.predicted().workers
     loader.close()
     assert not any(worker.is_alive() for worker in workers if worker)
     assert not Path(shared).exists()
@@ -406,7 +413,9 @@ def test_workers_end_with_the_loader_and_their_memory_is_removed(tmp_path: Path)
 
 
 def test_a_recipe_that_cannot_travel_is_one_sentence(tmp_path: Path) -> None:
-    loader = Loader(photos(tmp_path, 2), 32, 1, recipe=Transform(lambda image, index, rng: image), workers=1)
+    loader = Loader(
+        photos(tmp_path, 2), 32, 1, recipe=Transform(lambda image, index, rng: image), host=HostOptions(workers=1)
+    )
     with loader, pytest.raises(WrongCall, match="can't be sent to a worker process"):
         list(loader)
 
@@ -418,12 +427,12 @@ def test_when_dev_shm_is_full_the_disk_is_used_and_when_that_is_full_it_is_said(
 
     files = photos(tmp_path, 4)
     monkeypatch.setattr(_slab, "_SHM", "/proc")  # nothing can be made there
-    with Loader(files, 32, 2, workers=1, start="fork") as loader:
+    with Loader(files, 32, 2, host=HostOptions(workers=1, start="fork")) as loader:
         assert not loader._slots.path.startswith("/dev/shm")  # type: ignore[attr-defined]
         assert samples(loader) == [0, 1, 2, 3]
     monkeypatch.setattr(os, "posix_fallocate", full_disk)
     with pytest.raises(OomphError, match="neither /dev/shm nor the disk has it"):
-        Loader(files, 32, 2, workers=1)
+        Loader(files, 32, 2, host=HostOptions(workers=1))
 
 
 def full_disk(*_: object) -> None:
@@ -432,6 +441,6 @@ def full_disk(*_: object) -> None:
 
 def test_wrong_words_are_one_sentence(tmp_path: Path) -> None:
     files = photos(tmp_path, 1)
-    for words in ({"batch": 0}, {"size": 0}, {"threads": 0}, {"start": "thread"}, {"broken": "ignore"}, {"rank": 1}):
+    for words in ({"batch": 0}, {"size": 0}, {"threads": 0}, {"broken": "ignore"}, {"share": Share(1)}):
         with pytest.raises(WrongCall):
             Loader(files, **words)

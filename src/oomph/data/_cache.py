@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import WrongCall
-from ..units import parse_size
+from ..units import MIB, parse_size
+from ._room import read_room
 from .decoding import Picture, Window
 from .headers import Header
 
@@ -30,6 +31,8 @@ _SHM = "/dev/shm"  # noqa: S108  the name is the system's
 _SAMPLE = 64 * 1024
 _HEAD = 8 + 6 * 8 + 4  # magic word, sizes and window, checksum
 _LEAVE = 0.1  # of a file system that stays free
+_EVERY = 64  # copies after which the machine's memory is looked at again
+_RESERVE = 512 * MIB  # of it that copies never take
 
 
 class Cache:
@@ -37,7 +40,8 @@ class Cache:
 
     Args:
         folder: where they are kept; None is memory, shared by all processes and gone with the one that made it.
-        cap: bytes (or "8GiB") that they may take; never more than nine tenths of what is free.
+        cap: bytes (or "8GiB") that they may take; never more than nine tenths of what is free there and, in memory, of
+            what the machine leaves this process.
 
     Raises:
         WrongCall: nothing can be kept there.
@@ -57,7 +61,11 @@ class Cache:
         with self._locked():
             used = self._clean()
             self._count(used)
+        self.in_memory = str(self.folder).startswith(f"{_SHM}/")
+        if self.in_memory:
+            free = min(free, read_room().memory)
         self.cap = min(parse_size(cap), used + int(free * (1 - _LEAVE)))
+        self._looked, self._room = 0, True
         if temporary:
             weakref.finalize(self, _remove, str(self.folder), os.getpid())
 
@@ -72,6 +80,11 @@ class Cache:
         self._keep(place, made)
         return made
 
+    @staticmethod
+    def size_of(width: int, height: int) -> int:
+        """Bytes that the copy of a picture takes."""
+        return _HEAD + width * height * 3
+
     @property
     def used(self) -> int:
         """Bytes that are taken."""
@@ -81,11 +94,11 @@ class Cache:
             return 0
 
     def _keep(self, place: Path, picture: Picture) -> None:
-        size = _HEAD + picture.pixels.nbytes
+        size = self.size_of(picture.pixels.shape[1], picture.pixels.shape[0])
         temporary = None
         try:
             with self._locked():
-                if self.used + size > self.cap or place.exists():
+                if self.used + size > self.cap or place.exists() or not self._has_room():
                     return
                 self._count(self.used + size)
             place.parent.mkdir(exist_ok=True)
@@ -96,6 +109,13 @@ class Cache:
         except OSError:  # a full disk is no reason to stop training
             if temporary is not None:
                 Path(temporary).unlink(missing_ok=True)
+
+    def _has_room(self) -> bool:
+        """Whether the machine still has memory for more; others may have taken it since the cap was set."""
+        if self.in_memory and self._looked % _EVERY == 0:
+            self._room = read_room().memory > _RESERVE
+        self._looked += 1
+        return self._room
 
     def _clean(self) -> int:
         """Remove what a crash left behind and count the rest."""

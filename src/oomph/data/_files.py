@@ -74,13 +74,27 @@ def _inside(path: bytes, real: bytes) -> bool:
     return path == real or path.startswith(real.rstrip(os.sep.encode()) + os.sep.encode())
 
 
+def listed(name: bytes) -> Entry:
+    """A file that was named, with its size and time of change."""
+    try:
+        status = os.stat(name)  # noqa: PTH116  bytes: names that are no text exist
+    except OSError:
+        return Entry(name, None)  # reading its header will say why
+    return Entry(name, (status.st_size, status.st_mtime_ns))
+
+
 def place_for(folder: Path) -> Path | None:
     """The file that keeps a folder's index: in it, or in the user's cache folder when it can't be written to."""
-    if os.access(folder, os.W_OK | os.X_OK):
-        return folder / _INDEX
+    return writable(folder / _INDEX, folder)
+
+
+def writable(place: Path, subject: Path) -> Path | None:
+    """A file that can be written: the one that is wanted, or one of the subject's own in the user's cache folder."""
+    if os.access(place.parent, os.W_OK | os.X_OK):
+        return place
     base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
     cache = Path(base) if base else Path.home() / ".cache"
-    name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
+    name = hashlib.sha256(os.fsencode(subject.resolve())).hexdigest()[:32]
     place = cache / "oomph" / f"index-{name}"
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from functools import cache
 
 from ..errors import WrongCall
-from ..machine import read_machine
 from ..units import GIB, MIB
+from ._room import Room, read_room
 
 _LEAST, _MOST = 64 * MIB, GIB
 _SHARE = 4  # a quarter of what is left: the rest is the model's
@@ -20,19 +18,9 @@ _THIN = 40 * MIB
 PER_PIXEL = {"pillow": 8, "cv2": 6, "simplejpeg": 3}
 
 
-@cache
-def default_budget() -> int:
-    """Bytes for decoding when nobody says: a quarter of what this machine has left, at most a GiB."""
-    tightest = read_machine().budget.tightest
-    room = tightest.room if tightest is not None else _MOST
-    return max(min(room // _SHARE, _MOST), _LEAST)
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def default_budget(room: Room | None = None) -> int:
+    """Bytes for decoding when nobody says: a quarter of what the machine leaves, at most a GiB."""
+    return max(min((room or read_room()).memory // _SHARE, _MOST), _LEAST)
 
 
 @dataclass(frozen=True)
@@ -42,8 +30,10 @@ class HostLoad:
     Attributes:
         batch: samples of a batch.
         sample: one sample, as it leaves the loader.
-        decode: the most that decoding one image takes; see `PER_PIXEL` for other libraries.
+        decode: the most that decoding one image takes; see `PER_PIXEL` for other libraries. 0 where only the budget
+            is known.
         workers: worker processes; 0 for our threads.
+        threads: our threads; 0 where only the budget is known.
         prefetch: batches made ahead, by each worker of a DataLoader or all of our threads.
         start: how workers are started.
         pin: whether batches are copied to pinned memory.
@@ -51,12 +41,14 @@ class HostLoad:
         index: names and labels.
         objects: of those, Python objects that forked workers copy by looking at them.
         cache: what libraries keep, in each process.
+        copies: decoded copies that are kept in memory for the next epoch.
     """
 
     batch: int
     sample: int
     decode: int
     workers: int = 0
+    threads: int = 0
     prefetch: int = 2
     start: str = "fork"
     pin: bool = False
@@ -64,6 +56,7 @@ class HostLoad:
     index: int = 0
     objects: int = 0
     cache: int = 0
+    copies: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,6 +70,7 @@ class HostMemory:
         batches: made ahead and in use.
         pinned: copies that the GPU reads.
         shared: of the batches, those in `/dev/shm`.
+        copies: decoded copies that are kept in memory.
     """
 
     index: int
@@ -85,11 +79,12 @@ class HostMemory:
     batches: int
     pinned: int
     shared: int
+    copies: int = 0
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.index + self.workers + self.decoding + self.batches + self.pinned
+        return self.index + self.workers + self.decoding + self.batches + self.pinned + self.copies
 
 
 def predict_host(load: HostLoad) -> HostMemory:
@@ -113,20 +108,23 @@ def predict_host(load: HostLoad) -> HostMemory:
         batches=(ahead + 1) * batch,
         pinned=(ahead + 2) * _power_of_two(batch) if load.pin else 0,
         shared=ahead * batch,
+        copies=load.copies,
     )
 
 
 def _ours(load: HostLoad, batch: int) -> HostMemory:
-    """Decoding is what the budget says, however many hands; the ring is shared, not multiplied."""
+    """Decoding is at most what the budget says, however many hands; the ring is shared, not multiplied."""
     assert load.budget is not None  # noqa: S101  asked before
+    busy = load.threads * load.decode
     slots = load.prefetch + 2
     return HostMemory(
         index=load.index,
         workers=load.workers * (_THIN + load.cache),
-        decoding=load.budget,
+        decoding=min(load.budget, busy) if busy else load.budget,
         batches=(slots + (1 if load.workers else 0)) * batch,
         pinned=2 * _power_of_two(batch) if load.pin else 0,
         shared=slots * batch if load.workers else 0,
+        copies=load.copies,
     )
 
 

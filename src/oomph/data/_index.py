@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import MissingFile, WrongCall
-from ._files import Entry, place_for, walk
-from ._records import Builder
+from ._files import Entry, listed, place_for, walk, writable
+from ._records import Builder, Listed, Walked
 from ._row import header_of
 from ._stored import Stored, load, save
 from .headers import Header
@@ -50,11 +50,22 @@ class ImageIndex:
         self._stored = stored
 
     @classmethod
-    def of(cls, files: Iterable[Name], *, progress: Progress | None = None) -> ImageIndex:
-        """Read the headers of the named files, in their order."""
-        builder = Builder()
-        builder.read_all((Entry(os.fsencode(name), None) for name in files), b"", _told(progress, None))
-        return cls(builder.stored(b""))
+    def of(cls, files: Iterable[Name], *, progress: Progress | None = None, keep: Name | None = None) -> ImageIndex:
+        """Read the headers of the named files, in their order.
+
+        Args:
+            files: their names.
+            progress: called with the number of files done and, when known, of all files.
+            keep: a file to save the index in, and to take it from where files haven't changed; in the user's cache
+                folder when it can't be written.
+        """
+        total = len(files) if isinstance(files, Sized) else None
+        place = writable(Path(keep), Path(keep)) if keep is not None else None
+        saved = load(place) if place is not None else None
+        builder = Builder(Listed(saved) if saved is not None else None)
+        entry = listed if place is not None else _named
+        builder.read_all((entry(os.fsencode(name)) for name in files), b"", _told(progress, total))
+        return cls(_kept(builder, saved, place, b""))
 
     @classmethod
     def open(cls, folder: Name, *, progress: Progress | None = None, keep: bool = True) -> ImageIndex:
@@ -73,14 +84,9 @@ class ImageIndex:
             raise MissingFile(f"there is no folder {str(root)!r}", "name the folder that holds the images")
         place = place_for(root) if keep else None
         saved = load(place) if place is not None else None
-        builder, prefix = Builder(saved), os.fsencode(root)
+        builder, prefix = Builder(Walked(saved) if saved is not None else None), os.fsencode(root)
         builder.read_all(walk(prefix), prefix, _told(progress, len(saved.records) if saved else None))
-        if saved is not None and builder.unchanged:
-            return cls(saved.at(prefix))
-        stored = builder.stored(prefix)
-        if place is not None and save(stored, place):
-            stored = (load(place) or stored).at(prefix)
-        return cls(stored)
+        return cls(_kept(builder, saved, place, prefix))
 
     def __len__(self) -> int:
         return len(self._stored.records)
@@ -178,6 +184,20 @@ def index_of(source: ImageIndex | Name | Iterable[Name], progress: Progress | No
             raise MissingFile(f"there is no file or folder {str(source)!r}", "name images or a folder of them")
         source = [source]
     return ImageIndex.of(source, progress=progress)
+
+
+def _named(name: bytes) -> Entry:
+    return Entry(name, None)
+
+
+def _kept(builder: Builder, saved: Stored | None, place: Path | None, root: bytes) -> Stored:
+    """What was saved, where nothing changed; else what was built, saved in its place."""
+    if saved is not None and builder.unchanged:
+        return saved.at(root)
+    stored = builder.stored(root)
+    if place is not None and save(stored, place):
+        return (load(place) or stored).at(root)
+    return stored
 
 
 def _told(progress: Progress | None, total: int | None) -> Callable[[int], None]:

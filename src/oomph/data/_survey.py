@@ -25,13 +25,15 @@ class Survey:
         batch: bytes of the worst batch, every sample of it as large as its largest.
         worst: the samples of that batch; empty where samples have no numbers.
         exact: every sample was looked at; a part of them otherwise.
-        host: what loading takes at most.
+        load: how it is loaded.
+        host: what that takes at most.
     """
 
     sample: int
     batch: int
     worst: tuple[int, ...]
     exact: bool
+    load: HostLoad
     host: HostMemory
 
 
@@ -63,7 +65,7 @@ def survey(
     asked = load or HostLoad(batch=many, sample=largest, decode=0)
     filled = dataclasses.replace(asked, batch=many, sample=largest)
     numbers = tuple(chosen) if count is not None else ()
-    return Survey(max(sizes.values()), largest * many, numbers, exact, predict_host(filled))
+    return Survey(max(sizes.values()), largest * many, numbers, exact, filled, predict_host(filled))
 
 
 def _sizes(dataset: Any, count: int | None, size_of: Callable[[int], int] | None) -> tuple[dict[int, int], bool]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ class Admission:
         self.budget = budget
         self.used = 0
         self.highest = 0
+        self.queued = 0.0  # seconds that threads waited for bytes
         self._waiting: deque[object] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -47,7 +49,7 @@ class Admission:
                 self._changed.notify_all()
 
     def _acquire(self, count: int) -> None:
-        ticket = object()
+        ticket, began = object(), time.perf_counter()
         with self._changed:
             self._waiting.append(ticket)
             try:
@@ -58,6 +60,7 @@ class Admission:
                 if self.used + self._kept + count > self.budget:
                     trim()()
                     self._kept = 0
+                self.queued += time.perf_counter() - began
                 self.used += count
                 self.highest = max(self.highest, self.used)
             finally:

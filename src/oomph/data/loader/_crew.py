@@ -88,6 +88,12 @@ class Worker:
         self._process, self._pipe = process, ours
         self._expect_ready = True
 
+    @property
+    def pid(self) -> int | None:
+        """Its process, while there is one."""
+        process = self._process
+        return process.pid if process is not None else None
+
     def _ready(self) -> tuple[Process, Connection]:
         if self._process is None:
             self.launch()
@@ -182,6 +188,10 @@ class Crew:
         for worker in self.workers:
             worker.launch()
         self._finish = weakref.finalize(self, _dismiss, self.workers, slab)
+
+    def pids(self) -> list[int]:
+        """The processes that are there."""
+        return [number for worker in self.workers if (number := worker.pid) is not None]
 
     def close(self) -> None:
         """End all processes and remove the shared memory."""

@@ -32,6 +32,7 @@ class Limits:
         threads: threads that it keeps busy.
         admitted: bytes that may be decoding at once; the threads' own are taken off.
         alone: bytes that one image may take, when no other is decoded; the same whatever the number of threads.
+        largest: bytes that the usable image that takes most does take, a thread's own included.
     """
 
     samples: NDArray[np.int64]
@@ -39,6 +40,7 @@ class Limits:
     threads: int
     admitted: int
     alone: int
+    largest: int
 
 
 def limits(index: ImageIndex, canvas: tuple[int, int], budget: int, threads: int) -> Limits:
@@ -54,7 +56,8 @@ def limits(index: ImageIndex, canvas: tuple[int, int], budget: int, threads: int
         number: f"decoding it takes {format_size(size)}, more than the {format_size(alone)} that the budget leaves"
         for number, size in zip(usable[over].tolist(), needed[over].tolist(), strict=True)
     }
-    return Limits(usable[~over], aside, threads, admitted, alone)
+    largest = int(needed[~over].max(initial=0)) + _PER_THREAD
+    return Limits(usable[~over], aside, threads, admitted, alone, largest)
 
 
 def _needed(index: ImageIndex, canvas: tuple[int, int]) -> NDArray[np.int64]:

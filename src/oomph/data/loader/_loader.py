@@ -7,43 +7,31 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...errors import OomphError, WrongCall
-from ...units import parse_size
-from .._cache import Cache
-from .._host import HostLoad, HostMemory, default_budget, predict_host, usable_cores
+from .._host import HostMemory
 from .._index import Aside, ImageIndex, Name, index_of
 from ..decoding import Pixels
+from ._account import LoadReport
 from ._admission import Admission
 from ._batch import Batch
 from ._crew import Crew, Worker
-from ._limit import limits
 from ._maker import Maker
-from ._order import Order, Planned, Shuffled
+from ._order import Order, Planned, Share, Shuffled
+from ._pilot import Pilot
+from ._plan import Frame, HostOptions, HostPlan, asked, cache_of, copies_of, pooled, settle
 from ._pool import Pool
-from ._process import STARTS
 from ._recipe import Recipe, Whole
 from ._ring import Bytes, Ring, Slots
 from ._run import Desk, Job, Perform, Run, Work
+from ._shelf import Shelf
 from ._slab import Slab
 
 _BROKEN = ("replace", "drop")
-_MOST_THREADS = 8
-_PIXELS = Pixels()
-
-
-@dataclass(frozen=True)
-class _Hands:
-    """Who does the work."""
-
-    threads: int
-    workers: int
-    start: str
-    prefetch: int
+_PIXELS, _ALL = Pixels(), Share()
 
 
 class Loader:
@@ -56,8 +44,10 @@ class Loader:
     used again only when nothing refers to it any more.
 
     Each pass over the loader is an epoch; after it the next one begins. The order depends on seed and epoch alone,
-    whatever the number of threads. `state_dict()` and `load_state_dict()` resume in the middle of an epoch. `waited` is
-    the time that consumers waited for batches, in seconds: when it grows, more threads or a cache would pay.
+    whatever the number of threads. `state_dict()` and `load_state_dict()` resume in the middle of an epoch.
+
+    `plan` says how it loads and why, within what the machine leaves; it is tuned while batches are made. `report()`
+    says how that went: waiting, memory beside what was predicted, and what would help when data are waited for.
 
     Args:
         source: an ImageIndex, a folder, or a list of files.
@@ -67,18 +57,18 @@ class Loader:
         collate: puts the targets of a batch together; called with their list.
         shuffle: draw a new order every epoch.
         seed: what order and recipes' random numbers are drawn from.
-        rank: which share of the samples is taken, of `ranks`.
-        ranks: how many processes share the samples.
-        drop_last: leave out a last batch that isn't full.
-        order: an Order of your own, in place of all from `shuffle` to `drop_last`.
-        budget: bytes (or "256MB") that decoding may hold at once; a share of what the machine has left, without.
-        threads: decoding threads; as many as there are cores, without.
-        workers: worker processes in their place, for recipes that keep Python busy.
-        start: how those are started: "spawn", "forkserver" or "fork".
-        prefetch: batches that are made ahead.
+        share: which samples are taken, where several processes share them.
+        order: an Order of your own, in place of `shuffle` and `share`.
         broken: a sample that can't be decoded is "replace"d by the next one of the epoch, or "drop"ped from its batch.
         pixels: how 16-bit and many-band images become bytes.
-        cache: keeps small decoded copies for the next epoch.
+        threads: decoding threads; chosen and tuned, without.
+        workers: worker processes in their place, for recipes that keep Python busy.
+        budget: bytes (or "256MB") that decoding may hold at once; chosen, without.
+        host: what else is asked of the host, or a plan that was made before.
+
+    Raises:
+        CannotFit: the least that loading takes is more than the machine leaves.
+        WrongCall: there is nothing to load, or a word has no meaning.
     """
 
     def __init__(  # noqa: PLR0913  the words of a DataLoader, each by its name
@@ -91,37 +81,37 @@ class Loader:
         collate: Callable[[list[Any]], Any] = tuple,
         shuffle: bool = False,
         seed: int = 0,
-        rank: int = 0,
-        ranks: int = 1,
-        drop_last: bool = False,
+        share: Share = _ALL,
         order: Order | None = None,
-        budget: int | str | None = None,
-        threads: int | None = None,
-        workers: int = 0,
-        start: str = "spawn",
-        prefetch: int = 2,
         broken: str = "replace",
         pixels: Pixels = _PIXELS,
-        cache: Cache | None = None,
+        threads: int | None = None,
+        workers: int | None = None,
+        budget: int | str | None = None,
+        host: HostOptions | HostPlan | None = None,
     ) -> None:
         if broken not in _BROKEN:
             raise WrongCall(f"broken={broken!r} is not a way to treat broken files", 'say "replace" or "drop"')
-        self._hands = _hands(threads, workers, start, prefetch)
         self.index = self.dataset = index_of(source)  # the second name is what DataLoaders call it
-        self.budget = default_budget() if budget is None else parse_size(budget)
         self.batch_size, self._collate, self._replace = batch, collate, broken == "replace"
         height, width = (size, size) if isinstance(size, int) else size
-        pool = Pool(self.budget // 4 if getattr(recipe, "reuses", False) else 0)
-        shares = limits(self.index, (width, height), self.budget - pool.capacity, self._hands.threads)
-        self._hands = dataclasses.replace(self._hands, threads=shares.threads)
+        frame = Frame((width, height), max(batch, 1), recipe is None, getattr(recipe, "reuses", False))
+        if order is not None:
+            largest = order.largest
+            frame = frame._replace(canvas=(largest.width, largest.height), batch=len(largest.indices))
+        plan, shares = settle(self.index, frame, asked(host, threads=threads, workers=workers, budget=budget))
         self._admitted, self._unusable = shares.admitted, dict(shares.aside) if recipe is None else {}
         if order is None and not len(shares.samples):
             raise _nothing(self.index, shares.aside)
         self._order = order or Shuffled(
-            shares.samples, batch, (width, height), shuffle, seed, rank, ranks, drop_last, even=self._replace
+            shares.samples, batch, (width, height), shuffle, seed, **dataclasses.asdict(share), even=self._replace
         )
-        self._maker = Maker(self.index, recipe or Whole(), pixels, seed, shares.alone, pool, cache, self._unusable)
-        self.waited = 0.0
+        shelf = Shelf(cache_of(plan))
+        pool = Pool(pooled(plan.budget, reuses=frame.reuses))
+        self._maker = Maker(self.index, recipe or Whole(), pixels, seed, shares.alone, pool, shelf, self._unusable)
+        import torch  # noqa: F401, PLC0415  now, so that what it takes isn't counted as the loader's
+
+        self._pilot = Pilot(plan, shelf, copies_of(self.index, frame.canvas), repeats=shuffle)
         self._epoch = self._start = 0
         self._run: Run | None = None
         self._plan: tuple[int, Sequence[Planned]] | None = None
@@ -130,13 +120,34 @@ class Loader:
         self._slots: Slots = self._prepare()
 
     def _prepare(self) -> Slots:
-        """Claim the memory of batches, and import what decoding needs, so that a constructed loader is complete."""
-        import torch  # noqa: F401, PLC0415
-
+        """Claim the memory of batches, so that a constructed loader is complete."""
         largest = self._order.largest
         size = len(largest.indices) * largest.width * largest.height * 3
-        count = self._hands.prefetch + 2  # the consumer holds one while it asks for the next
-        return Slab(count, size) if self._hands.workers else Ring(count, size)
+        count = self.plan.prefetch + 2  # the consumer holds one while it asks for the next
+        return Slab(count, size) if self.plan.workers else Ring(count, size)
+
+    @property
+    def plan(self) -> HostPlan:
+        """How it loads, and why: threads and cache as they are by now."""
+        return self._pilot.plan
+
+    @property
+    def budget(self) -> int:
+        """Bytes that decoding may hold at once."""
+        return self.plan.budget
+
+    @property
+    def waited(self) -> float:
+        """Seconds that consumers waited for batches."""
+        return self._pilot.pace.waited
+
+    def predicted(self) -> HostMemory:
+        """What the loader takes of the host at most: index, budget, batches, workers, pinned memory, copies."""
+        return self.plan.memory
+
+    def report(self) -> LoadReport:
+        """What it did so far: memory beside what was predicted, waiting, and what would help."""
+        return self._pilot.report(self.index, self._slots, self._pids())
 
     def __len__(self) -> int:
         return len(self._planned(self._epoch))
@@ -151,13 +162,12 @@ class Loader:
         self._stop()
         self._slots.renew()
         begin, self._start = self._start, 0
+        admission, ahead = Admission(self._admitted), self.plan.prefetch
         plan = self._planned(self._epoch)
-        admission = Admission(self._admitted)
-        desk = Desk(
-            Work(plan, self._hands.prefetch, self._slots, admission, self._unusable, self._replace),
-            begin,
-        )
-        run = Run(desk, self._performers(admission))
+        desk = Desk(Work(plan, ahead, self._slots, admission, self._unusable, self._replace), begin)
+        hands = self._crewed().workers if self.plan.workers else None
+        run = Run(desk, self._performers(admission, hands), None if hands else self.plan.threads)
+        self._pilot.begin(desk, admission)
         self._run, self._place = run, (self._epoch, begin)
         return self._batches(run)
 
@@ -169,36 +179,26 @@ class Loader:
                 self._place = (self._epoch, run.desk.wanted)
                 batch = self._batch(self._slots.hand_out(job.canvas), job.indices, job.targets, job.kept)
                 job = None
+                given = time.perf_counter()
                 if batch is not None:
                     yield batch
                 del batch
+                self._pilot.used(time.perf_counter() - given, run, self._pids())
             if not run.desk.closed:
                 self._epoch += 1
                 self._place = (self._epoch, 0)
+                self._pilot.end()
         finally:
             run.close()
 
     def _timed(self, desk: Desk) -> Job | None:
         began = time.perf_counter()
         job = desk.take()
-        self.waited += time.perf_counter() - began
+        self._pilot.waited(time.perf_counter() - began)
         return job
 
-    def predicted(self) -> HostMemory:
-        """What the loader takes of the host at most: index, budget, batches, workers."""
-        largest = self._order.largest
-        return predict_host(
-            HostLoad(
-                batch=len(largest.indices),
-                sample=largest.width * largest.height * 3,
-                decode=self._admitted,
-                workers=self._hands.workers,
-                prefetch=self._hands.prefetch,
-                start=self._hands.start,
-                budget=self.budget,
-                index=self.index.nbytes,
-            )
-        )
+    def _pids(self) -> list[int]:
+        return self._crew.pids() if self._crew is not None else []
 
     def _batch(self, canvas: Bytes, indices: Any, targets: list[Any], kept: Any) -> Batch | None:
         import torch  # noqa: PLC0415  index and decoding work without it
@@ -211,31 +211,22 @@ class Loader:
         images = torch.from_numpy(canvas).permute(0, 3, 1, 2)
         return Batch(images, torch.from_numpy(indices), self._collate(targets))
 
-    def _performers(self, admission: Admission) -> list[Perform]:
+    def _performers(self, admission: Admission, workers: list[Worker] | None) -> list[Perform]:
+        """What each thread does; as many as tuning may ask for."""
         maker, epoch = self._maker, self._epoch
-        if not self._hands.workers:
-
-            def perform(sample: int, canvas: Bytes) -> Any:
-                return maker.make(sample, epoch, canvas, admission.take)
-
-            return [perform] * self._hands.threads
-        return [self._driver(worker, admission) for worker in self._crewed().workers]
-
-    def _driver(self, worker: Worker, admission: Admission) -> Perform:
-        maker, epoch = self._maker, self._epoch
+        if workers is not None:
+            return [_driver(worker, maker, epoch, admission) for worker in workers]
 
         def perform(sample: int, canvas: Bytes) -> Any:
-            size = (canvas.shape[1], canvas.shape[0])
-            with admission.take(maker.bytes_of(sample, epoch, size)):
-                return worker.ask(sample, epoch, canvas)
+            return maker.make(sample, epoch, canvas, admission.take)
 
-        return perform
+        return [perform] * self.plan.most
 
     def _crewed(self) -> Crew:
         if self._crew is None:
             assert isinstance(self._slots, Slab)  # noqa: S101  prepared for workers
             maker = dataclasses.replace(self._maker, index=self._maker.index.shared())
-            self._crew = Crew(self._hands.workers, maker, self._slots, self._hands.start)
+            self._crew = Crew(self.plan.workers, maker, self._slots, self.plan.start)
         return self._crew
 
     def set_epoch(self, epoch: int) -> None:
@@ -301,15 +292,15 @@ class Loader:
         self.close()
 
 
-def _hands(threads: int | None, workers: int, start: str, prefetch: int) -> _Hands:
-    if start not in STARTS:
-        raise WrongCall(f"start={start!r} is no way to start a process", f"say {', '.join(STARTS)}")
-    count = min(usable_cores(), _MOST_THREADS) if threads is None else threads
-    if count < 1 or workers < 0 or prefetch < 1:
-        raise WrongCall(
-            "threads and prefetch must be 1 or more, workers 0 or more", "leave them out to have them chosen"
-        )
-    return _Hands(count, workers, start, prefetch)
+def _driver(worker: Worker, maker: Maker, epoch: int, admission: Admission) -> Perform:
+    """What a thread does that has a worker process do it."""
+
+    def perform(sample: int, canvas: Bytes) -> Any:
+        size = (canvas.shape[1], canvas.shape[0])
+        with admission.take(maker.bytes_of(sample, epoch, size)):
+            return worker.ask(sample, epoch, canvas)
+
+    return perform
 
 
 def _nothing(index: ImageIndex, aside: dict[int, str]) -> OomphError:

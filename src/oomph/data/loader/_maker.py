@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ...units import format_size
-from .._cache import Cache
 from .._index import ImageIndex
-from ..decoding import Picture, Pixels, cost, decode, decode_windows, fitted, windows_cost
+from ..decoding import Picture, Pixels, cost, decode_windows, fitted, windows_cost
 from ..headers import Broken, Header, read_header
 from ._pool import Pool
 from ._recipe import Piece, Recipe, Want, generator
+from ._shelf import Shelf
 
 # The machine's trouble, not the file's.
 _NOT_THE_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
@@ -51,7 +51,7 @@ class Maker:
         seed: what random numbers come from.
         budget: bytes that one sample may take.
         pool: windows that were cut but not used yet.
-        cache: small copies of whole images, from earlier epochs.
+        shelf: where whole images come from.
         aside: images that turned out to be unusable, with the reason; the loader's, which fills it.
     """
 
@@ -61,7 +61,7 @@ class Maker:
     seed: int
     budget: int
     pool: Pool
-    cache: Cache | None = None
+    shelf: Shelf = field(default_factory=Shelf)
     aside: dict[int, str] = field(default_factory=dict)
 
     def image_of(self, sample: int) -> int:
@@ -130,7 +130,7 @@ class Maker:
     def _decode(self, path: str, header: Header, want: Want) -> Picture:
         header = self._current(path, header, want)
         if want.window is None:
-            return self._whole(path, header, want.box or header.shown)
+            return self.shelf.picture(path, header, want.box or header.shown, self.pixels)
         windows = [want.window, *want.siblings]
         picture = self.pool.get(
             (want.index, want.window),
@@ -141,12 +141,6 @@ class Maker:
             ),
         )
         return picture if want.box is None else _resized(picture, want.box)
-
-    def _whole(self, path: str, header: Header, box: tuple[int, int]) -> Picture:
-        def make() -> Picture:
-            return decode(path, box, header, self.pixels)
-
-        return make() if self.cache is None else self.cache.picture(path, header, (box, self.pixels), make)
 
     def _current(self, path: str, header: Header, want: Want) -> Header:
         """The header, read again when the file was changed: nothing larger may come in under its name."""

@@ -33,6 +33,21 @@ class Order(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Share:
+    """Which part of the samples a loader takes.
+
+    Attributes:
+        rank: which of several processes this one is.
+        ranks: how many share the samples.
+        drop_last: leave out a last batch that isn't full.
+    """
+
+    rank: int = 0
+    ranks: int = 1
+    drop_last: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Shuffled:
     """The usual order: all samples once an epoch, shuffled or not, dealt out to ranks.

@@ -28,6 +28,11 @@ class Slots(Protocol):
         """A pass begins, and no other one is under way."""
         ...
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that was made."""
+        ...
+
 
 class Ring:
     """Slots of the same size, in this process.
@@ -67,3 +72,8 @@ class Ring:
 
     def renew(self) -> None:
         """Slots come back by themselves."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all slots that were made."""
+        return self.made * self._size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -76,21 +77,38 @@ class Desk:
         self._jobs: dict[int, Job] = {}
         self._changed = threading.Condition()
         self.closed = False
+        self.worked = 0.0  # seconds that threads spent on rows, waiting for bytes included
+        self._hands, self._present = 0, set[int]()
 
-    def next_task(self) -> tuple[Job, int] | None:
-        """The next row to make, as soon as there is room for its batch; None when there is nothing left to do."""
+    def call(self, hands: int) -> list[int]:
+        """Say how many threads shall work; the numbers of those to be started. Others leave when they are done."""
         with self._changed:
-            while not self.closed and self._opened < len(self.work.plan):
-                job = self._jobs.get(self._opened)
-                if job is None and self._opened < self.wanted + self.work.ahead:
-                    job = self._open()
-                if job is None:
-                    self._changed.wait()
-                    continue
-                row, self._row = self._row, self._row + 1
-                if self._row == len(job.indices):
-                    self._opened, self._row = self._opened + 1, 0
-                return job, row
+            self._hands = hands
+            missing = [number for number in range(hands) if number not in self._present]
+            self._present.update(missing)
+            self._changed.notify_all()
+            return missing
+
+    def next_task(self, hand: int = 0) -> tuple[Job, int] | None:
+        """The next row to make, as soon as there is room for its batch; None when the thread has nothing left to do."""
+        with self._changed:
+            task = self._next(hand)
+            if task is None:
+                self._present.discard(hand)
+            return task
+
+    def _next(self, hand: int) -> tuple[Job, int] | None:
+        while hand < self._hands and not self.closed and self._opened < len(self.work.plan):
+            job = self._jobs.get(self._opened)
+            if job is None and self._opened < self.wanted + self.work.ahead:
+                job = self._open()
+            if job is None:
+                self._changed.wait()
+                continue
+            row, self._row = self._row, self._row + 1
+            if self._row == len(job.indices):
+                self._opened, self._row = self._opened + 1, 0
+            return job, row
         return None
 
     def _open(self) -> Job:
@@ -117,9 +135,10 @@ class Desk:
         last = next(reversed(self.work.aside.values()), "nothing is left")
         raise OomphError(f"no sample can be made: all are set aside (the last one: {last})", "look at loader.aside()")
 
-    def done(self, job: Job, row: int, error: BaseException | None) -> None:
+    def done(self, job: Job, row: int, error: BaseException | None, seconds: float = 0.0) -> None:
         """Note that a row is finished."""
         with self._changed:
+            self.worked += seconds
             if error is not None and (job.fault is None or row < job.fault[0]):
                 job.fault = (row, error)
             job.missing -= 1
@@ -152,33 +171,47 @@ class Desk:
         self.work.admission.close()
 
 
-def _labour(desk: Desk, perform: Perform) -> None:
-    """What a thread does until there is nothing left."""
-    while (task := desk.next_task()) is not None:
+def _labour(desk: Desk, hand: int, perform: Perform) -> None:
+    """What a thread does until there is nothing left, or fewer are wanted."""
+    while (task := desk.next_task(hand)) is not None:
         job, row = task
         error: BaseException | None = None
+        began = time.perf_counter()
         try:
             desk.make(job, row, perform)
         except Closed:
             return
         except BaseException as caught:  # noqa: BLE001  it is raised where the batch is asked for
             error = caught
-        desk.done(job, row, error)
+        desk.done(job, row, error, time.perf_counter() - began)
         # The thread may wait for long now, and what it still names would keep the batch's memory.
         task = job = error = None  # type: ignore[assignment]
 
 
 class Run:
-    """Threads at a desk; stops them when it is closed, dropped or at exit."""
+    """Threads at a desk; stops them when it is closed, dropped or at exit.
 
-    def __init__(self, desk: Desk, performers: Sequence[Perform]) -> None:
+    Args:
+        desk: where work is handed out.
+        performers: what the first, second, … thread does with a row.
+        hands: how many threads begin; all of them, without.
+    """
+
+    def __init__(self, desk: Desk, performers: Sequence[Perform], hands: int | None = None) -> None:
         self.desk = desk
-        self._threads = [
-            threading.Thread(target=_labour, args=(desk, perform), name=f"oomph-data-{number}", daemon=True)
-            for number, perform in enumerate(performers)
-        ]
+        self._performers = performers
+        self._threads: list[threading.Thread] = []
         self._finish = weakref.finalize(self, _stop, desk, self._threads)
-        for thread in self._threads:
+        self.resize(len(performers) if hands is None else hands)
+
+    def resize(self, hands: int) -> None:
+        """Have more or fewer threads from now on; what is made, and in which order, stays the same."""
+        hands = min(hands, len(self._performers))
+        self._threads[:] = [thread for thread in self._threads if thread.is_alive()]
+        for number in self.desk.call(hands):
+            arguments = (self.desk, number, self._performers[number])
+            thread = threading.Thread(target=_labour, args=arguments, name=f"oomph-data-{number}", daemon=True)
+            self._threads.append(thread)
             thread.start()
 
     def close(self) -> None:

@@ -49,6 +49,11 @@ class Slab:
         """Take back what a pass that was broken off had in work."""
         self._free = deque(range(self._count))
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the file."""
+        return self._count * self._size
+
     def offset(self, canvas: Bytes) -> int:
         """Where a part of a slot lies in the file."""
         return _address(canvas) - self._start

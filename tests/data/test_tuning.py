@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from oomph.data import (
+    HostOptions,
+    HostPlan,
+    ImageIndex,
+    Loader,
+    Pace,
+    Room,
+    Transform,
+    plan_host,
+)
+from oomph.data.loader._pays import Case, judge_cache
+from oomph.data.loader._shelf import Decoded
+from oomph.data.loader._tuning import Tuner
+from oomph.units import GIB, MIB
+
+from .pictures import photos
+from .recipes import sleepy
+
+ROOM = Room(memory=16 * GIB, bound="RAM", shm=8 * GIB, cores=12, gpu=False)
+
+
+def pace(waited: float, used: float, worked: float, queued: float = 0.0) -> Pace:
+    return Pace(10, waited, used, worked, queued)
+
+
+def test_threads_are_added_while_the_consumer_waits_as_many_as_its_speed_needs() -> None:
+    tuner = Tuner(2, 16)
+    assert tuner.judge(pace(waited=8, used=2, worked=10)) == 7  # 10 s of work in 2 s of the consumer's, and a quarter
+    assert tuner.judge(pace(waited=0.1, used=2, worked=10)) == 7
+
+
+def test_threads_that_bring_nothing_are_given_back_and_not_tried_again() -> None:
+    tuner = Tuner(4, 16)
+    waiting = pace(waited=8, used=2, worked=40)
+    assert tuner.judge(waiting) == 16
+    assert not tuner.exhausted
+    assert tuner.judge(waiting) == 4
+    assert tuner.judge(waiting) == 4
+    assert tuner.exhausted
+
+
+def test_threads_are_given_back_while_nobody_waits_and_come_back_for_good() -> None:
+    tuner = Tuner(8, 8)
+    assert tuner.judge(pace(waited=0, used=10, worked=5)) == 1
+    assert tuner.judge(pace(waited=5, used=10, worked=15)) == 2
+    assert tuner.judge(pace(waited=0, used=10, worked=5)) == 2  # one was too few
+
+
+def test_waiting_for_the_budget_is_no_reason_for_threads() -> None:
+    assert Tuner(4, 16).judge(pace(waited=8, used=4, worked=40, queued=36)) == 5
+
+
+def planned(index: ImageIndex, batch: int) -> HostPlan:
+    return plan_host(index, 32, batch, HostOptions(cache="off"), ROOM)
+
+
+def test_a_real_consumer_that_waits_gets_threads_and_the_same_batches(tmp_path: Path) -> None:
+    index = ImageIndex.of(photos(tmp_path, 12) * 20)
+    runs = {}
+    for name, plan in (("tuned", planned(index, 12)), ("fixed", HostOptions(threads=8))):
+        loader = Loader(index, 32, 12, recipe=Transform(sleepy), shuffle=True, host=plan)
+        assert loader.plan.threads == 8
+        runs[name] = [(batch.indices.tolist(), int(batch.images.numpy().sum())) for batch in loader]
+        assert loader.plan.threads == (12 if name == "tuned" else 8)
+        assert (loader.plan.why("threads") == "as asked") == (name == "fixed")
+    assert runs["tuned"] == runs["fixed"]
+
+
+def test_a_slow_consumer_gets_along_with_fewer_threads(tmp_path: Path) -> None:
+    files = photos(tmp_path, 4) * 24
+    loader = Loader(files, 32, 2, host=planned(ImageIndex.of(files), 2))
+    seen = []
+    for batch in loader:
+        seen += batch.indices.tolist()
+        time.sleep(0.02)
+    assert seen == list(range(96))
+    assert loader.plan.threads < 8
+    assert "brought nothing" in loader.plan.why("threads")
+    assert loader.report().bottleneck is None
+
+
+def test_a_bottleneck_is_one_sentence_with_what_would_help(tmp_path: Path) -> None:
+    loader = Loader(photos(tmp_path, 4) * 4, 32, 1, recipe=Transform(sleepy), threads=1, host=HostOptions(cache="off"))
+    list(loader)
+    said = loader.report().bottleneck
+    assert said is not None
+    assert said.startswith("data are waited for ")
+    assert "a faster recipe" in said
+    assert said in str(loader.report())
+
+
+def test_before_batches_were_made_nothing_is_said_of_them(tmp_path: Path) -> None:
+    assert Loader(photos(tmp_path, 2), 32, 1).report().bottleneck is None
+
+
+SLOW = Decoded(pictures=20, bytes=20 * 819_200, seconds=1.6, boxes=1)  # 80 ms for a copy of 640×427
+WAITING, BUSY = pace(waited=5, used=5, worked=10), pace(waited=0, used=5, worked=10)
+
+
+def test_a_cache_pays_when_decoding_is_slow_waited_for_and_copies_fit() -> None:
+    found = judge_cache(Case(WAITING, SLOW, 2 * GIB, ROOM))
+    assert found.bytes == 2 * GIB
+    assert "decoding an image takes 80.0 ms, reading its copy 1.1 ms" in found.why
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (Case(BUSY, SLOW, GIB, ROOM), "before they are asked for"),
+        (Case(WAITING, SLOW._replace(boxes=5), GIB, ROOM), "changing sizes"),
+        (Case(WAITING, SLOW._replace(seconds=0.04), GIB, ROOM), "too little to gain"),
+        (Case(WAITING, SLOW._replace(pictures=3), GIB, ROOM), "too few"),
+        (Case(WAITING, SLOW, 900 * GIB, ROOM), "copies would take 900 GiB"),
+        (Case(WAITING, SLOW, GIB, Room(GIB, "RAM", 64 * MIB, 4, gpu=False)), "64 MiB of /dev/shm are left"),
+    ],
+)
+def test_a_cache_stays_off_with_its_reason(case: Case, why: str) -> None:
+    found = judge_cache(case)
+    assert found.bytes == 0
+    assert why in found.why
+
+
+def test_a_cache_never_takes_more_than_half_of_what_is_left() -> None:
+    found = judge_cache(Case(WAITING, SLOW, 20 * GIB, ROOM))
+    assert found.bytes == ROOM.shm * 9 // 10 <= ROOM.memory // 2
+    assert "36% of the images fit" in found.why
