@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
+import threading
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .loader import Batch, Loader
 
@@ -14,8 +17,9 @@ if TYPE_CHECKING:
 def on_device(batches: Iterable[Batch], device: str | torch.device) -> Iterator[Batch]:
     """Batches with their images on a device, as bytes: a quarter of what floats would move.
 
-    On a GPU each batch is copied to pinned memory, unless the loader's plan says no, and sent while the one before is
-    in use; torch gives the pinned memory back when the copy is done. Elsewhere batches are passed on as they are.
+    On a GPU a thread copies each batch to pinned memory, unless the loader's plan says no, and sends it while the one
+    before is in use: whoever trains only ever waits for the copy that it needs, and then on the GPU. Torch gives the
+    pinned memory back when the copy is done. Elsewhere batches are passed on as they are.
     """
     import torch  # noqa: PLC0415
 
@@ -28,15 +32,68 @@ def _sent(batches: Iterator[Batch], target: torch.device, *, pinned: bool) -> It
         for batch in batches:
             yield batch._replace(images=batch.images.to(target))
         return
-    waiting: Batch | None = None
-    for batch in batches:
-        images = batch.images.pin_memory() if pinned else batch.images
-        sent = batch._replace(images=images.to(target, non_blocking=True))
-        if waiting is not None:
-            yield waiting
-        waiting = sent
-    if waiting is not None:
-        yield waiting
+    yield from _Sender(batches, target, pinned=pinned)
+
+
+class _Sender:
+    """A thread that sends batches; at most one lies on the device beside the one in use."""
+
+    def __init__(self, batches: Iterator[Batch], target: torch.device, *, pinned: bool) -> None:
+        import torch  # noqa: PLC0415
+
+        self._batches, self._target, self._pinned = batches, target, pinned
+        self._stream = torch.cuda.Stream(target)
+        self._room = threading.Semaphore(1)
+        self._sent: queue.SimpleQueue[tuple[Batch, Any] | BaseException | None] = queue.SimpleQueue()
+        self._over = False
+        self._thread = threading.Thread(target=self._work, name="oomph-sender", daemon=True)
+
+    def __iter__(self) -> Iterator[Batch]:
+        import torch  # noqa: PLC0415
+
+        self._thread.start()
+        try:
+            while (sent := self._sent.get()) is not None:
+                if isinstance(sent, BaseException):
+                    raise sent
+                batch, arrived = sent
+                use = torch.cuda.current_stream(self._target)
+                use.wait_event(arrived)
+                batch.images.record_stream(use)
+                self._room.release()
+                del sent
+                yield batch
+                del batch
+        finally:
+            self._over = True
+            self._room.release()
+
+    def _work(self) -> None:
+        try:
+            for batch in self._batches:
+                if not self._send(batch):
+                    break
+        except BaseException as error:  # noqa: BLE001  it is the trainer's to see
+            self._sent.put(error)
+        else:
+            self._sent.put(None)
+        finally:
+            with contextlib.suppress(AttributeError):  # any iterator may be sent; loaders end their pass here
+                self._batches.close()  # type: ignore[attr-defined]
+
+    def _send(self, batch: Batch) -> bool:
+        import torch  # noqa: PLC0415
+
+        images = batch.images.pin_memory() if self._pinned else batch.images
+        self._room.acquire()
+        if self._over:
+            return False
+        with torch.cuda.device(self._target), torch.cuda.stream(self._stream):
+            images = images.to(self._target, non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record()
+        self._sent.put((batch._replace(images=images), arrived))
+        return True
 
 
 def _pins(batches: Iterable[Batch]) -> bool:

@@ -159,7 +159,7 @@ class Course:
         self.keeper.save_state(
             {
                 "guard": self.guard.state_dict(),
-                "loader": self.loader.state_dict(),
+                "loader": self.loader.state_dict(divmod(self.iteration, self.schedule.per_epoch)),
                 "rows": self.rows,
                 "iteration": self.iteration,
                 "total": self.total,
@@ -207,7 +207,7 @@ class Course:
     def _batches(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch, which are made from now on."""
         self.loader.set_epoch(epoch)
-        return on_device(iter(self.loader), self.device)
+        return on_device(self.loader, self.device)
 
     def _epoch(self, epoch: int) -> None:
         began, saved = time.perf_counter(), time.monotonic()

@@ -73,7 +73,8 @@ def plan_run(form: OrderForm, data: DataSet, training: Material, device: torch.d
         # One sample of each kind of piece tells: how many there are changes nothing.
         lean = replace(settings, batch=min(settings.batch, 2 * (settings.micro_batch or settings.batch)))
         if lean not in known:
-            known[lean] = _here(predict(job, lean, target), target)
+            waiting = 2 * max(form.batch, 1) - (settings.micro_batch or settings.batch)
+            known[lean] = _here(predict(job, lean, target), target, max(waiting, 0) * 3 * side_of(form.size) ** 2)
         return known[lean]
 
     if form.batch == LARGEST:
@@ -92,13 +93,28 @@ def budget_of(form: OrderForm, device: torch.device) -> int | None:
     return psutil.Process().memory_info().rss + form.spare
 
 
-def _here(made: Prediction, target: Target) -> Prediction:
-    """On the CPU, what this very process will need: what it has taken by now is known."""
+def _here(made: Prediction, target: Target, waiting: int) -> Prediction:
+    """What this very process will need.
+
+    On a GPU the whole batch and the next one lie there as bytes, and not only the piece in use. On the CPU, what the
+    process has taken by now is known.
+    """
     if not target.is_cpu:
-        return made
-    taken, grown = psutil.Process().memory_info().rss + _BESIDE, made.allocated
-    whole = Range(taken + grown.low, taken + grown.value, taken + grown.high, grown.origin)
+        return replace(
+            made,
+            allocated=_more(made.allocated, waiting),
+            reserved=_more(made.reserved, waiting),
+            needed=_more(made.needed, waiting),
+            comfortable=_more(made.comfortable, waiting),
+            device=_more(made.device, waiting),
+        )
+    taken = psutil.Process().memory_info().rss + _BESIDE
+    whole = _more(made.allocated, taken)
     return replace(made, device=whole, host=whole)
+
+
+def _more(figure: Range, size: int) -> Range:
+    return Range(figure.low + size, figure.value + size, figure.high + size, figure.origin)
 
 
 def target_of(device: torch.device) -> Target:

@@ -235,9 +235,14 @@ class Loader:
             self._epoch, self._start = epoch, 0
             self._place = (epoch, 0)
 
-    def state_dict(self) -> dict[str, int | str]:
-        """Where the consumer is: everything up to the last batch it was given is done."""
-        epoch, batch = self._place
+    def state_dict(self, place: tuple[int, int] | None = None) -> dict[str, int | str]:
+        """Where the consumer is: everything up to the last batch it was given is done.
+
+        Args:
+            place: the epoch, and how many of its batches are done, where the consumer knows better: batches that wait
+                on their way to a GPU were given out too.
+        """
+        epoch, batch = place or self._place
         return {"epoch": epoch, "batch": batch, "order": self._fingerprint(epoch)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
