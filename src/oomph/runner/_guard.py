@@ -18,13 +18,14 @@ from torch.optim import Optimizer
 from ..errors import WrongCall
 from ._evaluate import Evaluation
 from ._fault import Fault, free
-from ._keepers import Buffers, Gradients, ObjectState, Randomness
+from ._keepers import Buffers, Gradients, ObjectState
 from ._ladder import Ladder
 from ._loss import Number, Tally, combine
 from ._meter import meter_for
 from ._notices import Notices, batch_norms, check_loss, refuse_closures, say_batch_norm
 from ._options import Options, read_options
 from ._piecework import Piecework, Setting
+from ._randomness import Randomness
 from ._ranks import Ranks, find_ranks
 from ._rungs import last_rungs
 from ._saving import load, save

@@ -15,7 +15,7 @@ from torch.optim import LBFGS, Optimizer
 from ..errors import OomphError, WrongCall
 from ._batch import count_samples, split, tensors_in
 from ._fault import catch
-from ._keepers import Randomness
+from ._randomness import Randomness
 from ._sum import Sum
 
 _log = logging.getLogger("oomph")
