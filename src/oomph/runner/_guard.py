@@ -22,7 +22,7 @@ from ._keepers import Buffers, Gradients, ObjectState
 from ._ladder import Ladder
 from ._loss import Number, Tally, combine
 from ._meter import meter_for
-from ._notices import Notices, batch_norms, check_loss, refuse_closures, say_batch_norm
+from ._notices import BatchNorms, Notices, check_loss, refuse_closures
 from ._options import Options, read_options
 from ._piecework import Piecework, Setting
 from ._randomness import Randomness
@@ -103,9 +103,9 @@ class Guard:
         device = _device_of(self.model) if options.device is None else torch.device(options.device)
         self.scaler = _scaler(options, device)
         setting = Setting(options.precision, options.resize)
-        self._work = Piecework(self._ranks.called, loss, options.split, device, setting)
-        self._work.around = self._ranks.piece
+        self._work = Piecework(self.model, loss, options.split, device, setting)
         self._notices = Notices()
+        self._norms = BatchNorms(self.model, self._notices)
         if loss is not None:
             self._work.look = functools.partial(check_loss, self._notices, loss)
         self.ladder = Ladder(
@@ -115,7 +115,10 @@ class Guard:
             frees=device.type != "cpu",
         )
         self._meter = meter_for(device, options.budget_bytes)
+        self._ranks.watch(lambda: not self._meter.fits(1.0))
         self._gradients = Gradients(self.model.parameters())
+        if not self._ranks.is_alone:
+            self._work.announce = self._announce
         kept = [one for one in (self.scaler, *options.keep) if one is not None]
         self._transaction = Transaction.of(
             [Randomness(device), Buffers(self.model), *(ObjectState(one) for one in kept), self._gradients]
@@ -181,8 +184,9 @@ class Guard:
         """Forward and backward of all pieces, on all ranks, climbing as far as needed."""
         while True:
             tries.pieces = self.ladder.pieces(samples, self._smallest())
-            closely = self.ladder.is_climbed
+            closely = self.ladder.is_deciding
             self._meter.begin(closely=closely)
+            self._ranks.begin(update=update)
             try:
                 fault = self._transaction.attempt(
                     functools.partial(self._attempt, batch, forward, tries, update=update)
@@ -191,6 +195,9 @@ class Guard:
                 self._meter.end(closely=closely)
             agreed = self._ranks.agree(fault, samples, self._stop.asked)
             tries.samples, tries.asked, fault = agreed.samples, agreed.asked, agreed.fault
+            if agreed.again:
+                self._transaction.put_back()
+                continue
             if fault is None:
                 return
             if not fault.elsewhere:
@@ -218,7 +225,11 @@ class Guard:
                 self._update.prepare()
         tries.tally, tries.loss = tally, tally.loss
 
+    def _announce(self, final: bool) -> None:  # noqa: FBT001  the only question
+        self._ranks.announce(final=final and self.pending is None and not self._gradients.aside)
+
     def _backward(self, share: Tensor) -> None:
+        self._meter.look()
         (share if self.scaler is None else self.scaler.scale(share)).backward()
 
     def _finish(self, tries: _Attempts, *, update: bool) -> Done:
@@ -245,10 +256,7 @@ class Guard:
         """How many samples a piece must have; looked for only when there will be several pieces."""
         if not certainly and not self.ladder.is_climbed and (self.options.pieces or 1) == 1:
             return 1
-        norms = batch_norms(self.model)
-        if norms:
-            say_batch_norm(self._notices, norms)
-        return 2 if norms else 1
+        return self._norms.smallest()
 
     def _fits(self, size: int, samples: int, pieces: int) -> bool:
         return self._meter.fits(size / max(1, -(-samples // pieces)))

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from operator import attrgetter, is_
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 

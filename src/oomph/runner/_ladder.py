@@ -54,6 +54,11 @@ class Ladder:
         """Whether anything is in force that could be undone."""
         return self.micro is not None or any(last.leave for last in self._lasts[: self._climbed])
 
+    @property
+    def is_deciding(self) -> bool:
+        """Whether the next step, if it succeeds, may be followed by larger pieces."""
+        return self._quiet + 1 >= self._wait and self.is_climbed
+
     def pieces(self, samples: int, smallest: int = 1) -> int:
         """Into how many pieces a batch goes, none of them below the smallest size."""
         wanted = self._forced if self.micro is None else max(self._forced, math.ceil(samples / self.micro))

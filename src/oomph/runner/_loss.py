@@ -69,6 +69,11 @@ class Tally:
         self._count = count if self._count is None else self._count + count
         return value.total / self._guess
 
+    @property
+    def will_correct(self) -> bool:
+        """Whether the gradients are known to be not yet what they should be."""
+        return self._guess is not None
+
     def correct(self, gradients: Iterable[Tensor]) -> None:
         """Turn the guess of the count into the truth, in the gradients."""
         if self._guess is None or self._count is None or self._guess is self._count:

@@ -38,7 +38,7 @@ class Options:
         recorder: an `oomph.monitor.Recorder` that is told of steps and faults.
         keep: objects that the forward changes, such as metrics, which a retry must not count twice.
         calm: steps without a fault after which larger pieces are tried.
-        overlap: under DDP, whether gradients are exchanged during backward; see docs/guard.md.
+        overlap: under DDP, whether gradients are exchanged during backward while nothing fails; see docs/guard.md.
         patience: seconds without a sign of life after which another rank counts as dead.
     """
 
@@ -58,7 +58,7 @@ class Options:
     recorder: Recorder | None = None
     keep: tuple[Any, ...] = ()
     calm: int = 20
-    overlap: bool = False
+    overlap: bool = True
     patience: float = 15.0
 
     def __post_init__(self) -> None:

@@ -71,8 +71,10 @@ def _torch_states(cuda: torch.device | None) -> dict[str, Any]:
     states: dict[str, Any] = {"torch": torch.default_generator.get_state()}
     if cuda is not None:
         # As torch.cuda.get_rng_state does after looking for the device; the state is on the host in any case.
-        number = torch.cuda.current_device() if cuda.index is None else cuda.index
-        states["cuda"] = torch.cuda.default_generators[number].get_state()
+        number: int | None = cuda.index
+        states["cuda"] = torch.cuda.default_generators[
+            torch.cuda.current_device() if number is None else number
+        ].get_state()
     return states
 
 

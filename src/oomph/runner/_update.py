@@ -74,7 +74,8 @@ class Update:
             prepare: done first, for gradients that can't be computed again.
         """
         # Only a hook tells whether the scaler let an optimizer make its step, without asking the device.
-        handles = [one.register_step_post_hook(lambda own, _, __: self._ran.add(id(own))) for one in self._optimizers]
+        hooked = () if self._scaler is None else self._optimizers
+        handles = [one.register_step_post_hook(lambda own, _, __: self._ran.add(id(own))) for one in hooked]
         try:
             return self._run(prepare)
         finally:
@@ -129,6 +130,7 @@ class Update:
         try:
             if self._scaler is None:
                 optimizer.step()
+                self._ran.add(id(optimizer))
             else:
                 self._scaler.step(optimizer)
         finally:
