@@ -90,7 +90,7 @@ def train(where: str, rank: int, size: int, *, steps: int = STEPS, **options: An
         used = guard._ranks.overlap.used
         overlapped.append(used is not None)
         if used is not None:
-            assert used.early == len(used._buckets) > 3, "buckets were sent after backward"  # noqa: SLF001
+            assert used.early == len(used._buckets) > 3, "buckets were sent after backward"
     sizes: list[int] = []
     if where == "validation":
         loader = [batch(rank, step) for step in range(2)]

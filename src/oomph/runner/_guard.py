@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from ..errors import WrongCall
 from ._evaluate import Evaluation
 from ._fault import Fault, free
+from ._foresight import Foresight
 from ._keepers import Buffers, Gradients, ObjectState
 from ._ladder import Ladder
 from ._loss import Number, Tally, combine
@@ -27,7 +28,7 @@ from ._options import Options, read_options
 from ._piecework import Piecework, Setting
 from ._randomness import Randomness
 from ._ranks import Ranks, find_ranks
-from ._rungs import last_rungs
+from ._rungs import Checkpointing, last_rungs
 from ._saving import load, save
 from ._signals import Stop
 from ._state import guard_state, set_guard_state
@@ -108,14 +109,18 @@ class Guard:
         self._norms = BatchNorms(self.model, self._notices)
         if loss is not None:
             self._work.look = functools.partial(check_loss, self._notices, loss)
+        self._blocks = Checkpointing(self.model)
         self.ladder = Ladder(
             forced=options.pieces or 1,
             calm=options.calm,
-            lasts=last_rungs(self.model, options, setting),
+            lasts=last_rungs(self._blocks, options, setting),
             frees=device.type != "cpu",
         )
         self._meter = meter_for(device, options.budget_bytes)
         self._ranks.watch(lambda: not self._meter.fits(1.0))
+        self._foresight = (
+            None if options.predict is None else Foresight(options.predict, self._meter, on_cpu=device.type == "cpu")
+        )
         self._gradients = Gradients(self.model.parameters())
         if not self._ranks.is_alone:
             self._work.announce = self._announce
@@ -188,8 +193,9 @@ class Guard:
             self._meter.begin(closely=closely)
             self._ranks.begin(update=update)
             try:
+                work = functools.partial(self._attempt, batch, forward, tries, update=update)
                 fault = self._transaction.attempt(
-                    functools.partial(self._attempt, batch, forward, tries, update=update)
+                    functools.partial(self._blocks.measure, work) if tries.retries else work
                 )
             finally:
                 self._meter.end(closely=closely)
@@ -205,7 +211,8 @@ class Guard:
             self._transaction.put_back()
             free(collect=tries.retries > 0)
             tries.retries += 1
-            rung = self.ladder.climb(tries.samples, self._smallest(certainly=True))
+            foresees = None if self._foresight is None else self._foresees
+            rung = self.ladder.climb(tries.samples, self._smallest(certainly=True), foresees)
             if rung is None:
                 self._give_up(fault)
             tries.rungs.append(rung)
@@ -259,7 +266,13 @@ class Guard:
         return self._norms.smallest()
 
     def _fits(self, size: int, samples: int, pieces: int) -> bool:
+        if self._foresight is not None:
+            return self._foresight.fits(size)
         return self._meter.fits(size / max(1, -(-samples // pieces)))
+
+    def _foresees(self, size: int) -> bool:
+        assert self._foresight is not None  # noqa: S101  the caller looked
+        return self._ranks.all_agree(self._foresight.fits(size))
 
     def _give_up(self, fault: Fault, *, half: bool = False) -> NoReturn:
         """Save and end.

@@ -58,9 +58,12 @@ class DeviceMeter:
         """Whether pieces larger by a factor would fit."""
         if self.peak is None or self.peak <= self._base:
             return True
+        return self._base + factor * (self.peak - self._base) <= _MARGIN * self.limit()
+
+    def limit(self) -> int:
+        """How much the allocator may take in all."""
         free, total = torch.cuda.mem_get_info(self._device)
-        limit = min(free + torch.cuda.memory_reserved(self._device), _fraction(self._device) * total)
-        return self._base + factor * (self.peak - self._base) <= _MARGIN * limit
+        return min(free + torch.cuda.memory_reserved(self._device), int(_fraction(self._device) * total))
 
 
 def _fraction(device: torch.device) -> float:
@@ -112,7 +115,12 @@ class HostMeter:
         """Whether pieces larger by a factor would fit."""
         if self.peak is None:
             return True
-        return factor * (self.peak - self._base) <= _MARGIN * (self._room(resident()))
+        return factor * (self.peak - self._base) <= _MARGIN * self._room(resident())
+
+    def limit(self) -> int:
+        """How much this process may take in all."""
+        used = resident()
+        return used + self._room(used)
 
     def look(self) -> None:
         """A module begins, or a forward has ended.
@@ -190,6 +198,9 @@ class NoMeter:
         """Nobody knows: try it."""
         del factor
         return True
+
+    def limit(self) -> None:
+        """Nobody knows."""
 
 
 Meter = DeviceMeter | HostMeter | NoMeter

@@ -1,9 +1,9 @@
 """Gradients that are exchanged while backward still computes others, by ranks that may fail in the middle of it.
 
 Ranks send the same buckets in the same order in every attempt, whatever happens to them: a bucket is sent when as many
-of its gradients have arrived as in the last step, at the end of the attempt otherwise, and by a rank that ran short after the fault, with whatever
-is in it. So nobody waits for a bucket that never comes; what was sent counts only once all ranks agree that they
-succeeded.
+of its gradients have arrived as in the last step, at the end of the attempt otherwise, and, by a rank that ran short,
+after the fault, with whatever is in it. So nobody waits for a bucket that never comes; what was sent counts only once
+all ranks agree that they succeeded.
 """
 
 from __future__ import annotations

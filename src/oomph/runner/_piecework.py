@@ -69,8 +69,10 @@ class Piecework:
         for _ in range(self._setting.resized):
             assert self._setting.resize is not None  # noqa: S101  the ladder resizes only with it
             batch = self._setting.resize(batch)
-        if self._splitter is None or pieces == 1:
-            return split(batch, pieces) if self._splitter is None else [batch]
+        if pieces == 1:
+            return [batch]
+        if self._splitter is None:
+            return split(batch, pieces)
         found = self._splitter(batch, pieces)
         if len(found) != pieces:
             raise WrongCall(f"split made {len(found)} pieces of a batch, not {pieces}", "return as many as are asked")
