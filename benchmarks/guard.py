@@ -316,7 +316,7 @@ def way_restarting(model: nn.Module, batch: tuple[Tensor, Tensor], steps: int, d
 
 
 def way_exact(model: nn.Module, batch: tuple[Tensor, Tensor], steps: int, device: str) -> dict[str, Any]:
-    """Guarded steps of which the first runs short; then the same ones, undisturbed, in as many pieces from the start."""
+    """Guarded steps of which the first runs short; then the same ones, undisturbed, in as many pieces."""
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
     start = {name: one.clone() for name, one in model.state_dict().items()}
     ends: list[dict[str, Tensor]] = []

@@ -68,12 +68,16 @@ def batch(rank: int, step: int, samples: int = 8) -> tuple[Tensor, Tensor]:
     return torch.randn(samples, 4, generator=generator), torch.randn(samples, 2, generator=generator)
 
 
-def train(where: str, rank: int, size: int, *, steps: int = STEPS, **options: Any) -> dict[str, Any]:
+def train(where: str, rank: int, size: int, *, steps: int = STEPS, every: int = 1, **options: Any) -> dict[str, Any]:
     """Some steps with a fault on the last rank in the second; what came out."""
     net, guard = build(**options)
     net.twice = where == "twice"
+    assert isinstance(guard._ranks, DdpRanks)
+    overlap = guard._ranks.overlap
     reports, overlapped = [], []
     for step in range(steps):
+        if where == "crowded" and step == 1:
+            overlap.is_crowded, overlap._looked = lambda: rank == 0, 0.0
         own = batch(rank, step, 8 + (rank == 0 and step == 1))
         unlucky = step == 1 and rank == size - 1
         if unlucky and where == "backward":
@@ -85,11 +89,10 @@ def train(where: str, rank: int, size: int, *, steps: int = STEPS, **options: An
             with _Once("addcdiv"):
                 reports.append(guard.step(own))
         else:
-            reports.append(guard.step(own))
-        assert isinstance(guard._ranks, DdpRanks)
-        used = guard._ranks.overlap.used
+            reports.append(guard.step(own, update=(step + 1) % every == 0))
+        used = overlap.used
         overlapped.append(used is not None)
-        if used is not None:
+        if used is not None and every == 1:
             assert used.early == len(used._buckets) > 3, "buckets were sent after backward"
     sizes: list[int] = []
     if where == "validation":
@@ -121,6 +124,9 @@ def recover(rank: int, size: int, folder: Path) -> None:
     found["calm"] = train("backward", rank, size, steps=6, calm=1)
     found["twice"] = train("twice", rank, size)
     found["twice after"] = train("twice", rank, size, overlap=False)
+    found["crowded"] = train("crowded", rank, size)
+    found["accumulated"] = train("nowhere", rank, size, steps=6, every=2)
+    found["accumulated after"] = train("nowhere", rank, size, steps=6, every=2, overlap=False)
     found["pieces"] = train("nowhere", rank, size, pieces=2)
     found["pieces after"] = train("nowhere", rank, size, pieces=2, overlap=False)
     found["plain"] = {"state": plain(rank)}

@@ -57,10 +57,18 @@ def test_what_is_put_back_is_what_was(name: str) -> None:
 def test_nothing_is_asked_while_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = Randomness(torch.device("cpu"))
     keeper.take()
-    asked = []
+    asked: list[object] = []
+
+    def noting(ask: Callable[[], object]) -> Callable[[], object]:
+        def run() -> object:
+            asked.append(ask)
+            return ask()
+
+        return run
+
     assert keeper._numpy is not None
     for one in (keeper._python, keeper._numpy):
-        monkeypatch.setattr(one, "_ask", lambda ask=one._ask: (asked.append(1), ask())[1])
+        monkeypatch.setattr(one, "_ask", noting(one._ask))
     for _ in range(3):
         keeper.take()
     assert asked == []

@@ -111,7 +111,11 @@ def _check_overlap(found: list[dict[str, Any]]) -> None:
         assert rank["after"]["overlapped"] == [False] * 3
         assert rank["calm"]["overlapped"] == [False, False, False, True, True, True]
         assert rank["twice"]["overlapped"] == [False] * 3  # its gradients grow after they have arrived
-        for way, other in (("backward", "after"), ("twice", "twice after"), ("pieces", "pieces after")):
+        assert rank["crowded"]["overlapped"] == [False] * 3  # let go of at the end of the second step
+        assert rank["accumulated"]["overlapped"] == [False, False, False, True, False, True]
+        pairs = [("backward", "after"), ("crowded", "nowhere")]
+        pairs += [(way, f"{way} after") for way in ("twice", "pieces", "accumulated")]
+        for way, other in pairs:
             assert rank[way]["state"] == found[0][way]["state"]
             for ours, theirs in zip(rank[way]["state"], rank[other]["state"], strict=True):
                 assert ours == pytest.approx(theirs, abs=1e-6)

@@ -29,7 +29,7 @@ from ._piecework import Piecework, Setting
 from ._randomness import Randomness
 from ._ranks import Ranks, find_ranks
 from ._rungs import Checkpointing, last_rungs
-from ._saving import load, save
+from ._saving import load, save, save_at_the_end
 from ._signals import Stop
 from ._state import guard_state, set_guard_state
 from ._step_report import Rung, StepReport, out_of_rungs, step_fields
@@ -118,9 +118,7 @@ class Guard:
         )
         self._meter = meter_for(device, options.budget_bytes)
         self._ranks.watch(lambda: not self._meter.fits(1.0))
-        self._foresight = (
-            None if options.predict is None else Foresight(options.predict, self._meter, on_cpu=device.type == "cpu")
-        )
+        self._foresight = Foresight(options.predict, self._meter, on_cpu=device.type == "cpu")
         self._gradients = Gradients(self.model.parameters())
         if not self._ranks.is_alone:
             self._work.announce = self._announce
@@ -163,8 +161,8 @@ class Guard:
             done = self._finish(tries, update=update)
         self._transaction.let_go()
         self.steps += 1
-        fits = functools.partial(self._fits, samples=samples, pieces=tries.pieces)
-        self.ladder.settle(tries.samples, lambda size: self._ranks.all_agree(fits(size)))
+        now = -(-samples // tries.pieces)
+        self.ladder.settle(tries.samples, lambda size: self._fits(size, now))
         report = self._report(tries, done, update=update)
         self._end_if_asked(tries.asked)
         return report
@@ -211,7 +209,7 @@ class Guard:
             self._transaction.put_back()
             free(collect=tries.retries > 0)
             tries.retries += 1
-            foresees = None if self._foresight is None else self._foresees
+            foresees = None if self.options.predict is None else self._fits
             rung = self.ladder.climb(tries.samples, self._smallest(certainly=True), foresees)
             if rung is None:
                 self._give_up(fault)
@@ -265,14 +263,9 @@ class Guard:
             return 1
         return self._norms.smallest()
 
-    def _fits(self, size: int, samples: int, pieces: int) -> bool:
-        if self._foresight is not None:
-            return self._foresight.fits(size)
-        return self._meter.fits(size / max(1, -(-samples // pieces)))
-
-    def _foresees(self, size: int) -> bool:
-        assert self._foresight is not None  # noqa: S101  the caller looked
-        return self._ranks.all_agree(self._foresight.fits(size))
+    def _fits(self, size: int, now: int = 1) -> bool:
+        """Whether pieces of so many samples fit on all ranks, where this one's have so many now."""
+        return self._ranks.all_agree(self._foresight.fits(size, now))
 
     def _give_up(self, fault: Fault, *, half: bool = False) -> NoReturn:
         """Save and end.
@@ -283,18 +276,7 @@ class Guard:
         raise out_of_rungs(fault, None if half else self._save_emergency(), half=half)
 
     def _save_emergency(self) -> str | None:
-        place = self.options.checkpoint
-        if place is None or not self._ranks.is_first:
-            return None
-        try:
-            if callable(place):
-                place(self)
-                return "where checkpoint= puts it"
-            self.save(place)
-        except Exception as error:  # noqa: BLE001  the run ends with the first error, and names this one
-            _log.error("The emergency checkpoint could not be written: %s", error)
-            return None
-        return os.fspath(place)
+        return save_at_the_end(self, self.options.checkpoint) if self._ranks.is_first else None
 
     def _tell(self, fault: Fault, tries: _Attempts) -> None:
         _log.debug("step %d: %s", self.steps, fault.words)

@@ -132,6 +132,7 @@ class _Buckets:
             one.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._arrived(bucket))
             for bucket in self._buckets
             for one in bucket.parameters
+            if one.requires_grad
         ]
 
     def begin(self) -> None:
