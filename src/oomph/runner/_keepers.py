@@ -227,6 +227,7 @@ class ObjectState:
         self._objects = objects
         self._attributes: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._containers: list[tuple[Any, Any]] = []
+        self._trees: dict[nn.Module, list[nn.Module]] = {}
         self._copies = Copies()
         self._taken = False
 
@@ -257,6 +258,15 @@ class ObjectState:
         self._copies.let_go()
         self._attributes, self._containers, self._taken = [], [], False
 
+    def _look_into(self, module: nn.Module, tensors: dict[int, Tensor]) -> None:
+        if module not in self._trees:  # it is walked through once, because that takes milliseconds
+            self._trees[module] = list(module.modules())
+        for owner in self._trees[module]:
+            self._attributes.append((owner._buffers, dict(owner._buffers)))
+            for one in (*owner._parameters.values(), *owner._buffers.values()):
+                if one is not None:
+                    tensors[id(one)] = one
+
     def _look(self, value: Any, tensors: dict[int, Tensor], seen: set[int], *, top: bool = False) -> None:
         if isinstance(value, Tensor):
             tensors[id(value)] = value
@@ -266,10 +276,7 @@ class ObjectState:
             for one in list(value.values() if isinstance(value, dict) else value):
                 self._look(one, tensors, seen)
         elif isinstance(value, nn.Module):
-            for one in (*value.parameters(), *value.buffers()):
-                tensors[id(one)] = one
-            for owner in value.modules():
-                self._attributes.append((owner._buffers, dict(owner._buffers)))
+            self._look_into(value, tensors)
         if (_has_state(value) or (top and hasattr(value, "__dict__"))) and id(value) not in seen:
             seen.add(id(value))
             attributes = vars(value)
