@@ -4,9 +4,12 @@
     python benchmarks/guard.py --out guard.json --quick    # small, for the CPU
 
 Overhead: blocks of steps, plain and guarded in turn, in one process, with the same pieces; the median of the ratios of
-neighbouring blocks. Capped: the same work under 60 % of what the plain loop needs, by the guard, by halving as composer
-does, and by restarting with a batch a tenth smaller as accelerate does, each in a process of its own. Ranks: what it
-costs, between two processes on the CPU, that gradients are exchanged after backward.
+neighbouring blocks. Parts: where the guard's own time goes. Capped: the same work under 60 % of what the plain loop
+needs, by the guard, by halving as composer does, and by restarting with a batch a tenth smaller as accelerate does,
+each in a process of its own. Exact: a run that ran short, held against an undisturbed one with the same pieces. Ranks:
+two processes on the CPU, with gradients exchanged during backward and after it.
+
+Under three minutes on an H200.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import platform
 import socket
 import statistics
@@ -92,8 +96,9 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def overhead(case: dict[str, Any], device: str, blocks: int, steps: int) -> dict[str, Any]:
+def overhead(case: dict[str, Any], device: str) -> dict[str, Any]:
     """Plain and guarded blocks in turn."""
+    blocks, steps = case["blocks"], case["steps"]
     batch = batch_of(case["samples"], case["size"], device)
     loops: list[Callable[[], object]] = []
     for guarded in (False, True):
@@ -105,7 +110,7 @@ def overhead(case: dict[str, Any], device: str, blocks: int, steps: int) -> dict
         else:
             loops.append(plain_step(model, optimizer, batch, case["pieces"]))
     for loop in loops:
-        for _ in range(10):
+        for _ in range(steps):
             loop()
     waits = [count_waits(loop) for loop in loops] if device == "cuda" else None
     seconds: list[list[float]] = [[], []]
@@ -142,6 +147,52 @@ def count_waits(loop: Callable[[], object]) -> int:
     return sum("synchroniz" in str(one.message).lower() for one in caught)
 
 
+def parts(case: dict[str, Any], device: str, steps: int) -> dict[str, Any]:
+    """Microseconds of a step by part: the host's time, which is what a step of launches is made of."""
+    batch = batch_of(case["samples"], case["size"], device)
+    model = build(case["width"], case["depth"], device)
+    optimizer = optimizer_of(case["optimizer"], model)
+    taken: dict[str, float] = {}
+    guard = oomph.guard(model=model, optimizer=optimizer, loss=clocked(LOSS, "user", taken), pieces=case["pieces"])
+    for _ in range(10):
+        guard.step(batch)
+    own: Any = guard
+    watched: list[tuple[Any, str, str]] = [(model, "forward", "user"), (optimizer, "step", "user")]
+    watched += [(one, "take", f"take {type(one).__name__}") for one in own._transaction._keepers]
+    watched += [(one, "take", "take update") for one in own._update._states.values()]
+    watched += [(own._meter, name, "meter") for name in ("begin", "look", "end")]
+    watched += [(own._work, "cut", "cut"), (own._update, "run", "update, with the user's")]
+    watched += [(guard.ladder, "settle", "settle"), (own, "_report", "report")]
+    for owner, name, label in watched:
+        setattr(owner, name, clocked(getattr(owner, name), label, taken))
+    plain_backward = Tensor.backward
+    Tensor.backward = clocked(plain_backward, "user", taken)  # type: ignore[method-assign]
+    rows: list[dict[str, float]] = []
+    for _ in range(steps):
+        wait(device)
+        taken.clear()
+        began = time.perf_counter()
+        guard.step(batch)
+        whole = time.perf_counter() - began
+        rows.append({**taken, "whole": whole, "guard": whole - taken["user"]})
+    Tensor.backward = plain_backward  # type: ignore[method-assign]
+    medians = {name: 1e6 * statistics.median(row.get(name, 0.0) for row in rows) for name in rows[-1]}
+    return {**case, "us": {name: round(value, 1) for name, value in medians.items()}}
+
+
+def clocked(function: Callable[..., Any], label: str, taken: dict[str, float]) -> Callable[..., Any]:
+    """A function that adds its time to what was taken under its label."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            taken[label] = taken.get(label, 0.0) + time.perf_counter() - began
+
+    return run
+
+
 # Under a cap: each way is one process, `--child WAY`, which prints one JSON line.
 
 
@@ -170,7 +221,7 @@ def set_cap(cap: int | None, device: str) -> int:
         if cap is not None:
             torch.cuda.empty_cache()
             total = torch.cuda.get_device_properties(0).total_memory
-            torch.cuda.set_per_process_memory_fraction((base + cap) / total)
+            torch.cuda.set_per_process_memory_fraction(min((base + cap) / total, 1.0))
         return base
     import resource
 
@@ -264,18 +315,54 @@ def way_restarting(model: nn.Module, batch: tuple[Tensor, Tensor], steps: int, d
         size, restarts = int(0.9 * size), restarts + 1
 
 
+def way_exact(model: nn.Module, batch: tuple[Tensor, Tensor], steps: int, device: str) -> dict[str, Any]:
+    """Guarded steps of which the first runs short; then the same ones, undisturbed, in as many pieces."""
+    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    start = {name: one.clone() for name, one in model.state_dict().items()}
+    ends: list[dict[str, Tensor]] = []
+    found: list[tuple[int, int]] = []
+    pieces = None
+    for _ in range(2):
+        model.load_state_dict(start)
+        guard = oomph.guard(
+            model=model, optimizer=optimizer_of("sgd", model), loss=LOSS, device=device, pieces=pieces, calm=1000
+        )
+        reports = [guard.step(batch) for _ in range(steps)]
+        ends.append({name: one.clone() for name, one in model.state_dict().items()})
+        found.append((reports[-1].pieces, sum(report.retries for report in reports)))
+        pieces = reports[-1].pieces
+        lift_cap(device)
+    apart = max(float((ends[0][name] - ends[1][name]).abs().max()) for name in start)
+    moved = max(float((ends[0][name] - start[name]).abs().max()) for name in start)
+    return {"pieces": pieces, "retries": found[0][1], "undisturbed": found[1], "apart": apart, "moved": moved}
+
+
+def lift_cap(device: str) -> None:
+    """Without the limit again."""
+    free(device)
+    if device == "cuda":
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        return
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
 WAYS: dict[str, Callable[[nn.Module, tuple[Tensor, Tensor], int, str], dict[str, Any]]] = {
     "plain": way_plain,
     "guard": way_guard,
     "halving": way_halving,
     "restarting": way_restarting,
+    "exact": way_exact,
 }
 
 
 def run_child(way: str, work: dict[str, Any], device: str) -> dict[str, Any]:
     """One way in a process of its own."""
     command = [sys.executable, __file__, "--child", way, "--work", json.dumps(work), "--device", device]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    # cuBLAS is deterministic only with a workspace of its own.
+    environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"} if way == "exact" else None
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if ended.returncode:
         return {"way": way, "failed": ended.stderr.strip().splitlines()[-1:]}
     return {"way": way, **json.loads(ended.stdout.splitlines()[-1])}
@@ -287,14 +374,15 @@ def capped(work: dict[str, Any], device: str) -> dict[str, Any]:
     if "failed" in plain:
         return {"work": work, "runs": [plain]}
     with_cap = {**work, "cap": int(CAP * plain["need"])}
-    return {"work": with_cap, "runs": [plain, *(run_child(way, with_cap, device) for way in WAYS)]}
+    ways = {way: {**with_cap, "steps": 5} if way == "exact" else with_cap for way in WAYS}
+    return {"work": with_cap, "runs": [plain, *(run_child(way, own, device) for way, own in ways.items())]}
 
 
-# Two ranks on this machine's CPU: what it costs that the guard exchanges gradients after backward, not during it.
+# Two ranks on this machine's CPU: gradients exchanged during backward, as long as nothing fails, and after it.
 
 
 def ranks(work: dict[str, Any]) -> dict[str, Any]:
-    """Plain DDP, the guard, and the guard with overlap, in turn, between two processes."""
+    """Plain DDP, the guard, and the guard without overlap, in turn, between two processes."""
     with socket.socket() as free_port:
         free_port.bind(("127.0.0.1", 0))
         port = free_port.getsockname()[1]
@@ -320,13 +408,13 @@ def one_rank(rank: int, port: int, work: dict[str, Any]) -> None:
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     batch = batch_of(work["samples"], work["size"], "cpu")
     loops: dict[str, Callable[[], object]] = {}
-    for way in ("plain", "guard", "guard with overlap"):
+    for way in ("plain", "guard", "guard without overlap"):
         model = DistributedDataParallel(build(work["width"], work["depth"], "cpu"))
         optimizer = optimizer_of("sgd", model)
         if way == "plain":
             loops[way] = plain_step(model, optimizer, batch, 1)
         else:
-            overlap = way == "guard with overlap"
+            overlap = way == "guard"
             guard = oomph.guard(model=model, optimizer=optimizer, loss=LOSS, overlap=overlap)
             loops[way] = lambda guard=guard: guard.step(batch)  # type: ignore[misc]
     seconds: dict[str, list[float]] = {way: [] for way in loops}
@@ -347,7 +435,7 @@ def one_rank(rank: int, port: int, work: dict[str, Any]) -> None:
 
 
 SMALL = {"width": 16, "depth": 2, "samples": 8, "size": 32, "pieces": 1}
-LARGE = {"width": 128, "depth": 12, "samples": 128, "size": 128, "pieces": 1}
+LARGE = {"width": 128, "depth": 12, "samples": 64, "size": 128, "pieces": 1}
 TINY = {"width": 32, "depth": 3, "samples": 16, "size": 48, "pieces": 1}
 
 
@@ -370,27 +458,32 @@ def main() -> None:
     if asked.child:
         child(asked.child, asked.work, asked.device)
         return
-    blocks, steps = (20, 10) if asked.quick else (24, 50)
-    large = TINY if asked.quick else LARGE
+    small = {**SMALL, "blocks": 10 if asked.quick else 20, "steps": 5 if asked.quick else 25}
+    large = {**(TINY if asked.quick else LARGE), "blocks": 8, "steps": 2 if asked.quick else 5}
     cases = [
         {**shape, "optimizer": name, "pieces": pieces}
-        for shape in (SMALL, large)
-        for name, pieces in (("sgd", 1), ("adamw", 1), ("adamw-fused", 1), ("sgd", 4))
+        for shape in (small, large)
+        for pieces in (1, 4)
+        for name in ("sgd", "adamw", "adamw-fused")
     ]
     found: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if asked.device == "cuda" else platform.processor() or "cpu",
         "torch": torch.__version__,
         "python": platform.python_version(),
         "overhead": [],
+        "parts": [],
     }
     for case in cases:
-        found["overhead"].append(overhead(case, asked.device, blocks, steps))
+        found["overhead"].append(overhead(case, asked.device))
         print(json.dumps(found["overhead"][-1]), flush=True)
-    work = {**large, "samples": 64 if asked.quick else 512, "steps": 10 if asked.quick else 60}
+    for case in cases[:6]:
+        found["parts"].append(parts(case, asked.device, 50 if asked.quick else 200))
+        print(json.dumps(found["parts"][-1]), flush=True)
+    work = {**large, "samples": 64 if asked.quick else 512, "steps": 10 if asked.quick else 20}
     found["capped"] = capped(work, asked.device)
     for run in found["capped"]["runs"]:
         print(json.dumps(run), flush=True)
-    found["ranks"] = ranks({**TINY, "steps": 5, "blocks": 20})
+    found["ranks"] = ranks({**TINY, "steps": 5, "blocks": 4 if asked.quick else 15})
     print(json.dumps(found["ranks"]), flush=True)
     if asked.out:
         asked.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -14,13 +14,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import oomph
-from oomph.runner import Guard
+from oomph.runner import Guard, _overlap
+from oomph.runner._ranks import DdpRanks
 
 from .faults import CUDA, FaultAt, FaultIn
 
 STEPS = 3
+_overlap._BUCKET = 64  # bytes, so that there are several
 
 
 class Net(nn.Module):
@@ -28,16 +31,23 @@ class Net(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.norm, self.second = nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)
+        # No bias before the norm: its gradient would be nothing but rounding, which AdamW makes large.
+        self.first, self.norm, self.second = nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.Linear(8, 2)
         self.unused = nn.Linear(2, 2)
-        self.fail_in_backward = False
+        self.fail_in_backward = self.twice = False
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.tanh(self.norm(self.first(x)))
+        if self.twice:  # gradients arrive after each of them
+            x = x + sum(checkpoint(self._wide, x, use_reentrant=True) for _ in range(2))
         if self.fail_in_backward:
             self.fail_in_backward = False
             x.register_hook(self._fail)
         found: Tensor = self.second(x)
+        return found
+
+    def _wide(self, x: Tensor) -> Tensor:
+        found: Tensor = self.second(x) @ self.second.weight
         return found
 
     def _fail(self, gradient: Tensor) -> None:
@@ -58,11 +68,16 @@ def batch(rank: int, step: int, samples: int = 8) -> tuple[Tensor, Tensor]:
     return torch.randn(samples, 4, generator=generator), torch.randn(samples, 2, generator=generator)
 
 
-def train(where: str, rank: int, size: int, **options: Any) -> dict[str, Any]:
-    """Three steps with a fault on the last rank in the second; what came out."""
+def train(where: str, rank: int, size: int, *, steps: int = STEPS, every: int = 1, **options: Any) -> dict[str, Any]:
+    """Some steps with a fault on the last rank in the second; what came out."""
     net, guard = build(**options)
-    reports = []
-    for step in range(STEPS):
+    net.twice = where == "twice"
+    assert isinstance(guard._ranks, DdpRanks)
+    overlap = guard._ranks.overlap
+    reports, overlapped = [], []
+    for step in range(steps):
+        if where == "crowded" and step == 1:
+            overlap.is_crowded, overlap._looked = lambda: rank == 0, 0.0
         own = batch(rank, step, 8 + (rank == 0 and step == 1))
         unlucky = step == 1 and rank == size - 1
         if unlucky and where == "backward":
@@ -74,7 +89,11 @@ def train(where: str, rank: int, size: int, **options: Any) -> dict[str, Any]:
             with _Once("addcdiv"):
                 reports.append(guard.step(own))
         else:
-            reports.append(guard.step(own))
+            reports.append(guard.step(own, update=(step + 1) % every == 0))
+        used = overlap.used
+        overlapped.append(used is not None)
+        if used is not None and every == 1:
+            assert used.early == len(used._buckets) > 3, "buckets were sent after backward"
     sizes: list[int] = []
     if where == "validation":
         loader = [batch(rank, step) for step in range(2)]
@@ -85,6 +104,7 @@ def train(where: str, rank: int, size: int, **options: Any) -> dict[str, Any]:
         "state": [one.double().flatten().tolist() for one in net.state_dict().values()],
         "pieces": [report.pieces for report in reports],
         "retries": [report.retries for report in reports],
+        "overlapped": overlapped,
         "samples": sum(sizes),
         "unused": net.unused.weight.grad is None,
     }
@@ -100,7 +120,15 @@ class _Once(FaultIn):
 def recover(rank: int, size: int, folder: Path) -> None:
     places = ("nowhere", "forward", "backward", "optimizer", "validation")
     found = {where: train(where, rank, size) for where in places}
-    found["overlap"] = train("nowhere", rank, size, overlap=True)
+    found["after"] = train("backward", rank, size, overlap=False)
+    found["calm"] = train("backward", rank, size, steps=6, calm=1)
+    found["twice"] = train("twice", rank, size)
+    found["twice after"] = train("twice", rank, size, overlap=False)
+    found["crowded"] = train("crowded", rank, size)
+    found["accumulated"] = train("nowhere", rank, size, steps=6, every=2)
+    found["accumulated after"] = train("nowhere", rank, size, steps=6, every=2, overlap=False)
+    found["pieces"] = train("nowhere", rank, size, pieces=2)
+    found["pieces after"] = train("nowhere", rank, size, pieces=2, overlap=False)
     found["plain"] = {"state": plain(rank)}
     (folder / f"{rank}.json").write_text(json.dumps(found))
 

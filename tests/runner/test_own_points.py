@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from oomph.runner import _keepers, _update
+from oomph.runner import _keepers, _randomness, _update
 
 from .nets import Rig, differences
 
@@ -42,7 +42,7 @@ def undisturbed(pieces: tuple[int, ...]) -> dict[str, Any]:
 
 
 POINTS: dict[str, tuple[Any, str]] = {
-    "random states": (_keepers, "random_states"),
+    "random states": (_randomness.Randomness, "take"),
     "buffers": (_keepers.Buffers, "take"),
     "gradients aside": (_keepers.Gradients, "take"),
     "optimizer's copy": (_keepers.OptimizerState, "take"),
@@ -76,7 +76,7 @@ def test_a_fault_while_putting_back(name: str, after: bool, monkeypatch: pytest.
     rig = Rig(pieces=1)
     batches = rig.batches(2)
     rig.guard.step(batches[0])
-    keeper = getattr(_keepers, name)
+    keeper = getattr(_randomness if name == "Randomness" else _keepers, name)
     back = Short(keeper.put_back, 1, after=after)
     monkeypatch.setattr(keeper, "put_back", lambda self: back(self))  # noqa: PLW0108  a method, which back is not
     fault = Short(rig.ema.update_parameters, 1, after=True)

@@ -33,14 +33,13 @@ def split(batch: Any, pieces: int) -> list[Any]:
         raise WrongCall(f"{samples} samples can't make {pieces} pieces", "ask for fewer")
     if pieces == 1:
         return [batch]
-    return [_cut(batch, samples, start, end) for start, end in piece_bounds(samples, pieces)]
+    return _cut(batch, samples, piece_sizes(samples, pieces))
 
 
-def piece_bounds(samples: int, pieces: int) -> list[tuple[int, int]]:
-    """Where each piece begins and ends; the larger pieces come first, so that the first one tells whether it fits."""
+def piece_sizes(samples: int, pieces: int) -> list[int]:
+    """The samples of each piece; the larger pieces come first, so that the first one tells whether it fits."""
     size, rest = divmod(samples, pieces)
-    starts = [index * size + min(index, rest) for index in range(pieces + 1)]
-    return list(itertools.pairwise(starts))
+    return [size + 1] * rest + [size] * (pieces - rest)
 
 
 def count_samples(batch: Any, *, ragged: bool = False) -> int:
@@ -67,21 +66,21 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
     """Every tensor of a nested structure."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from tensors_in(one)
     elif isinstance(value, (list, tuple)):
         for one in value:
+            yield from tensors_in(one)
+    elif isinstance(value, Mapping):
+        for one in value.values():
             yield from tensors_in(one)
 
 
 def _map(value: Any, function: Callable[[Tensor], Any]) -> Any:
     if isinstance(value, Tensor):
         return function(value)
-    if isinstance(value, Mapping):  # a tokenizer's output, which is a mapping of its own kind, becomes a plain one
-        return {name: _map(one, function) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
         return _remake(value, [_map(one, function) for one in value])
+    if isinstance(value, Mapping):  # a tokenizer's output, which is a mapping of its own kind, becomes a plain one
+        return {name: _map(one, function) for name, one in value.items()}
     return value
 
 
@@ -90,13 +89,17 @@ def _remake(old: Any, values: list[Any]) -> Any:
     return type(old)(*values) if hasattr(old, "_fields") else type(old)(values)
 
 
-def _cut(value: Any, samples: int, start: int, end: int) -> Any:
+def _cut(value: Any, samples: int, sizes: list[int]) -> list[Any]:
+    """The part of a value that goes into each piece."""
     if isinstance(value, Tensor):
-        return value[start:end] if value.dim() > 0 else value
-    if isinstance(value, Mapping):
-        return {name: _cut(one, samples, start, end) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
+        return list(value.split(sizes)) if value.dim() > 0 else [value] * len(sizes)
+    if isinstance(value, (list, tuple)) and value:
         if len(value) == samples and next(tensors_in(value), None) is None:
-            return value[start:end]  # names of files, for example
-        return _remake(value, [_cut(one, samples, start, end) for one in value])
-    return value
+            ends = itertools.accumulate(sizes)  # names of files, for example
+            return [value[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+        columns = [_cut(one, samples, sizes) for one in value]
+        return [_remake(value, list(row)) for row in zip(*columns, strict=True)]
+    if isinstance(value, Mapping) and value:
+        columns = [_cut(one, samples, sizes) for one in value.values()]
+        return [dict(zip(value, row, strict=True)) for row in zip(*columns, strict=True)]
+    return [value] * len(sizes)

@@ -11,8 +11,9 @@ from torch import nn
 
 from ._batch import move
 from ._fault import Fault, free
-from ._keepers import Buffers, Keeper, ObjectState, Randomness
+from ._keepers import Buffers, Keeper, ObjectState
 from ._piecework import Piecework
+from ._randomness import Randomness
 from ._transaction import Transaction
 
 
@@ -24,6 +25,7 @@ class Evaluation:
 
     def __init__(self, work: Piecework, device: torch.device, keep: tuple[Any, ...]) -> None:
         self._work, self._device, self._keep = work, device, keep
+        self._randomness = Randomness(device)
         self._micro: int | None = None
 
     def run(
@@ -31,7 +33,7 @@ class Evaluation:
     ) -> Fault | None:
         """Add the results of a batch; what ran short if not even one sample fits."""
         kept: list[Keeper] = [ObjectState(one) for one in self._keep]
-        transaction = Transaction.of([Randomness(self._device), Buffers(model), *kept])
+        transaction = Transaction.of([self._randomness, Buffers(model), *kept])
         waiting = [batch]
         refused: dict[int, Fault] = {}
         while waiting:

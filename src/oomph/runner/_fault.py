@@ -88,6 +88,18 @@ def persist(work: Callable[[], object]) -> None:
     raise OomphError(f"the state before the step can't be put back ({words})", "resume from the last checkpoint")
 
 
+def once(work: Callable[[], object]) -> Callable[[], None]:
+    """Something that must not be done again once it was done, whoever asks."""
+    waiting = [work]
+
+    def run() -> None:
+        if waiting:
+            waiting[0]()
+            waiting.clear()
+
+    return run
+
+
 def free(*, collect: bool = True) -> None:
     """Give cached blocks back to the device; before that, if asked, collect what only cycles hold, which is slow."""
     if collect:

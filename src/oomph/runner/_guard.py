@@ -18,16 +18,18 @@ from torch.optim import Optimizer
 from ..errors import WrongCall
 from ._evaluate import Evaluation
 from ._fault import Fault, free
-from ._keepers import Buffers, Gradients, ObjectState, Randomness
+from ._foresight import Foresight
+from ._keepers import Buffers, Gradients, ObjectState
 from ._ladder import Ladder
 from ._loss import Number, Tally, combine
 from ._meter import meter_for
-from ._notices import Notices, batch_norms, check_loss, refuse_closures, say_batch_norm
+from ._notices import BatchNorms, Notices, check_loss, refuse_closures
 from ._options import Options, read_options
 from ._piecework import Piecework, Setting
+from ._randomness import Randomness
 from ._ranks import Ranks, find_ranks
-from ._rungs import last_rungs
-from ._saving import load, save
+from ._rungs import Checkpointing, last_rungs
+from ._saving import load, save, save_at_the_end
 from ._signals import Stop
 from ._state import guard_state, set_guard_state
 from ._step_report import Rung, StepReport, out_of_rungs, step_fields
@@ -102,19 +104,24 @@ class Guard:
         device = _device_of(self.model) if options.device is None else torch.device(options.device)
         self.scaler = _scaler(options, device)
         setting = Setting(options.precision, options.resize)
-        self._work = Piecework(self._ranks.called, loss, options.split, device, setting)
-        self._work.around = self._ranks.piece
+        self._work = Piecework(self.model, loss, options.split, device, setting)
         self._notices = Notices()
+        self._norms = BatchNorms(self.model, self._notices)
         if loss is not None:
             self._work.look = functools.partial(check_loss, self._notices, loss)
+        self._blocks = Checkpointing(self.model)
         self.ladder = Ladder(
             forced=options.pieces or 1,
             calm=options.calm,
-            lasts=last_rungs(self.model, options, setting),
+            lasts=last_rungs(self._blocks, options, setting),
             frees=device.type != "cpu",
         )
         self._meter = meter_for(device, options.budget_bytes)
+        self._ranks.watch(lambda: not self._meter.fits(1.0))
+        self._foresight = Foresight(options.predict, self._meter, on_cpu=device.type == "cpu")
         self._gradients = Gradients(self.model.parameters())
+        if not self._ranks.is_alone:
+            self._work.announce = self._announce
         kept = [one for one in (self.scaler, *options.keep) if one is not None]
         self._transaction = Transaction.of(
             [Randomness(device), Buffers(self.model), *(ObjectState(one) for one in kept), self._gradients]
@@ -154,8 +161,8 @@ class Guard:
             done = self._finish(tries, update=update)
         self._transaction.let_go()
         self.steps += 1
-        fits = functools.partial(self._fits, samples=samples, pieces=tries.pieces)
-        self.ladder.settle(tries.samples, lambda size: self._ranks.all_agree(fits(size)))
+        now = -(-samples // tries.pieces)
+        self.ladder.settle(tries.samples, lambda size: self._fits(size, now))
         report = self._report(tries, done, update=update)
         self._end_if_asked(tries.asked)
         return report
@@ -180,16 +187,21 @@ class Guard:
         """Forward and backward of all pieces, on all ranks, climbing as far as needed."""
         while True:
             tries.pieces = self.ladder.pieces(samples, self._smallest())
-            closely = self.ladder.is_climbed
+            closely = self.ladder.is_deciding
             self._meter.begin(closely=closely)
+            self._ranks.begin(update=update)
             try:
+                work = functools.partial(self._attempt, batch, forward, tries, update=update)
                 fault = self._transaction.attempt(
-                    functools.partial(self._attempt, batch, forward, tries, update=update)
+                    functools.partial(self._blocks.measure, work) if tries.retries else work
                 )
             finally:
                 self._meter.end(closely=closely)
             agreed = self._ranks.agree(fault, samples, self._stop.asked)
             tries.samples, tries.asked, fault = agreed.samples, agreed.asked, agreed.fault
+            if agreed.again:
+                self._transaction.put_back()
+                continue
             if fault is None:
                 return
             if not fault.elsewhere:
@@ -197,7 +209,8 @@ class Guard:
             self._transaction.put_back()
             free(collect=tries.retries > 0)
             tries.retries += 1
-            rung = self.ladder.climb(tries.samples, self._smallest(certainly=True))
+            foresees = None if self.options.predict is None else self._fits
+            rung = self.ladder.climb(tries.samples, self._smallest(certainly=True), foresees)
             if rung is None:
                 self._give_up(fault)
             tries.rungs.append(rung)
@@ -217,7 +230,11 @@ class Guard:
                 self._update.prepare()
         tries.tally, tries.loss = tally, tally.loss
 
+    def _announce(self, final: bool) -> None:  # noqa: FBT001  the only question
+        self._ranks.announce(final=final and self.pending is None and not self._gradients.aside)
+
     def _backward(self, share: Tensor) -> None:
+        self._meter.look()
         (share if self.scaler is None else self.scaler.scale(share)).backward()
 
     def _finish(self, tries: _Attempts, *, update: bool) -> Done:
@@ -244,13 +261,11 @@ class Guard:
         """How many samples a piece must have; looked for only when there will be several pieces."""
         if not certainly and not self.ladder.is_climbed and (self.options.pieces or 1) == 1:
             return 1
-        norms = batch_norms(self.model)
-        if norms:
-            say_batch_norm(self._notices, norms)
-        return 2 if norms else 1
+        return self._norms.smallest()
 
-    def _fits(self, size: int, samples: int, pieces: int) -> bool:
-        return self._meter.fits(size / max(1, -(-samples // pieces)))
+    def _fits(self, size: int, now: int = 1) -> bool:
+        """Whether pieces of so many samples fit on all ranks, where this one's have so many now."""
+        return self._ranks.all_agree(self._foresight.fits(size, now))
 
     def _give_up(self, fault: Fault, *, half: bool = False) -> NoReturn:
         """Save and end.
@@ -261,18 +276,7 @@ class Guard:
         raise out_of_rungs(fault, None if half else self._save_emergency(), half=half)
 
     def _save_emergency(self) -> str | None:
-        place = self.options.checkpoint
-        if place is None or not self._ranks.is_first:
-            return None
-        try:
-            if callable(place):
-                place(self)
-                return "where checkpoint= puts it"
-            self.save(place)
-        except Exception as error:  # noqa: BLE001  the run ends with the first error, and names this one
-            _log.error("The emergency checkpoint could not be written: %s", error)
-            return None
-        return os.fspath(place)
+        return save_at_the_end(self, self.options.checkpoint) if self._ranks.is_first else None
 
     def _tell(self, fault: Fault, tries: _Attempts) -> None:
         _log.debug("step %d: %s", self.steps, fault.words)

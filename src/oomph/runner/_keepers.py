@@ -6,12 +6,11 @@ asked to put back twice, or after half of it was put back: a fault in the recove
 
 from __future__ import annotations
 
-import random
-import sys
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable
+from operator import attrgetter, is_
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -34,48 +33,6 @@ class Keeper(Protocol):
         """Forget it."""
 
 
-class Randomness:
-    """The random states of torch on the CPU and on a device, of Python and of NumPy."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._cuda = device if device.type == "cuda" else None
-        self._taken: dict[str, Any] = {}
-
-    def take(self) -> None:
-        """Remember them."""
-        self._taken = random_states(self._cuda)
-
-    def put_back(self) -> None:
-        """Set them."""
-        set_random_states(self._taken, self._cuda)
-
-    def let_go(self) -> None:
-        """Forget them."""
-        self._taken = {}
-
-
-def random_states(cuda: torch.device | None) -> dict[str, Any]:
-    """Every random state that a step may use."""
-    states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
-    if cuda is not None:
-        states["cuda"] = torch.cuda.get_rng_state(cuda)
-    if "numpy" in sys.modules:
-        states["numpy"] = sys.modules["numpy"].random.get_state(legacy=False)
-    return states
-
-
-def set_random_states(states: dict[str, Any], cuda: torch.device | None) -> None:
-    """Set what `random_states` gave."""
-    if "torch" in states:
-        torch.set_rng_state(states["torch"])
-    if "python" in states:
-        random.setstate(states["python"])
-    if cuda is not None and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], cuda)
-    if "numpy" in states and "numpy" in sys.modules:
-        sys.modules["numpy"].random.set_state(states["numpy"])
-
-
 class Buffers:
     """The buffers of a module: BatchNorm's statistics and whatever else a forward changes."""
 
@@ -83,42 +40,50 @@ class Buffers:
         self._places = [
             (owner, name) for owner in module.modules() for name, buffer in owner._buffers.items() if buffer is not None
         ]
-        self._tensors: list[Tensor] = []
-        self._small, self._large = Copies(), Copies()
-        self._versions: dict[int, int] = {}
-        self._kept: list[Tensor] = []
+        self._tensors: list[Tensor | None] = []
+        self._small, self._large = _Some(), _Some()
+        self._versions: list[int] | None = None  # of the large ones, when they were copied
         self._taken = False
 
     def take(self) -> None:
         """Copy them: the small ones always, because kernels change statistics without telling; others if changed."""
         self._taken = False
-        self._tensors = [buffer for owner, name in self._places if (buffer := owner._buffers[name]) is not None]
-        small = [tensor for tensor in self._tensors if tensor.numel() <= _SMALL]
-        large = [tensor for tensor in self._tensors if tensor.numel() > _SMALL]
-        if small:
-            self._small.take(small)
-        versions = {id(tensor): tensor._version for tensor in large}
+        tensors = [owner._buffers[name] for owner, name in self._places]
+        if len(tensors) != len(self._tensors) or not all(map(is_, tensors, self._tensors)):
+            present = [tensor for tensor in tensors if tensor is not None]
+            self._small.tensors = [tensor for tensor in present if tensor.numel() <= _SMALL]
+            self._large.tensors = [tensor for tensor in present if tensor.numel() > _SMALL]
+            self._tensors, self._versions = tensors, None
+        self._small.copies.take(self._small.tensors)
+        versions = [tensor._version for tensor in self._large.tensors]
         if versions != self._versions:
-            self._versions = {}
-            self._large.take(large)
-            self._versions, self._kept = versions, large
+            self._versions = None
+            self._large.copies.take(self._large.tensors)
+            self._versions = versions
         self._taken = True
 
     def put_back(self) -> None:
         """Copy them back, into the tensors that were there."""
         if not self._taken:
             return
-        self._small.put_back()
-        if any(tensor._version != self._versions[id(tensor)] for tensor in self._kept):
-            self._large.put_back()
-            self._versions = {id(tensor): tensor._version for tensor in self._kept}
-        present = [place for place in self._places if place[0]._buffers[place[1]] is not None]
-        for (owner, name), tensor in zip(present, self._tensors, strict=False):
+        self._small.copies.put_back()
+        if [tensor._version for tensor in self._large.tensors] != self._versions:
+            self._large.copies.put_back()
+            self._versions = [tensor._version for tensor in self._large.tensors]
+        for (owner, name), tensor in zip(self._places, self._tensors, strict=True):
             owner._buffers[name] = tensor
 
     def let_go(self) -> None:
         """Keep the blocks: they are small, and needed again in the next step."""
         self._taken = False
+
+
+class _Some:
+    """Some of the buffers, and the copies of them."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.copies = Copies()
 
 
 class Gradients:
@@ -186,7 +151,10 @@ class OptimizerState:
         self._optimizer = optimizer
         self._ready = ready  # the gradients are there already, so that others than theirs can't be updated
         self._copies = Copies()
-        self._entries: dict[Tensor, dict[str, Any]] = {}
+        self._values: list[Any] = []  # everything in the state, in order
+        self._inside: list[Tensor] = []  # the tensors in that
+        self._nested = False  # whether some of them are in containers, which change without being others
+        self._entries: list[tuple[Tensor, dict[str, Any]]] = []
         self._groups: list[dict[str, Any]] = []
         self._taken = False
         self.host = False
@@ -199,19 +167,24 @@ class OptimizerState:
     def take(self) -> None:
         """Copy what an update can change."""
         self._taken = False
-        state = self._optimizer.state
-        self._entries = {parameter: dict(entry) for parameter, entry in state.items()}
+        self._look()
         self._groups = [_options(group) for group in self._optimizer.param_groups]
-        everything = [one for group in self._optimizer.param_groups for one in group["params"]]
-        tensors = [one for one in everything if one.grad is not None or not self._ready]
-        for entry in self._entries.values():
-            for value in entry.values():
-                if isinstance(value, Tensor):
-                    tensors.append(value)
-                elif isinstance(value, (list, tuple, dict)):
-                    tensors += tensors_in(value)
-        self._copies.take(tensors, host=self.host)
+        everything = parameters_of(self._optimizer)
+        tensors = [one for one in everything if one.grad is not None] if self._ready else everything
+        self._copies.take(tensors + self._inside, host=self.host)
         self._taken = True
+
+    def _look(self) -> None:
+        """Find what the state is made of, unless it is made of the same things as the last time."""
+        state = self._optimizer.state
+        values = list(itertools.chain.from_iterable(map(dict.values, state.values())))
+        same = len(values) == len(self._values) and all(map(is_, values, self._values))
+        if same and len(self._entries) == len(state) and not self._nested:
+            return
+        self._entries = [(parameter, dict(entry)) for parameter, entry in state.items()]
+        self._inside = list(tensors_in(values))
+        self._nested = any(isinstance(value, (list, tuple, dict)) for value in values)
+        self._values = values
 
     def put_back(self) -> None:
         """Copy it back; state that was made since is removed, so that the first step is a first step again."""
@@ -219,9 +192,10 @@ class OptimizerState:
             return
         self._copies.put_back()
         state = self._optimizer.state
-        for parameter in [one for one in state if one not in self._entries]:
+        known = {id(parameter) for parameter, _ in self._entries}
+        for parameter in [one for one in state if id(one) not in known]:
             del state[parameter]
-        for parameter, entry in self._entries.items():
+        for parameter, entry in self._entries:
             state[parameter].clear()
             state[parameter].update(entry)
         for group, options in zip(self._optimizer.param_groups, self._groups, strict=True):
@@ -230,7 +204,12 @@ class OptimizerState:
     def let_go(self) -> None:
         """Free the copy."""
         self._copies.let_go()
-        self._entries, self._groups, self._taken = {}, [], False
+        self._groups, self._taken = [], False
+
+
+def parameters_of(optimizer: Optimizer) -> list[Any]:
+    """Everything that an optimizer updates."""
+    return list(itertools.chain.from_iterable([group["params"] for group in optimizer.param_groups]))
 
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:
@@ -248,6 +227,7 @@ class ObjectState:
         self._objects = objects
         self._attributes: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._containers: list[tuple[Any, Any]] = []
+        self._trees: dict[nn.Module, list[nn.Module]] = {}
         self._copies = Copies()
         self._taken = False
 
@@ -278,6 +258,15 @@ class ObjectState:
         self._copies.let_go()
         self._attributes, self._containers, self._taken = [], [], False
 
+    def _look_into(self, module: nn.Module, tensors: dict[int, Tensor]) -> None:
+        if module not in self._trees:  # it is walked through once, because that takes milliseconds
+            self._trees[module] = list(module.modules())
+        for owner in self._trees[module]:
+            self._attributes.append((owner._buffers, dict(owner._buffers)))
+            for one in (*owner._parameters.values(), *owner._buffers.values()):
+                if one is not None:
+                    tensors[id(one)] = one
+
     def _look(self, value: Any, tensors: dict[int, Tensor], seen: set[int], *, top: bool = False) -> None:
         if isinstance(value, Tensor):
             tensors[id(value)] = value
@@ -287,10 +276,7 @@ class ObjectState:
             for one in list(value.values() if isinstance(value, dict) else value):
                 self._look(one, tensors, seen)
         elif isinstance(value, nn.Module):
-            for one in (*value.parameters(), *value.buffers()):
-                tensors[id(one)] = one
-            for owner in value.modules():
-                self._attributes.append((owner._buffers, dict(owner._buffers)))
+            self._look_into(value, tensors)
         if (_has_state(value) or (top and hasattr(value, "__dict__"))) and id(value) not in seen:
             seen.add(id(value))
             attributes = vars(value)
@@ -307,7 +293,10 @@ def _has_state(value: object) -> bool:
 
 def is_fused(optimizer: Optimizer) -> bool:
     """Whether an update is one kernel a group, which needs no memory, on a GPU: it happens or it doesn't."""
-    groups: Sequence[dict[str, Any]] = optimizer.param_groups
-    has_state = all(one in optimizer.state for group in groups for one in group["params"] if one.grad is not None)
-    on_gpu = all(one.is_cuda for group in groups for one in group["params"])
-    return on_gpu and has_state and all(group.get("fused") for group in groups)
+    if not all(group.get("fused") for group in optimizer.param_groups):
+        return False
+    parameters = parameters_of(optimizer)
+    if not all(map(attrgetter("is_cuda"), parameters)):
+        return False
+    state = optimizer.state  # what is counted needn't be looked for, one by one
+    return len(state) == len(parameters) or all(one in state for one in parameters if one.grad is not None)

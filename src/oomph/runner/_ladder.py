@@ -54,20 +54,31 @@ class Ladder:
         """Whether anything is in force that could be undone."""
         return self.micro is not None or any(last.leave for last in self._lasts[: self._climbed])
 
+    @property
+    def is_deciding(self) -> bool:
+        """Whether the next step, if it succeeds, may be followed by larger pieces."""
+        return self._quiet + 1 >= self._wait and self.is_climbed
+
     def pieces(self, samples: int, smallest: int = 1) -> int:
         """Into how many pieces a batch goes, none of them below the smallest size."""
         wanted = self._forced if self.micro is None else max(self._forced, math.ceil(samples / self.micro))
         return max(1, min(wanted, samples // smallest))
 
-    def climb(self, samples: int, smallest: int = 1) -> Rung | None:
-        """Do the next thing after a fault; None if there is nothing left."""
+    def climb(self, samples: int, smallest: int = 1, foresees: Callable[[int], bool] | None = None) -> Rung | None:
+        """Do the next thing after a fault; None if there is nothing left.
+
+        Args:
+            samples: of the batch.
+            smallest: samples that a piece must have.
+            foresees: whether pieces of so many samples would fit, where somebody can tell.
+        """
         self._quiet = 0
-        rung = self._next(samples, smallest)
+        rung = self._next(samples, smallest, foresees)
         if rung is not None:
             _log.warning("Memory ran short: %s.", rung)
         return rung
 
-    def _next(self, samples: int, smallest: int) -> Rung | None:
+    def _next(self, samples: int, smallest: int, foresees: Callable[[int], bool] | None) -> Rung | None:
         if self._before is not None:
             self.micro, self._before = self._before, None
             self._wait = min(2 * self._wait, _LONGEST)
@@ -79,7 +90,8 @@ class Ladder:
             return Rung("free", "freed cached blocks", "the step is done again")
         pieces = self.pieces(samples, smallest)
         if pieces < samples // smallest:
-            self.micro = max(smallest, math.ceil(samples / (2 * pieces)))
+            half = max(smallest, math.ceil(samples / (2 * pieces)))
+            self.micro = half if foresees is None else _largest(half, smallest, foresees)
             pieces = self.pieces(samples, smallest)
             return Rung("pieces", f"{pieces} pieces of up to {self.micro} samples", "smaller kernels, same gradient")
         return self._climb_last()
@@ -143,3 +155,13 @@ class Ladder:
         self.micro, self._wait = state["micro"], state["wait"]
         while self._climbed < min(state["climbed"], len(self._lasts)):
             self._climb_last()
+
+
+def _largest(size: int, smallest: int, foresees: Callable[[int], bool]) -> int:
+    """The largest size that is foreseen to fit, of this one, its half and so on; this one if none is."""
+    smaller = size
+    while not foresees(smaller):
+        if smaller <= smallest:
+            return size
+        smaller = max(smallest, smaller // 2)
+    return smaller

@@ -38,7 +38,7 @@ class Tally:
     def __init__(self, samples: int, *, additive: bool) -> None:
         self._samples, self._additive = samples, additive
         self._done = 0
-        self._total: Number = 0.0
+        self._shares: list[Tensor] = []
         self._count: Number | None = None
         self._guess: Number | None = None
 
@@ -58,16 +58,21 @@ class Tally:
             raise WrongCall(f"the loss is {got}", "return a scalar tensor, or an oomph.Sum of a total and a count")
         whole = self._additive or samples == self._samples
         share = value if whole else value * (samples / self._samples)
-        self._total = self._total + share.detach()
+        self._shares.append(share.detach())
         return share
 
     def _weigh_sum(self, value: Sum, samples: int) -> Tensor:
         count = value.count.detach() if isinstance(value.count, Tensor) else value.count
         if self._guess is None:
             self._guess = count if samples == self._samples else _positive(count) * (self._samples / samples)
-        self._total = self._total + value.total.detach()
+        self._shares.append(value.total.detach())
         self._count = count if self._count is None else self._count + count
         return value.total / self._guess
+
+    @property
+    def will_correct(self) -> bool:
+        """Whether the gradients are known to be not yet what they should be."""
+        return self._guess is not None
 
     def correct(self, gradients: Iterable[Tensor]) -> None:
         """Turn the guess of the count into the truth, in the gradients."""
@@ -79,8 +84,9 @@ class Tally:
     @property
     def loss(self) -> Tensor:
         """The loss of the batch."""
-        value = self._total if self._count is None else self._total / self._count
-        return value if isinstance(value, Tensor) else torch.tensor(value)
+        shares = self._shares  # added up at the end, by one kernel for all pieces
+        total = shares[0] if len(shares) == 1 else torch.stack([share.reshape(()) for share in shares]).sum()
+        return total if self._count is None else total / self._count
 
     @property
     def weight(self) -> Number:

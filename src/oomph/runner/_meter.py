@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from typing import Any
 
 import psutil
 import torch
-from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
@@ -18,17 +18,20 @@ from ..units import MIB, format_size
 _MARGIN = 0.95  # of the limit that a prediction may fill
 _EVERY = 0.002  # seconds between two looks at the process's memory, which take microseconds
 _ASK_EVERY = 0.5  # seconds between two looks at the machine's, unless the process has taken a quarter of the room
+_ASK_DEVICE_EVERY = 0.1  # seconds between two looks at the allocator's two hundred numbers
 _LEAST = 64 * MIB  # that must stay free on the host
+_AMPLE = 8  # times what any step has taken so far: with that much room, modules needn't be watched
+_LEARNING = 3  # steps until that is known
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 class DeviceMeter:
-    """The allocator of a CUDA device. Its peak is reset only while pieces are smaller than they could be."""
+    """The allocator of a CUDA device. Its peak is reset only in steps that decide whether pieces may be larger."""
 
     def __init__(self, device: torch.device) -> None:
         # torch's memory functions want the number of the device.
         self._device = device if ":" in str(device) else torch.device("cuda", torch.cuda.current_device())
-        self._base = 0
+        self._base, self._asked = 0, -_ASK_DEVICE_EVERY
         self.peak: int | None = None
 
     def begin(self, *, closely: bool) -> None:
@@ -37,10 +40,14 @@ class DeviceMeter:
             torch.cuda.reset_peak_memory_stats(self._device)
             self._base = self._allocated("current")
 
+    def look(self) -> None:
+        """A forward has ended: the allocator remembers its peak by itself."""
+
     def end(self, *, closely: bool) -> None:
         """The step has ended."""
-        del closely
-        self.peak = self._allocated("peak")
+        now = time.monotonic()
+        if closely or now >= self._asked + _ASK_DEVICE_EVERY:
+            self._asked, self.peak = now, self._allocated("peak")
 
     def _allocated(self, what: str) -> int:
         # As torch.cuda.memory_allocated, which sorts two hundred other numbers each time.
@@ -51,9 +58,12 @@ class DeviceMeter:
         """Whether pieces larger by a factor would fit."""
         if self.peak is None or self.peak <= self._base:
             return True
+        return self._base + factor * (self.peak - self._base) <= _MARGIN * self.limit()
+
+    def limit(self) -> int:
+        """How much the allocator may take in all."""
         free, total = torch.cuda.mem_get_info(self._device)
-        limit = min(free + torch.cuda.memory_reserved(self._device), _fraction(self._device) * total)
-        return self._base + factor * (self.peak - self._base) <= _MARGIN * limit
+        return min(free + torch.cuda.memory_reserved(self._device), int(_fraction(self._device) * total))
 
 
 def _fraction(device: torch.device) -> float:
@@ -68,6 +78,8 @@ class HostShort(MemoryError):  # noqa: N818  the name is the sentence
 class HostMeter:
     """The RAM of this process, looked at before each module runs, because nobody raises when RAM runs out.
 
+    With room for many times what steps take, a look after each forward is enough.
+
     Args:
         budget: bytes that this process may take; what the machine and its control groups leave if None.
     """
@@ -76,6 +88,7 @@ class HostMeter:
         self._budget = budget
         self._gauge = None if budget is not None else HostGauge()
         self._looked, self._seen, self._growth, self._base = 0.0, 0, 0, 0
+        self._steps, self._most = 0, 0  # that were seen, and what one of them took
         self._asked, self._then, self._last = -_ASK_EVERY, 0, 0  # when the machine was asked, at what use, its answer
         self.peak: int | None = None
         self._handle: RemovableHandle | None = None
@@ -85,8 +98,9 @@ class HostMeter:
         del closely  # a look costs the same either way
         self._base = self._seen = self.peak = resident()
         self._looked, self._growth = 0.0, 0
-        # Of all modules, and only while a step runs: a model with hooks of its own could not be copied or saved.
-        self._handle = register_module_forward_pre_hook(self._before)
+        if self._steps < _LEARNING or self._room(self._base) < _AMPLE * (self._most + _LEAST):
+            # Of all modules, and only while a step runs: a model with hooks of its own could not be copied or saved.
+            self._handle = register_module_forward_pre_hook(lambda _, __: self.look())
 
     def end(self, *, closely: bool) -> None:
         """The step has ended."""
@@ -95,15 +109,25 @@ class HostMeter:
             self._handle.remove()
             self._handle = None
         self._note(resident())
+        self._steps, self._most = self._steps + 1, max(self._most, (self.peak or 0) - self._base)
 
     def fits(self, factor: float) -> bool:
         """Whether pieces larger by a factor would fit."""
         if self.peak is None:
             return True
-        return factor * (self.peak - self._base) <= _MARGIN * (self._room(resident()))
+        return factor * (self.peak - self._base) <= _MARGIN * self._room(resident())
 
-    def _before(self, module: nn.Module, inputs: Any) -> None:
-        del module, inputs
+    def limit(self) -> int:
+        """How much this process may take in all."""
+        used = resident()
+        return used + self._room(used)
+
+    def look(self) -> None:
+        """A module begins, or a forward has ended.
+
+        Raises:
+            HostShort: another module like the largest one so far would not fit.
+        """
         now = time.monotonic()
         if now < self._looked + _EVERY:
             return
@@ -141,15 +165,19 @@ class HostMeter:
 
 def resident() -> int:
     """The RAM of this process."""
-    try:
-        # By hand: this is read before every module, and Python's files take three times as long.
-        file = os.open("/proc/self/statm", os.O_RDONLY)
-    except OSError:
+    file = _statm(os.getpid())
+    if file is None:
         return int(psutil.Process().memory_info().rss)
+    return int(os.pread(file, 200, 0).split()[1]) * _PAGE
+
+
+@functools.lru_cache(maxsize=1)
+def _statm(process: int) -> int | None:
+    """The file that tells it, open: it is read several times a step, and after a fork it would be the parent's."""
     try:
-        return int(os.read(file, 200).split()[1]) * _PAGE
-    finally:
-        os.close(file)
+        return os.open(f"/proc/{process}/statm", os.O_RDONLY)
+    except OSError:
+        return None
 
 
 class NoMeter:
@@ -160,6 +188,9 @@ class NoMeter:
     def begin(self, *, closely: bool) -> None:
         """Nothing to do."""
 
+    def look(self) -> None:
+        """Nothing to do."""
+
     def end(self, *, closely: bool) -> None:
         """Nothing to do."""
 
@@ -167,6 +198,9 @@ class NoMeter:
         """Nobody knows: try it."""
         del factor
         return True
+
+    def limit(self) -> None:
+        """Nobody knows."""
 
 
 Meter = DeviceMeter | HostMeter | NoMeter

@@ -15,7 +15,7 @@ from torch.optim import LBFGS, Optimizer
 from ..errors import OomphError, WrongCall
 from ._batch import count_samples, split, tensors_in
 from ._fault import catch
-from ._keepers import Randomness
+from ._randomness import Randomness
 from ._sum import Sum
 
 _log = logging.getLogger("oomph")
@@ -36,12 +36,29 @@ class Notices:
             _log.warning("%s", sentence)
 
 
-def batch_norms(model: nn.Module) -> list[str]:
-    """The names of BatchNorm layers whose statistics come from the batch."""
-    return [name for name, module in model.named_modules() if isinstance(module, _BatchNorm) and module.training]
+class BatchNorms:
+    """The BatchNorm layers of a model, which need at least two samples in a piece.
+
+    Args:
+        model: what is looked through, once.
+        notices: what is told that their statistics come from pieces.
+    """
+
+    def __init__(self, model: nn.Module, notices: Notices) -> None:
+        self._found = [(name, one) for name, one in model.named_modules() if isinstance(one, _BatchNorm)]
+        self._notices, self._said = notices, False
+
+    def smallest(self) -> int:
+        """How many samples a piece must have; to be asked when there will be several pieces."""
+        if not any(one.training for _, one in self._found):
+            return 1
+        if not self._said:
+            self._said = True
+            _say_batch_norm(self._notices, [name for name, one in self._found if one.training])
+        return 2
 
 
-def say_batch_norm(notices: Notices, names: list[str]) -> None:
+def _say_batch_norm(notices: Notices, names: list[str]) -> None:
     """BatchNorm in training mode takes its statistics from a piece."""
     notices.say(
         f"{len(names)} BatchNorm layers (the first is {names[0]!r}) take their statistics from pieces, not from the "

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import WrongCall
 from ..monitor import Recorder
 from ..units import parse_size
+from ._foresight import Predict
 
 ALLOWED = ("precision", "size")
 _AUTOCAST = ("amp-bf16", "amp-fp16")
@@ -33,12 +34,13 @@ class Options:
         precision: "amp-bf16" or "amp-fp16" to run the forward and the loss in autocast.
         allow: what may be changed when nothing else helps: "precision", "size".
         resize: `resize(batch)` returns the batch with smaller images, for `allow=("size",)`.
+        predict: `predict(samples)` tells what a step needs with so many samples in a piece: bytes, or a Prediction.
         budget: bytes, or a text such as "8GiB": of the device, or of this process's RAM on the CPU.
         checkpoint: where to save when the guard is out of rungs or asked to stop: a path, or a function of the guard.
         recorder: an `oomph.monitor.Recorder` that is told of steps and faults.
         keep: objects that the forward changes, such as metrics, which a retry must not count twice.
         calm: steps without a fault after which larger pieces are tried.
-        overlap: under DDP, whether gradients are exchanged during backward; see docs/guard.md.
+        overlap: under DDP, whether gradients are exchanged during backward while nothing fails; see docs/guard.md.
         patience: seconds without a sign of life after which another rank counts as dead.
     """
 
@@ -53,12 +55,13 @@ class Options:
     precision: str | None = None
     allow: tuple[str, ...] = ()
     resize: Callable[[Any], Any] | None = None
+    predict: Predict | None = None
     budget: int | str | None = None
     checkpoint: str | os.PathLike[str] | Callable[[Any], object] | None = None
     recorder: Recorder | None = None
     keep: tuple[Any, ...] = ()
     calm: int = 20
-    overlap: bool = False
+    overlap: bool = True
     patience: float = 15.0
 
     def __post_init__(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import WrongCall
-from ._batch import Splitter, count_samples, move, split
+from ._batch import Splitter, count_samples, move, piece_sizes, split
 from ._loss import Normaliser, Tally
 
+_AS_IT_IS = contextlib.nullcontext()  # can be entered as often as wanted
 _AUTOCAST = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
 
 
@@ -53,7 +53,7 @@ class Piecework:
     ) -> None:
         self.model, self.device = model, device
         self._loss, self._splitter, self._setting = loss, splitter, setting
-        self.around: Callable[..., contextlib.AbstractContextManager[object]] = _nothing  # what each piece runs in
+        self.announce: Callable[[bool], object] | None = None  # is told whether a piece makes the gradients final
         self.look: Callable[[Any, Any], object] | None = None  # is shown outputs and targets, once
 
     def samples(self, batch: Any) -> int:
@@ -69,8 +69,10 @@ class Piecework:
         for _ in range(self._setting.resized):
             assert self._setting.resize is not None  # noqa: S101  the ladder resizes only with it
             batch = self._setting.resize(batch)
-        if self._splitter is None or pieces == 1:
-            return split(batch, pieces) if self._splitter is None else [batch]
+        if pieces == 1:
+            return [batch]
+        if self._splitter is None:
+            return split(batch, pieces)
         found = self._splitter(batch, pieces)
         if len(found) != pieces:
             raise WrongCall(f"split made {len(found)} pieces of a batch, not {pieces}", "return as many as are asked")
@@ -91,24 +93,20 @@ class Piecework:
         extra = normaliser.arguments(batch, self.device)
         samples = self.samples(batch)
         tally = Tally(samples, additive=normaliser.is_wanted)
+        sizes = piece_sizes(samples, pieces)
         for number, piece in enumerate(self.cut(batch, pieces), 1):
-            size = samples if pieces == 1 else self.samples(piece)
-            share = functools.partial(self._share, tally, size, forward, extra)
-            with self.around(last=number == pieces):
-                self._one(piece, share, backward)
+            size = sizes[number - 1] if self._splitter is None or pieces == 1 else self.samples(piece)
+            if self.announce is not None:
+                self.announce(number == pieces and not tally.will_correct)
+            backward(self._share(piece, tally, size, forward, extra))
         return tally
 
     def _share(
-        self, tally: Tally, size: int, forward: Callable[..., Any] | None, extra: tuple[Any, ...], moved: Any
+        self, piece: Any, tally: Tally, size: int, forward: Callable[..., Any] | None, extra: tuple[Any, ...]
     ) -> Tensor:
-        return tally.weigh(self._value(moved, forward, extra), size)
-
-    def _one(self, piece: Any, share: Callable[[Any], Tensor], backward: Callable[[Tensor], object]) -> None:
         # In a function of its own, so that nothing of a piece is alive when the next one begins.
-        moved = move(piece, self.device)
         with self.autocast():
-            found = share(moved)
-        backward(found)
+            return tally.weigh(self._value(move(piece, self.device), forward, extra), size)
 
     def _value(self, piece: Any, forward: Callable[..., Any] | None, extra: tuple[Any, ...]) -> Any:
         if forward is not None:
@@ -124,13 +122,8 @@ class Piecework:
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         """The precision that forwards run in."""
         if self._setting.precision is None:
-            return contextlib.nullcontext()
+            return _AS_IT_IS
         return torch.autocast(self.device.type, dtype=_AUTOCAST[self._setting.precision])
-
-
-def _nothing(*, last: bool) -> contextlib.AbstractContextManager[object]:
-    del last
-    return contextlib.nullcontext()
 
 
 def pair(batch: Any) -> tuple[Any, Any]:

@@ -1,17 +1,16 @@
 """Agreement between the ranks of a run, before anything collective can hang.
 
-Under DDP, gradients are exchanged by the guard itself: each rank runs all its pieces alone, then all agree over a group
-of their own whether every one of them succeeded, and only then gradients are averaged. So a fault on one rank, also in
-the middle of its backward, is a fault on all of them, and all try again. What that costs is the overlap of exchange and
-backward; `overlap=True` keeps the overlap, and ends the run on a fault.
+Under DDP, gradients are exchanged by the guard itself: during backward while all is calm, after it otherwise. In either
+case all agree over a group of their own whether every one of them succeeded, and only then the averages count. So a
+fault on one rank, also in the middle of its backward, is a fault on all of them, and all try again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,9 +22,11 @@ from ..errors import OomphError, OutOfRungs, RankLost, WrongCall
 from ..failures import Family, recognise
 from ._fault import Fault
 from ._options import Options
+from ._overlap import Overlap
 from ._reduction import Reduction
 from ._watchdog import Watchdog
 
+NOTHING = contextlib.nullcontext()  # can be entered as often as wanted
 _FOREVER = dt.timedelta(days=7)  # waiting for a slow rank is no fault: the watchdog knows the living from the dead
 
 
@@ -37,11 +38,15 @@ class Agreement:
         fault: what ran short, here or elsewhere; None if every rank succeeded.
         samples: of the largest batch.
         asked: the signal that asked one of them to end.
+        again: whether the attempt must be made again, although nothing ran short.
+        rest: whatever else was asked: of each number the largest.
     """
 
     fault: Fault | None
     samples: int
     asked: int | None
+    again: bool = False
+    rest: tuple[int, ...] = ()
 
 
 class Ranks:
@@ -51,12 +56,14 @@ class Ranks:
     exchanges = False
 
     def __init__(self, model: nn.Module) -> None:
-        self.inner = self.called = model
+        self.inner = model
 
-    @contextlib.contextmanager
-    def busy(self) -> Iterator[None]:
+    def busy(self) -> contextlib.AbstractContextManager[object]:
         """In a step, where ranks may wait for each other."""
-        yield
+        return NOTHING
+
+    def watch(self, is_crowded: Callable[[], bool]) -> None:
+        """How to find out whether memory is nearly full."""
 
     def agree(self, fault: Fault | None, samples: int, asked: int | None) -> Agreement:
         """Whether all ranks succeeded."""
@@ -66,10 +73,11 @@ class Ranks:
         """Whether all ranks say yes."""
         return yes
 
-    def piece(self, *, last: bool) -> contextlib.AbstractContextManager[object]:
-        """What a piece runs in."""
-        del last
-        return contextlib.nullcontext()
+    def begin(self, *, update: bool) -> None:
+        """An attempt begins, with an update at its end or without."""
+
+    def announce(self, *, final: bool) -> None:
+        """A piece begins; final: after its backward the gradients are what they will be."""
 
     def prepare(self, parameters: Sequence[nn.Parameter]) -> None:
         """Make room for the exchange, while a fault can still be recovered from."""
@@ -93,18 +101,15 @@ class ManyRanks(Ranks):
     """What all runs of several processes share: a group for agreement, and a watchdog.
 
     Args:
-        model: as the user wrapped it.
-        inner: the module inside.
+        model: the module itself.
         options: of the guard.
         group: the ranks that train together; all if None.
     """
 
     is_alone = False
 
-    def __init__(self, model: nn.Module, inner: nn.Module, options: Options, group: Any = None) -> None:
+    def __init__(self, model: nn.Module, options: Options, group: Any = None) -> None:
         super().__init__(model)
-        self.inner = inner
-        self._incomplete = 0  # whether parameters are without a gradient, here before agreement, anywhere after it
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.is_first = self.rank == 0
         members = dist.get_process_group_ranks(group or dist.group.WORLD)
@@ -129,11 +134,13 @@ class ManyRanks(Ranks):
         Raises:
             RankLost: one of them is gone.
         """
-        told = self._largest([int(fault is not None), samples, asked or 0, self._incomplete])
-        self._incomplete = told[3]
+        return self._tell(fault, samples, asked, [])
+
+    def _tell(self, fault: Fault | None, samples: int, asked: int | None, rest: list[int]) -> Agreement:
+        told = self._largest([int(fault is not None), samples, asked or 0, *rest])
         if told[0] and fault is None:
             fault = Fault(None, elsewhere=True)
-        return Agreement(fault, told[1], told[2] or None)
+        return Agreement(fault, told[1], told[2] or None, rest=tuple(told[3:]))
 
     def all_agree(self, yes: bool) -> bool:  # noqa: FBT001  as above
         """Whether all ranks say yes."""
@@ -166,40 +173,49 @@ class ManyRanks(Ranks):
 
 
 class DdpRanks(ManyRanks):
-    """DistributedDataParallel: the guard exchanges gradients itself, once all ranks have succeeded."""
+    """DistributedDataParallel: the guard exchanges gradients itself; they count once all ranks have succeeded."""
+
+    exchanges = True
 
     def __init__(self, model: DistributedDataParallel, options: Options) -> None:
-        _refuse(model, options)
-        super().__init__(model, model.module, options, model.process_group)
-        self._model, self._overlap = model, options.overlap
-        self.called = model if options.overlap else model.module
-        self.exchanges = not options.overlap
+        _refuse(model)
+        super().__init__(model.module, options, model.process_group)
+        self.overlap = Overlap(model.process_group, wanted=options.overlap, calm=options.calm)
         self._reduction = Reduction(model.process_group, self._group)
         self._buffers = [one for one in model.module.buffers() if model.broadcast_buffers]
+        self._incomplete = 0  # whether parameters are without a gradient, here before agreement, anywhere after it
+
+    def watch(self, is_crowded: Callable[[], bool]) -> None:
+        """How to find out whether memory is nearly full."""
+        self.overlap.is_crowded = is_crowded
+
+    def begin(self, *, update: bool) -> None:
+        """An attempt begins."""
+        self.overlap.begin(update=update)
+
+    def announce(self, *, final: bool) -> None:
+        """A piece begins."""
+        self.overlap.announce(final=final)
+
+    def prepare(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Make room for the exchange, while a fault can still be recovered from."""
+        self._incomplete = int(any(one.grad is None for one in parameters))
+        self._reduction.prepare(parameters if self.overlap.used is None else (), self._buffers)
+        self.overlap.prepare(parameters)
 
     def agree(self, fault: Fault | None, samples: int, asked: int | None) -> Agreement:
-        """As for all, but with overlap the others are inside an exchange already.
+        """Whether all ranks succeeded; what others wait for is sent before.
 
         Raises:
             RankLost: one of them is gone.
-            OutOfRungs: memory ran short, and overlap=True doesn't allow another attempt.
         """
-        if self._overlap and fault is not None:
-            raise OutOfRungs(
-                f"memory ran short while gradients were being exchanged ({fault.words})",
-                "leave overlap=True out, so that the guard can try again on all ranks",
-            )
-        return super().agree(fault, samples, asked)
-
-    def piece(self, *, last: bool) -> contextlib.AbstractContextManager[object]:
-        """With overlap, only the last piece exchanges."""
-        return self._model.no_sync() if self._overlap and not last else contextlib.nullcontext()
-
-    def prepare(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Make room for the exchange."""
-        if self.exchanges:
-            self._incomplete = int(any(one.grad is None for one in parameters))
-            self._reduction.prepare(parameters, self._buffers)
+        try:
+            told = self._tell(fault, samples, asked, [self._incomplete, *self.overlap.vote()])
+            self._incomplete = told.rest[0]
+            again = self.overlap.hear(told.rest[1:], failed=told.fault is not None)
+        except RuntimeError as error:
+            raise self.lost(error) from error
+        return replace(told, again=again)
 
     def exchange(self, parameters: Sequence[nn.Parameter]) -> None:
         """Average gradients; take the first rank's buffers, as DDP does.
@@ -210,17 +226,24 @@ class DdpRanks(ManyRanks):
         try:
             if self._incomplete:
                 self._reduction.complete(parameters)
-            self._reduction.average(parameters)
+            if self.overlap.used is None:
+                self._reduction.average(parameters)
+            self.overlap.finish()
             self._reduction.spread(self._buffers)
         except RuntimeError as error:
             raise self.lost(error) from error
+
+    def close(self) -> None:
+        """Stop the watchdog, and let go of the buckets."""
+        self.overlap.close()
+        super().close()
 
 
 class FsdpRanks(ManyRanks):
     """FSDP2: forward and backward are full of collectives, so a fault can't be tried again; all end, knowing why."""
 
     def __init__(self, model: nn.Module, options: Options) -> None:
-        super().__init__(model, model, options)
+        super().__init__(model, options)
         self.is_first = False  # a checkpoint of shards is written by all ranks or none
 
     def agree(self, fault: Fault | None, samples: int, asked: int | None) -> Agreement:
@@ -262,7 +285,7 @@ def _is_sharded(module: nn.Module) -> bool:
     return any(base.__name__ == "FSDPModule" for base in type(module).__mro__)
 
 
-def _refuse(model: DistributedDataParallel, options: Options) -> None:
+def _refuse(model: DistributedDataParallel) -> None:
     """What a retry, or an exchange by the guard, would break.
 
     Raises:
@@ -278,8 +301,6 @@ def _refuse(model: DistributedDataParallel, options: Options) -> None:
             "a communication hook is registered on the model, and the guard exchanges gradients itself",
             "leave the hook out",
         )
-    if options.overlap and getattr(model, "static_graph", False):
-        raise WrongCall("static_graph=True doesn't go with overlap=True", "leave one of them out")
 
 
 def _first_line(error: BaseException) -> str:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..units import MIB
-from ._fault import persist
+from ._fault import once, persist
 
 _BLOCK = 32 * MIB  # a larger gradient is reduced where it is
 
@@ -57,8 +57,7 @@ class Reduction:
 
     def _reduce(self, block: Tensor) -> None:
         dist.all_reduce(block, dist.ReduceOp.SUM, group=self._group)
-        persist_once = _Once(lambda: block.div_(self._size))
-        persist(persist_once)
+        persist(once(lambda: block.div_(self._size)))
 
     def _through(self, tensors: Sequence[Tensor], collective: Callable[[Tensor], object]) -> None:
         """Run a collective over tensors, block by block."""
@@ -82,18 +81,6 @@ class Reduction:
         persist(fill)
         collective(block[: sum(tensor.numel() for tensor in chunk)])
         persist(lambda: torch._foreach_copy_(chunk, views))
-
-
-class _Once:
-    """Something that must not be done twice, whoever asks."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        self._work, self._done = work, False
-
-    def __call__(self) -> None:
-        if not self._done:
-            self._work()
-            self._done = True
 
 
 def _zero(parameter: nn.Parameter) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from .. import changes
+from ._batch import tensors_in
 from ._ladder import Last
 from ._options import Options
 from ._piecework import Setting
@@ -15,37 +18,76 @@ from ._step_report import Rung
 _SMALLEST = 3  # how often images may be made smaller
 
 
-class _Checkpointing:
-    """Blocks of the model that are computed again in backward instead of being kept."""
+class Checkpointing:
+    """Blocks that are computed again in backward instead of being kept: the largest one, then 2, 4 and so on."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._handle: Any = None
+        self._handle: changes.Change | None = None
+        self._count = 0  # blocks that are checkpointed
+        self._names: list[str] = []  # all that can be, as they were last looked for
+        self._made: dict[nn.Module, int] = {}  # bytes that layers have put out
+
+    @property
+    def rungs(self) -> int:
+        """How often more of the blocks can be taken."""
+        return len(changes.blocks(self._model)).bit_length()
+
+    def measure(self, work: Callable[[], object]) -> None:
+        """Do some work, and see what the layers put out: what they keep for backward is about that."""
+        self._made = {}
+        handle = register_module_forward_hook(self._note)
+        try:
+            work()
+        finally:
+            handle.remove()
+
+    def _note(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        del inputs
+        if not module._modules:  # noqa: SLF001  children() makes a generator for each layer
+            size = sum(one.numel() * one.element_size() for one in tensors_in(outputs))
+            self._made[module] = self._made.get(module, 0) + size
 
     def climb(self) -> bool:
-        # A block whose forward somebody has replaced stays as they made it.
-        names = [name for name in changes.blocks(self._model) if "forward" not in vars(self._model.get_submodule(name))]
-        if not names:
-            return False
-        self._handle = changes.checkpoint(self._model, names)
-        return True
+        """Checkpoint more blocks; whether there were any left."""
+        # A block whose forward somebody else has replaced stays as they made it.
+        self._take_off()
+        self._names = [
+            name for name in changes.blocks(self._model) if "forward" not in vars(self._model.get_submodule(name))
+        ]
+        before, self._count = self._count, min(max(2 * self._count, 1), len(self._names))
+        self._put_on()
+        return self._count > before
 
     def leave(self) -> None:
+        """Checkpoint fewer."""
+        self._take_off()
+        self._count //= 2
+        self._put_on()
+
+    def _take_off(self) -> None:
         if self._handle is not None:
             self._handle.undo()
             self._handle = None
 
+    def _put_on(self) -> None:
+        largest = sorted(self._names, key=self._size, reverse=True)
+        if self._count:
+            self._handle = changes.checkpoint(self._model, largest[: self._count])
 
-def last_rungs(model: nn.Module, options: Options, setting: Setting) -> tuple[Last, ...]:
+    def _size(self, name: str) -> int:
+        return sum(self._made.get(part, 0) for part in self._model.get_submodule(name).modules())
+
+
+def last_rungs(blocks: Checkpointing, options: Options, setting: Setting) -> tuple[Last, ...]:
     """What may be done when single samples don't fit, cheapest first."""
-    blocks = _Checkpointing(model)
     found = [
         Last(
-            Rung("checkpoint", "checkpointing the blocks of the model", "about a third more time, same gradient"),
+            Rung("checkpoint", "checkpointing more of the largest blocks", "up to a third more time, same gradient"),
             blocks.climb,
             blocks.leave,
         )
-    ]
+    ] * blocks.rungs
     if "precision" in options.allow:
         found.append(
             Last(

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..errors import BadDocument, MissingFile
+
+if TYPE_CHECKING:
+    from ._guard import Guard
+
+_log = logging.getLogger("oomph")
+Place = str | os.PathLike[str] | Callable[[Any], object] | None
 
 
 def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
@@ -62,3 +70,18 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(state, dict) or "guard" not in state:
         raise BadDocument(f"{str(path)!r} is no checkpoint of a guard", "name a file that the guard saved")
     return state
+
+
+def save_at_the_end(guard: Guard, place: Place) -> str | None:
+    """Save a run that ends, to a path or by a function; where, or None if it was not saved."""
+    if place is None:
+        return None
+    try:
+        if callable(place):
+            place(guard)
+            return "where checkpoint= puts it"
+        guard.save(place)
+    except Exception as error:  # noqa: BLE001  the run ends with the first error, and names this one
+        _log.error("The emergency checkpoint could not be written: %s", error)
+        return None
+    return os.fspath(place)

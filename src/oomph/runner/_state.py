@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..errors import WrongCall
-from ._keepers import random_states, set_random_states
+from ._randomness import random_states, set_random_states
 
 if TYPE_CHECKING:
     from ._guard import Guard

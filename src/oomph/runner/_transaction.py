@@ -10,7 +10,8 @@ from torch.optim import Optimizer
 
 from ..errors import OomphError
 from ._fault import Fault, catch, free, persist
-from ._keepers import Buffers, GradientCopies, Keeper, ObjectState, OptimizerState, Randomness
+from ._keepers import Buffers, GradientCopies, Keeper, ObjectState, OptimizerState
+from ._randomness import Randomness
 
 
 class Transaction:

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from ..errors import WrongCall
 from ._fault import Fault, free
-from ._keepers import GradientCopies, Keeper, ObjectState, OptimizerState, is_fused
+from ._keepers import GradientCopies, Keeper, ObjectState, OptimizerState, is_fused, parameters_of
 from ._options import Options
 from ._step_report import Rung
 from ._transaction import Transaction
@@ -50,7 +50,7 @@ class Update:
     @property
     def parameters(self) -> list[nn.Parameter]:
         """Everything that is updated."""
-        return [one for optimizer in self._optimizers for group in optimizer.param_groups for one in group["params"]]
+        return [one for optimizer in self._optimizers for one in parameters_of(optimizer)]
 
     @property
     def copy_bytes(self) -> int:
@@ -74,7 +74,8 @@ class Update:
             prepare: done first, for gradients that can't be computed again.
         """
         # Only a hook tells whether the scaler let an optimizer make its step, without asking the device.
-        handles = [one.register_step_post_hook(lambda own, _, __: self._ran.add(id(own))) for one in self._optimizers]
+        hooked = () if self._scaler is None else self._optimizers
+        handles = [one.register_step_post_hook(lambda own, _, __: self._ran.add(id(own))) for one in hooked]
         try:
             return self._run(prepare)
         finally:
@@ -100,6 +101,8 @@ class Update:
     def _attempt(self, attempt: int, prepare: Callable[[], object] | None) -> Fault | None:
         waiting = [one for one in self._optimizers if id(one) not in self._ran]
         copied = [one for one in waiting if not is_fused(one)]
+        # Those that can't be undone come last, so that nothing but counters can fail after them.
+        order = copied + [one for one in waiting if one not in copied]
         keepers: list[Keeper] = [self._states[id(one)] for one in copied]
         for one in copied:
             self._states[id(one)].host = attempt > 1
@@ -110,8 +113,7 @@ class Update:
         def work() -> None:
             if prepare is not None:
                 prepare()
-            # Those that can't be undone come last, so that nothing but counters can fail after them.
-            for optimizer in sorted(waiting, key=is_fused):
+            for optimizer in order:
                 self._step(optimizer, one_by_one=attempt > 2)  # noqa: PLR2004  the last of the attempts
             self._follow()
 
@@ -121,21 +123,19 @@ class Update:
         return fault
 
     def _step(self, optimizer: Optimizer, *, one_by_one: bool) -> None:
-        groups = optimizer.param_groups
-        before = [group.get("foreach") for group in groups]
-        if one_by_one:
-            for group in groups:
-                if "foreach" in group:
-                    group["foreach"] = False
+        groups = [group for group in optimizer.param_groups if one_by_one and "foreach" in group]
+        before = [group["foreach"] for group in groups]
+        for group in groups:
+            group["foreach"] = False
         try:
             if self._scaler is None:
                 optimizer.step()
+                self._ran.add(id(optimizer))
             else:
                 self._scaler.step(optimizer)
         finally:
             for group, value in zip(groups, before, strict=True):
-                if "foreach" in group:
-                    group["foreach"] = value
+                group["foreach"] = value
 
     def _follow(self) -> None:
         if self._scaler is not None:

@@ -1,0 +1,154 @@
+"""Random states: of torch on the CPU and on a device, of Python and of NumPy.
+
+They are taken in every step. torch gives its own in a microsecond; Python's and above all NumPy's are built number by
+number, in 10 and 75 microseconds. So these two are asked only when the memory that they live in has changed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_HEAD = object.__basicsize__  # an object's own bookkeeping, such as the count of references to it
+_WORDS = 2500  # bytes of the Mersenne Twister: 624 words and a position
+
+Print = tuple[Any, ...]
+
+
+class Randomness:
+    """A keeper of random states."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device if device.type == "cuda" else None
+        self._python = _Seldom(random.getstate, _python_print if _python_tells() else None)
+        self._numpy: _Seldom | None = None
+        self._taken: dict[str, Any] = {}
+
+    def take(self) -> None:
+        """Remember them."""
+        self._taken = {"python": self._python.state(), **_torch_states(self._cuda)}
+        if "numpy" in sys.modules:
+            if self._numpy is None:
+                self._numpy = _Seldom(_numpy_state, _numpy_print if _numpy_tells() else None)
+            self._taken["numpy"] = self._numpy.state()
+
+    def put_back(self) -> None:
+        """Set them."""
+        set_random_states(self._taken, self._cuda)
+
+    def let_go(self) -> None:
+        """Forget them."""
+        self._taken = {}
+
+
+def random_states(cuda: torch.device | None) -> dict[str, Any]:
+    """Every random state that a step may use."""
+    states: dict[str, Any] = {"python": random.getstate(), **_torch_states(cuda)}
+    if "numpy" in sys.modules:
+        states["numpy"] = _numpy_state()
+    return states
+
+
+def set_random_states(states: dict[str, Any], cuda: torch.device | None) -> None:
+    """Set what `random_states` gave."""
+    if "torch" in states:
+        torch.set_rng_state(states["torch"])
+    if "python" in states:
+        random.setstate(states["python"])
+    if cuda is not None and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], cuda)
+    if "numpy" in states and "numpy" in sys.modules:
+        sys.modules["numpy"].random.set_state(states["numpy"])
+
+
+def _torch_states(cuda: torch.device | None) -> dict[str, Any]:
+    states: dict[str, Any] = {"torch": torch.default_generator.get_state()}
+    if cuda is not None:
+        # As torch.cuda.get_rng_state does after looking for the device; the state is on the host in any case.
+        number: int | None = cuda.index
+        states["cuda"] = torch.cuda.default_generators[
+            torch.cuda.current_device() if number is None else number
+        ].get_state()
+    return states
+
+
+def _numpy_state() -> Any:
+    return sys.modules["numpy"].random.get_state(legacy=False)
+
+
+class _Seldom:
+    """A state that is slow to ask for, asked again only when its fingerprint is another one.
+
+    Args:
+        ask: for the state.
+        fingerprint: of the state; None where nobody can tell.
+    """
+
+    def __init__(self, ask: Callable[[], Any], fingerprint: Callable[[], Print] | None) -> None:
+        self._ask, self._fingerprint = ask, fingerprint
+        self._print: Print | None = None
+        self._state: Any = None
+
+    def state(self) -> Any:
+        """As it is now."""
+        if self._fingerprint is None:
+            return self._ask()
+        found = self._fingerprint()
+        if found != self._print:
+            self._state, self._print = self._ask(), found
+        return self._state
+
+
+def _memory(thing: object) -> bytes:
+    """What an object keeps in itself, read and never written."""
+    return ctypes.string_at(id(thing) + _HEAD, type(thing).__basicsize__ - _HEAD)
+
+
+def _python_print(generator: Any = None) -> Print:
+    generator = random.getstate.__self__ if generator is None else generator  # type: ignore[attr-defined]
+    return _memory(generator), generator.gauss_next
+
+
+def _numpy_print(generator: Any = None) -> Print:
+    generator = sys.modules["numpy"].random.get_state.__self__ if generator is None else generator
+    words = generator._bit_generator  # noqa: SLF001  there is no public name for it
+    if type(words).__name__ != "MT19937":
+        return (object(),)  # somebody's own generator: like nothing that was seen before
+    # The second normal number of each pair is kept in the generator itself, and taken without a new word.
+    return _memory(generator), ctypes.string_at(words.ctypes.state_address, _WORDS)
+
+
+@functools.cache
+def _python_tells() -> bool:
+    """Whether this Python keeps its state where the fingerprint looks: tried on a generator of our own."""
+    if sys.implementation.name != "cpython":
+        return False
+    own = random.Random(0)  # noqa: S311  no secrets
+    prints = [_python_print(own), own.random() and _python_print(own), own.gauss() and _python_print(own)]
+    return _all_differ(prints) and _python_print(own) == prints[-1]
+
+
+@functools.cache
+def _numpy_tells() -> bool:
+    """As `_python_tells`, of this NumPy."""
+    if sys.implementation.name != "cpython":
+        return False
+    try:
+        own = sys.modules["numpy"].random.RandomState(0)
+        prints = [_numpy_print(own)]
+        for draw in (own.random_sample, own.standard_normal, own.standard_normal):
+            draw()
+            prints.append(_numpy_print(own))
+        return _all_differ(prints) and _numpy_print(own) == prints[-1]
+    except AttributeError:
+        return False
+
+
+def _all_differ(prints: list[Any]) -> bool:
+    return all(one != other for index, one in enumerate(prints) for other in prints[:index])

@@ -1,0 +1,78 @@
+"""Random states that are asked for only when something was drawn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from oomph.runner._randomness import Randomness, _numpy_tells, _python_tells, random_states
+
+DRAWS: dict[str, Callable[[], object]] = {
+    "nothing": lambda: None,
+    "random": random.random,
+    "gauss": random.gauss,
+    "seed": lambda: random.seed(3),
+    "many": lambda: [random.getrandbits(32) for _ in range(624)],
+    "numpy": np.random.rand,
+    "normal": np.random.randn,  # the second one of each pair takes no new word
+    "numpy seed": lambda: np.random.seed(3),
+    "many of numpy": lambda: np.random.bytes(4 * 624),
+    "torch": lambda: torch.rand(1),
+}
+
+
+def draw() -> list[float]:
+    ours = [random.random(), random.gauss()]  # noqa: S311  no secrets
+    return [*ours, np.random.rand(), *np.random.randn(3), float(torch.rand(1))]
+
+
+def test_this_python_and_this_numpy_can_be_read() -> None:
+    assert _python_tells()
+    assert _numpy_tells()
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_what_is_put_back_is_what_was(name: str) -> None:
+    keeper = Randomness(torch.device("cpu"))
+    random.seed(0)
+    np.random.seed(0)
+    for _ in range(5):
+        keeper.take()
+        DRAWS[name]()
+        keeper.take()
+        expected, before = draw(), keeper._taken
+        keeper.put_back()
+        assert draw() == expected
+        keeper.put_back()
+        now = random_states(None)
+        assert before["python"] == now["python"]
+        assert before["numpy"]["has_gauss"] == now["numpy"]["has_gauss"]
+        assert np.array_equal(before["numpy"]["state"]["key"], now["numpy"]["state"]["key"])
+
+
+def test_nothing_is_asked_while_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = Randomness(torch.device("cpu"))
+    keeper.take()
+    asked: list[object] = []
+
+    def noting(ask: Callable[[], object]) -> Callable[[], object]:
+        def run() -> object:
+            asked.append(ask)
+            return ask()
+
+        return run
+
+    assert keeper._numpy is not None
+    for one in (keeper._python, keeper._numpy):
+        monkeypatch.setattr(one, "_ask", noting(one._ask))
+    for _ in range(3):
+        keeper.take()
+    assert asked == []
+    random.getrandbits(1)
+    np.random.rand()
+    keeper.take()
+    assert len(asked) == 2
