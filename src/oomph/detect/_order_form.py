@@ -35,6 +35,8 @@ class OrderForm:
         precision: what to compute in; the fast one of the device if None.
         seed: what order, samples and fresh weights are drawn from.
         every: epochs between validations; after the last one always.
+        allow: what may be changed where nothing else fits: "precision", "size".
+        single_class: whether all classes are trained as one.
     """
 
     data: Path
@@ -55,6 +57,8 @@ class OrderForm:
     precision: str | None = None
     seed: int = 0
     every: int = 1
+    allow: tuple[str, ...] = ()
+    single_class: bool = False
 
     def __post_init__(self) -> None:
         if self.network not in SIZES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..planner import Plan
 from ._anchors import box_sizes, check_anchors
 from ._course import Course
 from ._dataset import DataSet, read_dataset, read_split, shared_images
@@ -28,11 +29,11 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
     if same := shared_images(*splits):
         teller.said(f"{same} of {len(splits[1].images)} val images are train images too: the mAP means little")
     device = find_device(form.device)
-    anchors = check_anchors(box_sizes(training.labels, training.shapes, form.size), ratio=form.recipe.anchor_ratio)
     form = replace(form, budget=budget_of(form, device))
     made = plan_run(form, data, training, device)
     teller.planned(made)
-    form = replace(form, batch=made.settings.batch)
+    form = settled(form, made)
+    anchors = check_anchors(box_sizes(training.labels, training.shapes, form.size), ratio=form.recipe.anchor_ratio)
     keeper = Keeper(form.folder)
     keeper.save_json("plan.json", plan_facts(made))
     course = Course(form, data, (training, held), made, device, teller)
@@ -40,6 +41,13 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
     if resume:
         course.resume()
     return course.run()
+
+
+def settled(form: OrderForm, made: Plan) -> OrderForm:
+    """The order with what the plan has decided of it: a resumed run must not decide anew."""
+    chosen = made.settings
+    assert isinstance(chosen.size, int)  # noqa: S101  detectors are asked for one side
+    return replace(form, batch=chosen.batch, size=chosen.size, precision=chosen.precision)
 
 
 def _tell_data(data: DataSet, training: Material, held: Material, teller: Teller) -> None:
