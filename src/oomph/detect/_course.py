@@ -78,7 +78,8 @@ class Course:
         self._cap()
         model = self._network(anchors).to(self.device)
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.loss = _Group(DetectionLoss(model, form.recipe.gains, side, form.recipe.anchor_ratio))
+        recipe = form.recipe
+        self.loss = _Group(DetectionLoss(model, recipe.gains, side, recipe.anchor_ratio, recipe.label_smoothing))
         self.optimizer = build_optimizer(model, form.recipe, form.batch)
         self.average = Ema(model)
         if self.plan.settings.checkpointing == "blocks":  # after the average, which is a copy without it

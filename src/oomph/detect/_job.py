@@ -46,7 +46,7 @@ def detection_job(
     def step(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         images, targets = batch
         # Made here because the loss reads the anchors of the very model that is trained; it holds no tensors.
-        loss = DetectionLoss(model, own.gains, max(images.shape[-2:]), own.anchor_ratio)
+        loss = DetectionLoss(model, own.gains, max(images.shape[-2:]), own.anchor_ratio, own.label_smoothing)
         return loss(model(images), targets)
 
     def optimizer(model: nn.Module) -> Optimizer:

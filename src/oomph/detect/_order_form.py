@@ -9,7 +9,10 @@ from ..errors import WrongCall
 from ._network import SIZES
 from ._recipe import Recipe
 
+PRECISIONS = ("fp32", "amp-bf16", "amp-fp16")  # that the guard runs
 LARGEST = -1  # a batch of this size asks for the largest that is comfortable
+
+_LEAST = {"freeze": 0, "patience": 0, "minutes": 0, "seed": 0, "every": 1}
 
 
 @dataclass(frozen=True)
@@ -69,3 +72,9 @@ class OrderForm:
             raise WrongCall(f"epochs is {self.epochs}", "it must be at least 1")
         if self.size < 32:  # noqa: PLR2004  the largest stride
             raise WrongCall(f"the image size is {self.size}", "it must be at least 32")
+        if self.precision is not None and self.precision not in PRECISIONS:
+            raise WrongCall(f"precision is {self.precision!r}", f"it must be one of {', '.join(PRECISIONS)}")
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if not least <= value < float("inf"):
+                raise WrongCall(f"{name} is {value}", f"it must be at least {least}")

@@ -7,11 +7,13 @@ from dataclasses import replace
 from ..planner import Plan
 from ._anchors import box_sizes, check_anchors
 from ._course import Course
-from ._dataset import DataSet, read_dataset, read_split, shared_images
+from ._dataset import DataSet, as_one_class, read_dataset, read_split, shared_images
 from ._keeping import Keeper
 from ._material import Material, prepare
+from ._order_file import ORDER, Order, order_document
 from ._order_form import OrderForm
 from ._planning import budget_of, find_device, plan_facts, plan_run
+from ._settings_file import changed_settings, settings_text
 from ._teller import Outcome, Teller
 
 
@@ -22,21 +24,29 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
         WrongCall: the data, the weights or the settings can't be used.
         CannotFit: nothing fits into the budget.
     """
+    if changed := changed_settings(form):
+        teller.said(f"settings: {', '.join(changed)}")
     data = read_dataset(form.data)
     splits = read_split(data, "train"), read_split(data, "val")
+    if form.single_class:
+        data, splits = as_one_class(data, splits)
     training, held = prepare(splits[0]), prepare(splits[1])
     _tell_data(data, training, held, teller)
     if same := shared_images(*splits):
         teller.said(f"{same} of {len(splits[1].images)} val images are train images too: the mAP means little")
     device = find_device(form.device)
-    form = replace(form, budget=budget_of(form, device))
+    asked, form = form, replace(form, budget=budget_of(form, device))
     made = plan_run(form, data, training, device)
     teller.planned(made)
     form = settled(form, made)
     anchors = check_anchors(box_sizes(training.labels, training.shapes, form.size), ratio=form.recipe.anchor_ratio)
     keeper = Keeper(form.folder)
     keeper.save_json("plan.json", plan_facts(made))
-    course = Course(form, data, (training, held), made, device, teller)
+    if not resume:
+        keeper.save_json(ORDER, order_document(Order(asked, settled(asked, made))))
+        keeper.save_text("settings.yaml", settings_text(asked))
+    # A resumed run has its weights in the checkpoint; those that it began with may be gone.
+    course = Course(replace(form, weights=None) if resume else form, data, (training, held), made, device, teller)
     course.build(anchors, keeper)
     if resume:
         course.resume()

@@ -29,7 +29,10 @@ def _told(asked: Settings, chosen: Settings) -> Iterator[tuple[str, str]]:
             "About a third more time; the gradient is the same",
         )
     if chosen.precision != asked.precision:
-        yield f"it is computed in {chosen.precision} and not in {asked.precision}", "Numbers are rounded, as you allowed"
+        yield (
+            f"it is computed in {chosen.precision} and not in {asked.precision}",
+            "Numbers are rounded, as you allowed",
+        )
     if chosen.size != asked.size:
         yield f"images are {chosen.size} and not {asked.size} pixels a side", "Detail is lost, as you allowed"
     if chosen.pieces != asked.pieces:
