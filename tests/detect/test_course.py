@@ -145,7 +145,7 @@ def test_validating_on_training_images_is_said(data: Path, tmp_path: Path) -> No
     teller = Quiet()
     with pytest.raises(oomph.CannotFit):
         train(form(same, tmp_path / "run", budget=100 * MIB), teller)
-    assert "24 of 24 val images are train images too: the mAP means little" in teller.words
+    assert "24 of 24 val images are train images too: the mAP means nothing" in teller.words
 
 
 def test_nothing_fits_into_next_to_nothing(data: Path, tmp_path: Path) -> None:

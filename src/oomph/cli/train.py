@@ -198,7 +198,7 @@ def _anew(given: dict[str, Any], folder: Path) -> OrderForm:
     if weights is not None and not weights.exists():
         raise MissingFile(f"there is no file {str(weights)!r}", "download it first: oomph fetches nothing")
     form = OrderForm(data=given["data"], folder=folder) if "data" in given else _embedded(folder)
-    if weights is not None and "network" not in given:
+    if weights is not None:  # read now, so that a wrong file is told before anything is planned
         form = replace(form, network=read_weights(weights).size)
     return replace(form, **given, spare=None if "budget" in given else form.spare)
 

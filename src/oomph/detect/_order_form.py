@@ -12,7 +12,7 @@ from ._recipe import Recipe
 PRECISIONS = ("fp32", "amp-bf16", "amp-fp16")  # that the guard runs
 LARGEST = -1  # a batch of this size asks for the largest that is comfortable
 
-_LEAST = {"freeze": 0, "patience": 0, "minutes": 0, "seed": 0, "every": 1}
+_LEAST = {"freeze": 0, "patience": 0, "minutes": 0, "seed": 0, "every": 1, "tolerated": 0}
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class OrderForm:
         every: epochs between validations; after the last one always.
         allow: what may be changed where nothing else fits: "precision", "size".
         single_class: whether all classes are trained as one.
+        tolerated: the share of images, and of boxes, that may be set aside as broken.
     """
 
     data: Path
@@ -62,6 +63,7 @@ class OrderForm:
     every: int = 1
     allow: tuple[str, ...] = ()
     single_class: bool = False
+    tolerated: float = 0.1
 
     def __post_init__(self) -> None:
         if self.network not in SIZES:

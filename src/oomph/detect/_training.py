@@ -27,13 +27,15 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
     if changed := changed_settings(form):
         teller.said(f"settings: {', '.join(changed)}")
     data = read_dataset(form.data)
-    splits = read_split(data, "train"), read_split(data, "val")
+    splits = read_split(data, "train", form.tolerated), read_split(data, "val", form.tolerated)
     if form.single_class:
         data, splits = as_one_class(data, splits)
-    training, held = prepare(splits[0]), prepare(splits[1])
+    training, held = (prepare(split, form.tolerated) for split in splits)
     _tell_data(data, training, held, teller)
     if same := shared_images(*splits):
-        teller.said(f"{same} of {len(splits[1].images)} val images are train images too: the mAP means little")
+        every = len(splits[1].images)
+        worth = "nothing" if same == every else "little"
+        teller.said(f"{same} of {every} val images are train images too: the mAP means {worth}")
     device = find_device(form.device)
     asked, form = form, replace(form, budget=budget_of(form, device))
     made = plan_run(form, data, training, device)
@@ -42,6 +44,8 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
     anchors = check_anchors(box_sizes(training.labels, training.shapes, form.size), ratio=form.recipe.anchor_ratio)
     keeper = Keeper(form.folder)
     keeper.save_json("plan.json", plan_facts(made))
+    aside = {"train": training.set_aside, "val": held.set_aside}
+    keeper.save_json("set_aside.json", {name: [vars(one) for one in found] for name, found in aside.items()})
     if not resume:
         keeper.save_json(ORDER, order_document(Order(asked, settled(asked, made))))
         keeper.save_text("settings.yaml", settings_text(asked))
@@ -64,7 +68,6 @@ def _tell_data(data: DataSet, training: Material, held: Material, teller: Teller
     for name, material in (("train", training), ("val", held)):
         teller.said(f"{name}: {len(material.index)} images, {len(material.labels.boxes)} boxes")
         for one in material.set_aside:
-            what = "set aside" if one.broken else "noticed"
-            teller.said(f"{name}: {one.count} {one.what}{'s' * (one.count > 1)} {what}: {one.why} ({one.examples[0]})")
+            teller.said(f"{name}: {one}")
     if data.download:
         teller.said(f"the data's `download:` was not run: {data.download.splitlines()[0][:80]}")
