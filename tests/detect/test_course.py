@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,9 @@ from oomph.detect import (
     train,
     write_embedded,
 )
+from oomph.detect._training import settled
 from oomph.planner import Plan
+from oomph.settings import Settings
 from oomph.units import MIB
 
 
@@ -137,6 +141,43 @@ def test_a_budget_splits_the_batch_and_keeps_the_optimizer_s_steps(data: Path, t
     assert len(done.plan.settings.pieces) > 1
     assert done.plan.settings.batch == 8
     assert teller.rows[0]["pieces"] > 1
+
+
+def test_blocks_run_again_where_pieces_do_not_help_and_memory_is_as_predicted(tmp_path: Path) -> None:
+    """In a process of its own, whose memory is that of this run alone."""
+    code = f"""
+import gc, json, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from test_course import Quiet, form
+from oomph.detect import EmbeddedSize, Yolov5, train, write_embedded
+from oomph.units import MIB
+class Looks(Quiet):
+    def stepped(self, *told):
+        nets = [one for one in gc.get_objects() if type(one) is Yolov5]
+        self.changed = sorted(sum("forward" in vars(layer) for layer in net.model) for net in nets)
+teller = Looks()
+data = write_embedded(Path("data"), EmbeddedSize(train=4, val=2))
+done = train(form(data, Path("run"), size=512, batch=2, epochs=1, spare=450 * MIB), teller)
+print(json.dumps([done.plan.settings.checkpointing, teller.changed, done.predicted, done.measured]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path, check=True)
+    checkpointing, changed, predicted, measured = json.loads(done.stdout)
+    assert checkpointing == "blocks"
+    assert changed[0] == 0  # the average
+    assert changed[-1] > 5  # the network
+    assert 0.85 < measured / predicted < 1.1
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert (plan["asked"]["checkpointing"], plan["settings"]["checkpointing"]) == ("none", "blocks")
+    assert plan["moves"][0]["cost"].startswith("About a third more time")
+
+
+def test_what_was_planned_is_what_is_trained_and_resumed(tmp_path: Path) -> None:
+    asked = form(tmp_path / "data.yaml", tmp_path, batch=-1, size=500, allow=("size", "precision"))
+    chosen = Settings(batch=12, micro_batch=6, size=448, precision="amp-bf16", checkpointing="blocks")
+    nothing: Any = None
+    found = settled(asked, Plan(chosen, chosen, 0, nothing, nothing, ()))
+    assert found == replace(asked, batch=12, size=448, precision="amp-bf16")
 
 
 def test_validating_on_training_images_is_said(data: Path, tmp_path: Path) -> None:

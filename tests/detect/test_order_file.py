@@ -18,9 +18,7 @@ def run_in(folder: Path, order: Order) -> Path:
     return folder
 
 
-def test_an_order_comes_back_whole_from_wherever_its_folder_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_order_comes_back_whole_from_wherever_its_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     recipe = Recipe(rate=0.3, cosine=True, gains=Gains(box=0.1))
     asked = OrderForm(

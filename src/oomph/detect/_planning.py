@@ -71,7 +71,9 @@ def plan_run(form: OrderForm, data: DataSet, training: Material, device: torch.d
 
     def asked_for(settings: Settings) -> Prediction:
         # One sample of each kind of piece tells: how many there are changes nothing.
-        lean = replace(settings, batch=min(settings.batch, 2 * (settings.micro_batch or settings.batch)))
+        piece = settings.micro_batch or settings.batch
+        batch = min(settings.batch, 2 * piece)
+        lean = replace(settings, batch=batch, micro_batch=piece if piece < batch else None)
         if lean not in known:
             known[lean] = _here(predict(job, lean, target), target)
         return known[lean]

@@ -24,7 +24,8 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
         WrongCall: the data, the weights or the settings can't be used.
         CannotFit: nothing fits into the budget.
     """
-    if changed := changed_settings(form):
+    # The precision of a resumed run is the one that was settled on.
+    if changed := changed_settings(replace(form, precision=None) if resume else form):
         teller.said(f"settings: {', '.join(changed)}")
     data = read_dataset(form.data)
     splits = read_split(data, "train", form.tolerated), read_split(data, "val", form.tolerated)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..errors import CannotFit
@@ -103,7 +103,7 @@ def _refusal(asked: Settings, least: int, leeway: Leeway, budget: int, predict: 
     tried = [*leeway.ways(asked), *leeway.smaller(asked)[-1:]]
     need = min(predict(replace(way, micro_batch=least)).device.high for way in tried)
     fix = "take a smaller network, or give it more memory"
-    for more in leeway.wider():
+    for more in _helpful(leeway, asked, least, budget, predict):
         way = _way(asked, least, more, budget, predict)
         if way is not None:
             change = f"{way.precision} at {way.size}" if way.size else way.precision
@@ -111,6 +111,14 @@ def _refusal(asked: Settings, least: int, leeway: Leeway, budget: int, predict: 
             fix = f"--allow {','.join(more.allowed)} would make it fit ({change}, up to {needed}); or {fix}"
             break
     return CannotFit(f"pieces of {least} need up to {format_size(need)}, and the budget is {format_size(budget)}", fix)
+
+
+def _helpful(leeway: Leeway, asked: Settings, least: int, budget: int, predict: Predict) -> Iterator[Leeway]:
+    """More and more to say yes to; nothing where not even all of it would help."""
+    wider = list(leeway.wider())
+    *_, furthest = [asked] if not wider else [*wider[-1].ways(asked), *wider[-1].smaller(asked)]
+    if _fits(predict(replace(furthest, micro_batch=least)), budget):
+        yield from wider
 
 
 def _largest(way: Settings, least: int, budget: int, predict: Predict) -> tuple[Settings, Prediction]:
