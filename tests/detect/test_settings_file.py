@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from oomph.detect import Augmentation, OrderForm, Recipe, changed_settings, read_settings, settings_text
 from oomph.errors import MissingFile, WrongCall
@@ -94,3 +95,10 @@ def test_what_can_not_be_taken_is_one_sentence(tmp_path: Path, text: str, words:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(MissingFile):
         read_settings(tmp_path / "none.yaml", FORM)
+
+
+def test_every_name_stands_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "train.md").read_text()
+    for name, value in yaml.safe_load(settings_text(FORM)).items():
+        for one in (name, *(value if isinstance(value, dict) else ())):
+            assert f"`{one}`" in page, f"docs/train.md does not explain {one}"
