@@ -16,6 +16,7 @@ from ._runs import NEWEST, find_run, new_folder
 if TYPE_CHECKING:
     from ..detect import Order, OrderForm
 
+_EMBEDDED = Path("runs/embedded/data.yaml")  # made where no data is named
 # Flags of YOLOv5 that are lines of the settings file here.
 IN_SETTINGS = {
     "--adam": "optimizer: AdamW",
@@ -140,7 +141,7 @@ def train(
     runs short, and goes on after any interruption with --resume. Without --data it trains on a small data set that it
     makes itself, in a few minutes on a laptop.
     """
-    from ..detect import read_order, read_settings  # noqa: PLC0415
+    from ..detect import read_order, read_settings, write_embedded  # noqa: PLC0415
     from ..detect import train as run  # noqa: PLC0415
     from ..report import TrainReport, TrainTeller, emit  # noqa: PLC0415
 
@@ -162,6 +163,8 @@ def train(
         form, words = _anew(given, new_folder(name or "exp")), ()
         if settings is not None:
             form, words = read_settings(settings, form)
+    if form.data == _EMBEDDED:
+        write_embedded(_EMBEDDED.parent)
     with TrainTeller(quiet=json) as teller:
         for one in words:
             teller.said(one)
@@ -204,12 +207,12 @@ def _anew(given: dict[str, Any], folder: Path) -> OrderForm:
 
 
 def _embedded(folder: Path) -> OrderForm:
-    from ..detect import EmbeddedRun, OrderForm, write_embedded  # noqa: PLC0415
+    from ..detect import EmbeddedRun, OrderForm  # noqa: PLC0415
     from ..units import parse_size  # noqa: PLC0415
 
     course = EmbeddedRun()
     return OrderForm(
-        data=write_embedded(Path("runs/embedded")),
+        data=_EMBEDDED,
         folder=folder,
         network=course.network,
         size=course.size,
