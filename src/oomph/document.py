@@ -121,6 +121,8 @@ def _decode(wanted: Any, data: Any, place: str) -> Any:
         if data not in [member.value for member in wanted]:
             raise _Mismatch(place, "one of " + ", ".join(str(member.value) for member in wanted))
         return wanted(data)
+    if wanted is Path:
+        return Path(_decode_plain(str, data, place))
     return _decode_plain(wanted, data, place)
 
 

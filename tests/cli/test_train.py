@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from oomph.cli import run
-from oomph.cli.train import YOLOV5
-from oomph.detect import EmbeddedSize, write_embedded
+from oomph.cli.train import IN_SETTINGS, YOLOV5
+from oomph.detect import EmbeddedSize, OrderForm, read_settings, write_embedded
 
 
 @pytest.fixture(autouse=True)
@@ -23,13 +23,30 @@ def test_a_flag_of_yolov5_that_is_not_here_gets_its_reason(flag: str, capsys: py
     assert YOLOV5[flag] in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("flag", sorted(IN_SETTINGS))
+def test_a_flag_of_yolov5_that_is_a_setting_gets_the_line_to_write(
+    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", flag, "1"]) == 2
+    assert f"write a line such as `{IN_SETTINGS[flag]}` into a --settings file" in capsys.readouterr().err
+    file = tmp_path / "settings.yaml"
+    file.write_text(IN_SETTINGS[flag])
+    form = OrderForm(data=tmp_path, folder=tmp_path)
+    assert read_settings(file, form)[0] != form
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--data", "none.yaml"], "there is no file"),
         (["--data", "none.yaml", "--weights", "yolov5s.pt"], "oomph fetches nothing"),
         (["--name", "../up"], "can't be the name of a run"),
+        (["--resume"], "there is no run to resume in runs"),
         (["--resume", "--name", "never"], "no run 'never' to resume"),
+        (["--resume", "never/last.pt"], "there is no run 'never/last.pt' to resume"),
+        (["--resume", "."], "there is no checkpoint in '.'"),
+        (["--resume", "here", "--name", "exp"], "leave one of them out"),
+        (["--allow", "optimizer"], "'optimizer' can't be allowed; it must be precision or size"),
         (["--device", "gpu"], "is no device"),
         (["--budget", "lots"], "lots"),
         (["--settings", "none.yaml"], "none.yaml"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,9 @@ from oomph.detect import (
     train,
     write_embedded,
 )
+from oomph.detect._training import settled
 from oomph.planner import Plan
+from oomph.settings import Settings
 from oomph.units import MIB
 
 
@@ -49,6 +53,18 @@ class Quiet:
 
     def ended_epoch(self, row: dict[str, Any]) -> None:
         self.rows.append(row)
+
+
+class UpTo(Quiet):
+    """Ends the run with a sentence that has these words."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self._words = words
+
+    def said(self, words: str) -> None:
+        if self._words in words:
+            raise StopIteration(words)
 
 
 @pytest.fixture(scope="module")
@@ -139,13 +155,48 @@ def test_a_budget_splits_the_batch_and_keeps_the_optimizer_s_steps(data: Path, t
     assert teller.rows[0]["pieces"] > 1
 
 
+def test_blocks_run_again_where_pieces_do_not_help_and_memory_is_as_predicted(tmp_path: Path) -> None:
+    """In a process of its own, whose memory is that of this run alone."""
+    code = f"""
+import gc, json, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from test_course import Quiet, form
+from oomph.detect import EmbeddedSize, Yolov5, train, write_embedded
+from oomph.units import MIB
+class Looks(Quiet):
+    def stepped(self, *told):
+        nets = [one for one in gc.get_objects() if type(one) is Yolov5]
+        self.changed = sorted(sum("forward" in vars(layer) for layer in net.model) for net in nets)
+teller = Looks()
+data = write_embedded(Path("data"), EmbeddedSize(train=4, val=2))
+done = train(form(data, Path("run"), size=512, batch=2, epochs=1, spare=450 * MIB), teller)
+print(json.dumps([done.plan.settings.checkpointing, teller.changed, done.predicted, done.measured]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path, check=True)
+    checkpointing, changed, predicted, measured = json.loads(done.stdout)
+    assert checkpointing == "blocks"
+    assert changed[0] == 0  # the average
+    assert changed[-1] > 5  # the network
+    assert 0.85 < measured / predicted < 1.1
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert (plan["asked"]["checkpointing"], plan["settings"]["checkpointing"]) == ("none", "blocks")
+    assert plan["moves"][0]["cost"].startswith("About a third more time")
+
+
+def test_what_was_planned_is_what_is_trained_and_resumed(tmp_path: Path) -> None:
+    asked = form(tmp_path / "data.yaml", tmp_path, batch=-1, size=500, allow=("size", "precision"))
+    chosen = Settings(batch=12, micro_batch=6, size=448, precision="amp-bf16", checkpointing="blocks")
+    nothing: Any = None
+    found = settled(asked, Plan(chosen, chosen, 0, nothing, nothing, ()))
+    assert found == replace(asked, batch=12, size=448, precision="amp-bf16")
+
+
 def test_validating_on_training_images_is_said(data: Path, tmp_path: Path) -> None:
     same = tmp_path / "same.yaml"
     same.write_text(data.read_text().replace("path: .", f"path: {data.parent}").replace("images/val", "images/train"))
-    teller = Quiet()
-    with pytest.raises(oomph.CannotFit):
-        train(form(same, tmp_path / "run", budget=100 * MIB), teller)
-    assert "24 of 24 val images are train images too: the mAP means little" in teller.words
+    with pytest.raises(StopIteration, match="24 of 24 val images are train images too: the mAP means nothing"):
+        train(form(same, tmp_path / "run"), UpTo("the mAP means"))
 
 
 def test_nothing_fits_into_next_to_nothing(data: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oomph.detect import DataSet, Split, label_path, read_dataset, read_split, shared_images
+from oomph.detect import DataSet, Split, as_one_class, label_path, read_dataset, read_split, shared_images
 from oomph.errors import MissingFile, WrongCall
 
 
@@ -245,3 +245,14 @@ def test_a_loop_of_links_ends(tmp_path: Path) -> None:
     split = read_split(data(tmp_path, "train: images\nnames: [a]"), "train", tolerated=0.6)
     assert [image.name for image in split.images] == ["a.jpg"]
     assert told(split)["image: a link to nowhere"] == 1
+
+
+def test_all_classes_can_be_taken_for_one(tmp_path: Path) -> None:
+    found = simple(tmp_path)
+    splits = read_split(found, "train"), read_split(found, "val")
+    data_of_one, (train, _) = as_one_class(found, splits)
+    assert data_of_one.names == ("item",)
+    assert train.labels.boxes[:, 0].tolist() == [0, 0, 0, 0]
+    assert np.array_equal(train.labels.boxes[:, 1:], splits[0].labels.boxes[:, 1:])
+    assert splits[0].labels.boxes[:, 0].max() == 1
+    assert as_one_class(data_of_one, splits) == (data_of_one, splits)

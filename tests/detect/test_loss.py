@@ -201,6 +201,20 @@ def test_one_class_has_no_class_loss() -> None:
     assert float(parts.box) > 0
 
 
+def test_smoothed_labels_are_a_mixture_of_the_true_and_of_even_odds() -> None:
+    # The loss is linear in its targets, so that it can be checked at their ends.
+    model = network()
+    images, targets = scene()
+    levels = [level.detach() for level in model(images)]
+
+    def classes(smoothing: float) -> float:
+        return float(DetectionLoss(model, smoothing=smoothing).parts(levels, targets).classes)
+
+    true, even = classes(0.0), classes(1.0)
+    assert true != pytest.approx(even)
+    assert classes(0.1) == pytest.approx(0.9 * true + 0.1 * even)
+
+
 def test_mixed_precision_is_close_and_computed_in_fp32() -> None:
     model = network()
     images, targets = scene()

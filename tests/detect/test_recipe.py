@@ -71,6 +71,8 @@ def test_our_own_names_work_too_nested_or_not() -> None:
         ({"copy_paste": 0.1}, "no outlines"),
         ({"optimizer": "Lion"}, "one of SGD, AdamW"),
         ({"zzz": 1}, "see docs/train.md"),
+        ({"mosaic": 1.5}, "between 0 and 1"),
+        ({"least_warmup": 0.5}, "a whole number of at least 0"),
     ],
 )
 def test_what_nobody_knows_is_refused_by_name(values: dict[str, object], words: str) -> None:

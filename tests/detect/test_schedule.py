@@ -28,6 +28,14 @@ def test_rates_begin_apart_meet_and_fall_in_a_line() -> None:
     assert course.at(4999).rate == pytest.approx(0.01 * (0.01 * 0.99 + 0.01))
 
 
+def test_rates_can_fall_along_half_a_cosine() -> None:
+    course = Schedule(Recipe(cosine=True, final_rate=0.1), batch=64, per_epoch=1, epochs=100)
+    assert course.fall(0) == 1.0
+    assert course.fall(50) == pytest.approx(0.55)
+    assert course.fall(25) == pytest.approx(0.1 + 0.9 * (1 + 0.5**0.5) / 2)
+    assert course.fall(100) == pytest.approx(0.1)
+
+
 def test_the_warm_up_lasts_at_least_100_iterations_unless_there_is_none() -> None:
     assert Schedule(Recipe(), 16, per_epoch=4, epochs=10).warmup == 100
     none = Schedule(Recipe(warmup_epochs=0), 16, per_epoch=4, epochs=10)

@@ -18,7 +18,7 @@ from .doctor import doctor
 from .explain import explain
 from .gpus import gpus
 from .predict import predict
-from .train import YOLOV5, train
+from .train import IN_SETTINGS, YOLOV5, complete, train
 from .val import val
 from .watch import watch
 
@@ -42,7 +42,7 @@ def main() -> NoReturn:
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code: 0 done, 1 failure, 2 wrong call, 3 cannot fit."""
     try:
-        result = build().main(list(arguments) or ["--help"], prog_name="oomph", standalone_mode=False)
+        result = build().main(complete(arguments) or ["--help"], prog_name="oomph", standalone_mode=False)
         sys.stdout.flush()
     except OomphError as error:
         return _report(error, arguments)
@@ -109,9 +109,13 @@ def _wrong_call(error: Exception) -> WrongCall | None:
     if words is None:
         return None
     command = getattr(context, "command_path", "oomph")
-    reason = YOLOV5.get(str(getattr(error, "option_name", ""))) if command.endswith(" train") else None
-    if reason is not None:
-        return WrongCall(f"{error.option_name} is YOLOv5's and not here: {reason}", "leave it out")  # type: ignore[attr-defined]
+    flag = str(getattr(error, "option_name", "")) if command.endswith(" train") else ""
+    if flag in IN_SETTINGS:
+        return WrongCall(
+            f"{flag} is no flag here", f"write a line such as `{IN_SETTINGS[flag]}` into a --settings file"
+        )
+    if flag in YOLOV5:
+        return WrongCall(f"{flag} is YOLOv5's and not here: {YOLOV5[flag]}", "leave it out")
     return WrongCall(str(words()).rstrip("."), f"`{command} --help` shows what there is")
 
 

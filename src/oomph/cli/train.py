@@ -2,48 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from ..errors import MissingFile, WrongCall
 from ._options import Json
+from ._runs import NEWEST, find_run, new_folder
 
 if TYPE_CHECKING:
-    from ..detect import OrderForm
+    from ..detect import Order, OrderForm
 
-_RUNS = Path("runs/train")
+_EMBEDDED = Path("runs/embedded/data.yaml")  # made where no data is named
+# Flags of YOLOv5 that are lines of the settings file here.
+IN_SETTINGS = {
+    "--adam": "optimizer: AdamW",
+    "--cos-lr": "cosine: true",
+    "--freeze": "freeze: 10",
+    "--label-smoothing": "label_smoothing: 0.1",
+    "--noval": "every: 1000",
+    "--optimizer": "optimizer: AdamW",
+    "--patience": "patience: 50",
+    "--seed": "seed: 1",
+    "--single-cls": "single_class: true",
+}
 # Flags of YOLOv5 that are not here, and why, or what to do instead.
 YOLOV5 = {
-    "--adam": "write `optimizer: AdamW` into the --settings file",
+    "--artifact_alias": "nothing is logged to a service",
+    "--bbox_interval": "nothing is logged to a service",
     "--bucket": "nothing is uploaded",
     "--cache": "images are decoded only as large as needed, which a cache in RAM seldom beats",
     "--cache-images": "images are decoded only as large as needed, which a cache in RAM seldom beats",
-    "--cos-lr": "the learning rate falls in a straight line",
     "--entity": "nothing is logged to a service",
     "--evolve": "there is no search over hyperparameters",
     "--exist-ok": "a run never overwrites another; a second one of a name gets a number",
-    "--freeze": "it is not on the command line yet; oomph.detect.freeze does it in Python",
     "--image-weights": "every image is seen once an epoch",
-    "--label-smoothing": "labels are taken as they are",
-    "--linear-lr": "the learning rate always falls in a straight line",
+    "--linear-lr": "the learning rate falls in a straight line unless the settings say `cosine: true`",
     "--multi-scale": "images keep their size, so that the memory that was planned is the memory that is used",
     "--noautoanchor": "anchors are fitted only where they match fewer than 98 % of the boxes",
     "--noplots": "plots cost next to nothing",
     "--nosave": "checkpoints are what a run goes on from",
-    "--noval": "the best epoch is found by validating",
-    "--optimizer": "write `optimizer: SGD` or `optimizer: AdamW` into the --settings file",
-    "--patience": "runs end after 100 epochs without improvement",
     "--project": "runs are in runs/train; change into another folder first",
     "--quad": "batches are what they are called",
     "--rect": "validation is always rectangular, training never",
-    "--save-period": "best.pt, last.pt and the state to resume from are kept",
-    "--seed": "runs are drawn from seed 0",
-    "--single-cls": "write a data.yaml with one name",
+    "--save-period": "best.pt and last.pt are kept; `minutes: 10` in the settings says how often the state is",
     "--sync-bn": "several GPUs are not trained on yet",
+    "--upload_dataset": "nothing is uploaded",
 }
+# What may differ when a run is resumed, because nothing that is learned depends on it without a yes.
+_OF_THE_MACHINE = ("device", "threads", "budget", "allow")
 
 
 def train(
@@ -59,11 +69,23 @@ def train(
         Optional[str],  # noqa: UP045
         typer.Option(metavar="n|s|m|l|x", help="Size of the network.", show_default="that of the weights, or s"),
     ] = None,
-    img: Annotated[int, typer.Option("--img", "--imgsz", "--img-size", help="Side of the images.")] = 640,
+    img: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--img", "--imgsz", "--img-size", help="Side of the images.", show_default="640"),
+    ] = None,
     batch: Annotated[
-        int, typer.Option("--batch", "--batch-size", help="Images of an iteration; -1 for the largest that fits.")
-    ] = 16,
-    epochs: Annotated[int, typer.Option(help="Passes over the training images.")] = 100,
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--batch",
+            "--batch-size",
+            help="Images of an iteration; -1 for the largest that fits.",
+            show_default="16",
+        ),
+    ] = None,
+    epochs: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Passes over the training images.", show_default="100"),
+    ] = None,
     device: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(metavar="cpu|N", help="Where to train.", show_default="the first GPU, or cpu"),
@@ -72,8 +94,19 @@ def train(
         Optional[int],  # noqa: UP045
         typer.Option(help="Threads that load images.", show_default="one a core"),
     ] = None,
-    name: Annotated[str, typer.Option(help="Name of the run, a folder in runs/train.")] = "exp",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run of that name.")] = False,
+    name: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Name of the run, a folder in runs/train.", show_default="exp"),
+    ] = None,
+    resume: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--resume",
+            metavar="[RUN]",
+            help="Go on with a run: the newest, or that of a folder or checkpoint. No other flag is needed.",
+            show_default=False,
+        ),
+    ] = None,
     budget: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -82,13 +115,21 @@ def train(
             show_default="all there is",
         ),
     ] = None,
+    allow: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="precision,size",
+            help="What may be changed where nothing else fits.",
+            show_default="neither",
+        ),
+    ] = None,
     settings: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
             "--settings",
             "--hyp",
             metavar="YAML",
-            help="Hyperparameters; a YOLOv5 hyp file will do.",
+            help="Everything else; a YOLOv5 hyp file will do.",
             show_default=False,
         ),
     ] = None,
@@ -100,48 +141,78 @@ def train(
     runs short, and goes on after any interruption with --resume. Without --data it trains on a small data set that it
     makes itself, in a few minutes on a laptop.
     """
-    from ..detect import read_recipe  # noqa: PLC0415
+    from ..detect import read_order, read_settings, write_embedded  # noqa: PLC0415
     from ..detect import train as run  # noqa: PLC0415
     from ..report import TrainReport, TrainTeller, emit  # noqa: PLC0415
-    from ..units import parse_size  # noqa: PLC0415
 
-    folder = _folder(name, resume=resume)
-    if data is None:
-        form = _embedded(folder)
+    given: dict[str, Any] = {
+        "data": data,
+        "weights": None if weights == Path() else weights,  # YOLOv5's `--weights ''` asks for fresh ones
+        "network": None if cfg is None else _size(cfg),
+        "size": img,
+        "batch": batch,
+        "epochs": epochs,
+        "device": device_name(device),
+        "threads": workers,
+        **_leave(budget, allow),
+    }
+    given = {flag: value for flag, value in given.items() if value is not None}
+    if resume is not None:
+        form, words = _again(read_order(find_run(resume, name)), given, settings)
     else:
-        form = replace(_form(data, folder, weights, cfg), size=img, batch=batch, epochs=epochs)
-    if settings is not None:
-        form = replace(form, recipe=read_recipe(settings))
-    if budget is not None:
-        form = replace(form, budget=parse_size(budget), spare=None)
-    form = replace(form, device=device_name(device), threads=workers)
+        form, words = _anew(given, new_folder(name or "exp")), ()
+        if settings is not None:
+            form, words = read_settings(settings, form)
+    if form.data == _EMBEDDED:
+        write_embedded(_EMBEDDED.parent)
     with TrainTeller(quiet=json) as teller:
-        done = run(form, teller, resume=resume)
+        for one in words:
+            teller.said(one)
+        done = run(form, teller, resume=resume is not None)
     emit(TrainReport(done), as_json=json)
 
 
-def _folder(name: str, *, resume: bool) -> Path:
-    """The run's folder: a new one each time, unless it is resumed."""
-    if not name or set(name) & set("/\\") or name in {".", ".."}:
-        raise WrongCall(f"{name!r} can't be the name of a run", "write a plain name")
-    if resume:
-        found = sorted(_RUNS.glob(f"{name}*/weights/state.pt"), key=lambda path: path.stat().st_mtime)
-        if not found:
-            raise MissingFile(f"there is no run {name!r} to resume in {_RUNS}", "check the name, or leave --resume out")
-        return found[-1].parent.parent
-    folder, number = _RUNS / name, 2
-    while folder.exists():
-        folder, number = _RUNS / f"{name}{number}", number + 1
-    return folder
+def complete(arguments: Sequence[str]) -> list[str]:
+    """The arguments as typer takes them: --resume may stand alone, as in YOLOv5, and means the newest run then."""
+    found = list(arguments)
+    if found[:1] == ["train"] and "--resume" in found:
+        after = found.index("--resume") + 1
+        if after == len(found) or found[after].startswith("-"):
+            found.insert(after, NEWEST)
+    return found
+
+
+def _leave(budget: str | None, allow: str | None) -> dict[str, Any]:
+    """What may be used and changed."""
+    from ..planner import read_allowed  # noqa: PLC0415
+    from ..units import parse_size  # noqa: PLC0415
+
+    return {
+        "budget": None if budget is None else parse_size(budget),
+        "allow": None if allow is None else read_allowed(allow),
+    }
+
+
+def _anew(given: dict[str, Any], folder: Path) -> OrderForm:
+    """The order of a new run."""
+    from ..detect import OrderForm, read_weights  # noqa: PLC0415
+
+    weights = given.get("weights")
+    if weights is not None and not weights.exists():
+        raise MissingFile(f"there is no file {str(weights)!r}", "download it first: oomph fetches nothing")
+    form = OrderForm(data=given["data"], folder=folder) if "data" in given else _embedded(folder)
+    if weights is not None:  # read now, so that a wrong file is told before anything is planned
+        form = replace(form, network=read_weights(weights).size)
+    return replace(form, **given, spare=None if "budget" in given else form.spare)
 
 
 def _embedded(folder: Path) -> OrderForm:
-    from ..detect import EmbeddedRun, OrderForm, write_embedded  # noqa: PLC0415
+    from ..detect import EmbeddedRun, OrderForm  # noqa: PLC0415
     from ..units import parse_size  # noqa: PLC0415
 
     course = EmbeddedRun()
     return OrderForm(
-        data=write_embedded(Path("runs/embedded")),
+        data=_EMBEDDED,
         folder=folder,
         network=course.network,
         size=course.size,
@@ -153,13 +224,31 @@ def _embedded(folder: Path) -> OrderForm:
     )
 
 
-def _form(data: Path, folder: Path, weights: Path | None, cfg: str | None) -> OrderForm:
-    from ..detect import OrderForm, read_weights  # noqa: PLC0415
+def _again(order: Order, given: dict[str, Any], settings: Path | None) -> tuple[OrderForm, tuple[str, ...]]:
+    """The order of a run that is resumed, and what is told about flags that were given beside.
 
-    if weights is not None and not weights.exists():
-        raise MissingFile(f"there is no file {str(weights)!r}", "download it first: oomph fetches nothing")
-    size = read_weights(weights).size if weights is not None and cfg is None else _size(cfg or "s")
-    return OrderForm(data=data, folder=folder, weights=weights, network=size)
+    Raises:
+        WrongCall: a flag asks for something that the run was not begun with and that would change what is learned.
+    """
+    from ..detect import FLAGS, read_settings  # noqa: PLC0415
+
+    words = [f"resuming {order.asked.folder}"]
+    changes: dict[str, Any] = {}
+    for field, value in given.items():
+        before, wanted = getattr(order.asked, field), value.absolute() if isinstance(value, Path) else value
+        if wanted == before:
+            continue
+        if field not in _OF_THE_MACHINE:
+            raise WrongCall(
+                f"{FLAGS[field]} is {value}, and the run in {order.asked.folder} was begun with {before}",
+                "leave it out, or begin a new run",
+            )
+        changes[field] = value
+        words.append(f"{FLAGS[field]} is {value} from now on, and was {before}")
+    if settings is not None and read_settings(settings, order.asked)[0] != order.asked:
+        raise WrongCall(f"{settings} has other settings than the run", "leave it out, or begin a new run")
+    spare = None if "budget" in changes else order.settled.spare
+    return replace(order.settled, **changes, spare=spare), tuple(words)
 
 
 def _size(cfg: str) -> str:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ._checkpoint import write_atomically as write_atomically
     from ._dataset import DataSet as DataSet
     from ._dataset import Split as Split
+    from ._dataset import as_one_class as as_one_class
     from ._dataset import label_path as label_path
     from ._dataset import read_dataset as read_dataset
     from ._dataset import read_split as read_split
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     from ._network import STRIDES as STRIDES
     from ._network import Yolov5 as Yolov5
     from ._network import yolov5 as yolov5
+    from ._order_file import Order as Order
+    from ._order_file import read_order as read_order
     from ._order_form import OrderForm as OrderForm
     from ._pictures import DrawnBox as DrawnBox
     from ._pictures import draw_boxes as draw_boxes
@@ -88,6 +91,10 @@ if TYPE_CHECKING:
     from ._schedule import set_rates as set_rates
     from ._schedule import should_stop as should_stop
     from ._set_aside import SetAside as SetAside
+    from ._settings_file import FLAGS as FLAGS
+    from ._settings_file import changed_settings as changed_settings
+    from ._settings_file import read_settings as read_settings
+    from ._settings_file import settings_text as settings_text
     from ._suppression import VALIDATION as VALIDATION
     from ._suppression import Suppression as Suppression
     from ._suppression import suppress as suppress
@@ -104,6 +111,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "ANCHORS": "_network",
+    "FLAGS": "_settings_file",
     "SIZES": "_network",
     "STRIDES": "_network",
     "VALIDATION": "_suppression",
@@ -128,6 +136,7 @@ _HOME = {
     "LossParts": "_loss",
     "Material": "_material",
     "Moment": "_schedule",
+    "Order": "_order_file",
     "OrderForm": "_order_form",
     "Outcome": "_teller",
     "Positives": "_loss",
@@ -142,8 +151,10 @@ _HOME = {
     "Weights": "_checkpoint",
     "Yolov5": "_network",
     "accumulation": "_schedule",
+    "as_one_class": "_dataset",
     "box_sizes": "_anchors",
     "build_optimizer": "_recipe",
+    "changed_settings": "_settings_file",
     "check_anchors": "_anchors",
     "choose": "_augment",
     "collate": "_augment",
@@ -171,9 +182,11 @@ _HOME = {
     "precision_recall": "_plots",
     "prepare": "_material",
     "read_dataset": "_dataset",
+    "read_order": "_order_file",
     "read_plain": "_checkpoint",
     "read_recipe": "_recipe",
     "read_results": "_results",
+    "read_settings": "_settings_file",
     "read_split": "_dataset",
     "read_weights": "_checkpoint",
     "recipe_from": "_recipe",
@@ -181,6 +194,7 @@ _HOME = {
     "save_weights": "_checkpoint",
     "score": "_metrics",
     "set_rates": "_schedule",
+    "settings_text": "_settings_file",
     "shared_images": "_dataset",
     "sheet": "_pictures",
     "should_stop": "_schedule",
@@ -200,6 +214,7 @@ _HOME = {
 
 __all__ = [
     "ANCHORS",
+    "FLAGS",
     "SIZES",
     "STRIDES",
     "VALIDATION",
@@ -224,6 +239,7 @@ __all__ = [
     "LossParts",
     "Material",
     "Moment",
+    "Order",
     "OrderForm",
     "Outcome",
     "Positives",
@@ -238,8 +254,10 @@ __all__ = [
     "Weights",
     "Yolov5",
     "accumulation",
+    "as_one_class",
     "box_sizes",
     "build_optimizer",
+    "changed_settings",
     "check_anchors",
     "choose",
     "collate",
@@ -267,9 +285,11 @@ __all__ = [
     "precision_recall",
     "prepare",
     "read_dataset",
+    "read_order",
     "read_plain",
     "read_recipe",
     "read_results",
+    "read_settings",
     "read_split",
     "read_weights",
     "recipe_from",
@@ -277,6 +297,7 @@ __all__ = [
     "save_weights",
     "score",
     "set_rates",
+    "settings_text",
     "shared_images",
     "sheet",
     "should_stop",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import tempfile
@@ -131,8 +132,10 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             try:
                 write(file)
                 file.flush()
-            except RuntimeError as error:  # torch's zip writer turns a full disk into this
-                raise OSError(f"{path} could not be written: {error}") from error
+            except RuntimeError as error:  # torch's zip writer turns a full disk into this, whose words are behind it
+                behind = error.__context__
+                found = behind if isinstance(behind, OSError) else OSError(errno.EIO, str(error))
+                raise OSError(found.errno, found.strerror, str(path)) from error
             os.fsync(file.fileno())
         part.replace(path)
     except BaseException:

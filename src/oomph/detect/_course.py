@@ -10,11 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import changes
 from ..data import Batch, Loader, on_device, usable_cores
 from ..monitor import Recorder, Sampler
 from ..planner import Plan
 from ..runner import Guard, StepReport, guard
 from ._anchors import AnchorCheck
+from ._batch import shrink_batch
 from ._checkpoint import load_weights, read_weights
 from ._dataset import DataSet
 from ._ema import Ema
@@ -76,9 +78,12 @@ class Course:
         self._cap()
         model = self._network(anchors).to(self.device)
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.loss = _Group(DetectionLoss(model, form.recipe.gains, side, form.recipe.anchor_ratio))
+        recipe = form.recipe
+        self.loss = _Group(DetectionLoss(model, recipe.gains, side, recipe.anchor_ratio, recipe.label_smoothing))
         self.optimizer = build_optimizer(model, form.recipe, form.batch)
         self.average = Ema(model)
+        if self.plan.settings.checkpointing == "blocks":  # after the average, which is a copy without it
+            changes.checkpoint(model, changes.blocks(model))
         self.recorder = Recorder(keeper.record_file)
         precision = self.plan.settings.precision
         self.guard: Guard = guard(
@@ -91,6 +96,8 @@ class Course:
             ema=self.average,
             precision=precision if precision.startswith("amp") else None,
             budget=form.budget,
+            allow=form.allow,
+            resize=shrink_batch if "size" in form.allow else None,
             checkpoint=lambda _: self.save(),
             recorder=self.recorder,
         )

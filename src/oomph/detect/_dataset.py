@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -108,6 +108,14 @@ def read_split(data: DataSet, name: str, tolerated: float = 0.1) -> Split:
 def shared_images(first: Split, second: Split) -> int:
     """How many images two splits have in common; if any, the second one's mAP means little."""
     return len({image.resolve() for image in first.images} & {image.resolve() for image in second.images})
+
+
+def as_one_class(data: DataSet, splits: tuple[Split, Split]) -> tuple[DataSet, tuple[Split, Split]]:
+    """The same data with all classes taken for one."""
+    if len(data.names) == 1:
+        return data, splits
+    first, second = (replace(split, labels=split.labels.as_one_class()) for split in splits)
+    return replace(data, names=("item",)), (first, second)
 
 
 def label_path(image: Path) -> Path:

@@ -13,13 +13,18 @@ from ..job import Job
 from ..settings import Size
 from ._loss import DetectionLoss
 from ._network import Anchors, yolov5
-from ._recipe import Recipe, build_optimizer
+from ._recipe import Recipe, build_optimizer, freeze
 
 _BOXES = 8  # of an image, if nobody counted
 
 
 def detection_job(
-    size: str, classes: int = 80, boxes: float = _BOXES, recipe: Recipe | None = None, anchors: Anchors | None = None
+    size: str,
+    classes: int = 80,
+    boxes: float = _BOXES,
+    recipe: Recipe | None = None,
+    anchors: Anchors | None = None,
+    frozen: int = 0,
 ) -> Job:
     """Training a YOLOv5 detector.
 
@@ -29,21 +34,25 @@ def detection_job(
         boxes: of an image, on average; their share of the memory is small.
         recipe: the hyperparameters; the defaults if None.
         anchors: as `yolov5` takes them.
+        frozen: how many layers stay as they are.
     """
     own = recipe or Recipe()
+
+    def build() -> nn.Module:
+        model = yolov5(size, classes, anchors)
+        freeze(model, frozen)
+        return model
 
     def step(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         images, targets = batch
         # Made here because the loss reads the anchors of the very model that is trained; it holds no tensors.
-        loss = DetectionLoss(model, own.gains, max(images.shape[-2:]), own.anchor_ratio)
+        loss = DetectionLoss(model, own.gains, max(images.shape[-2:]), own.anchor_ratio, own.label_smoothing)
         return loss(model(images), targets)
 
     def optimizer(model: nn.Module) -> Optimizer:
         return build_optimizer(model, own, own.nominal_batch)
 
-    return Job(
-        model=lambda: yolov5(size, classes, anchors), batch=_batches(classes, boxes), step=step, optimizer=optimizer
-    )
+    return Job(model=build, batch=_batches(classes, boxes), step=step, optimizer=optimizer)
 
 
 def _batches(classes: int, boxes: float) -> Callable[[int, Size], Any]:

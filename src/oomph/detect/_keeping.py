@@ -122,8 +122,11 @@ class Keeper:
 
     def save_json(self, name: str, value: dict[str, Any]) -> None:
         """Keep plain facts."""
-        text = (json.dumps(value, indent=1, default=str) + "\n").encode()
-        self._try(name, lambda: write_atomically(self.folder / name, lambda file: file.write(text)))
+        self.save_text(name, json.dumps(value, indent=1, default=str) + "\n")
+
+    def save_text(self, name: str, text: str) -> None:
+        """Keep a text."""
+        self._try(name, lambda: write_atomically(self.folder / name, lambda file: file.write(text.encode())))
 
     def _try(self, what: str, write: Any) -> None:
         try:

@@ -37,6 +37,12 @@ class LabelTable:
         """The boxes of one image."""
         return self.boxes[self.starts[index] : self.starts[index + 1]]
 
+    def as_one_class(self) -> LabelTable:
+        """The same boxes, all of class 0."""
+        boxes = self.boxes.copy()
+        boxes[:, 0] = 0
+        return LabelTable(boxes, self.starts)
+
     def counts(self, classes: int) -> NDArray[np.int64]:
         """Boxes of each class."""
         return np.bincount(self.boxes[:, 0].astype(np.int64), minlength=classes)

@@ -69,14 +69,22 @@ class DetectionLoss:
         gains: the weights of the parts.
         size: the image side that is trained with, which objectness is weighed by.
         ratio: how many times larger or smaller than its anchor a box may be.
+        smoothing: what the targets of the classes keep away from 0 and 1, together.
     """
 
-    def __init__(self, model: nn.Module, gains: Gains | None = None, size: int = _IMAGE, ratio: float = 4.0) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        gains: Gains | None = None,
+        size: int = _IMAGE,
+        ratio: float = 4.0,
+        smoothing: float = 0.0,
+    ) -> None:
         gains = gains or Gains()
         network = getattr(model, "module", model)  # DistributedDataParallel keeps it there
         if not isinstance(network, Yolov5):
             raise WrongCall(f"the model is a {type(network).__name__}", "give one that oomph.detect.yolov5 built")
-        self._head, self._ratio = network.head, ratio
+        self._head, self._ratio, self._smoothing = network.head, ratio, smoothing
         self._copy: tuple[object, Tensor] | None = None
         self.classes = network.classes
         self.gains = Gains(gains.box, gains.objectness * (size / _IMAGE) ** 2, gains.classes * self.classes / _CLASSES)
@@ -142,7 +150,7 @@ class DetectionLoss:
         objectness = F.binary_cross_entropy_with_logits(confidence.float(), wanted, reduction="sum")
         if self.classes == 1:
             return box, objectness, box.new_zeros(())
-        label = F.one_hot(found.label, self.classes).float()
+        label = F.one_hot(found.label, self.classes).float() * (1 - self._smoothing) + self._smoothing / 2
         odds = F.binary_cross_entropy_with_logits(rows[:, 5:], label, weight=counts[:, None], reduction="sum")
         return box, objectness, odds
 

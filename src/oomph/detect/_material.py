@@ -50,7 +50,7 @@ def prepare(split: Split, tolerated: float = 0.1) -> Material:
         raise WrongCall(
             f"{len(broken)} of {len(index)} {split.name} images can't be read, the first {broken[0].path!r}: "
             f"{broken[0].reason}",
-            "mend them, or take them out of the data set",
+            f"mend them, take them out, or set `tolerated` above {tolerated:g} in the settings",
         )
     told = _told(broken)
     chosen = index.select(usable) if broken else index

@@ -9,7 +9,10 @@ from ..errors import WrongCall
 from ._network import SIZES
 from ._recipe import Recipe
 
+PRECISIONS = ("fp32", "amp-bf16", "amp-fp16")  # that the guard runs
 LARGEST = -1  # a batch of this size asks for the largest that is comfortable
+
+_LEAST = {"freeze": 0, "patience": 0, "minutes": 0, "seed": 0, "every": 1, "tolerated": 0}
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,9 @@ class OrderForm:
         precision: what to compute in; the fast one of the device if None.
         seed: what order, samples and fresh weights are drawn from.
         every: epochs between validations; after the last one always.
+        allow: what may be changed where nothing else fits: "precision", "size".
+        single_class: whether all classes are trained as one.
+        tolerated: the share of images, and of boxes, that may be set aside as broken.
     """
 
     data: Path
@@ -55,6 +61,9 @@ class OrderForm:
     precision: str | None = None
     seed: int = 0
     every: int = 1
+    allow: tuple[str, ...] = ()
+    single_class: bool = False
+    tolerated: float = 0.1
 
     def __post_init__(self) -> None:
         if self.network not in SIZES:
@@ -65,3 +74,9 @@ class OrderForm:
             raise WrongCall(f"epochs is {self.epochs}", "it must be at least 1")
         if self.size < 32:  # noqa: PLR2004  the largest stride
             raise WrongCall(f"the image size is {self.size}", "it must be at least 32")
+        if self.precision is not None and self.precision not in PRECISIONS:
+            raise WrongCall(f"precision is {self.precision!r}", f"it must be one of {', '.join(PRECISIONS)}")
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if not least <= value < float("inf"):
+                raise WrongCall(f"{name} is {value}", f"it must be at least {least}")

@@ -12,7 +12,7 @@ import torch
 from ..errors import WrongCall
 from ..ledger import Prediction, Range, predict
 from ..machine import Target, find_target, this_device
-from ..planner import Plan, largest_batch, plan
+from ..planner import Leeway, Plan, largest_batch, plan
 from ..settings import Settings
 from ..units import MIB
 from ._dataset import DataSet
@@ -48,13 +48,13 @@ def fast_precision(device: torch.device) -> str:
 
 
 def plan_run(form: OrderForm, data: DataSet, training: Material, device: torch.device) -> Plan:
-    """The largest pieces that predictions say are comfortable.
+    """The largest pieces that predictions say are comfortable, and what must be changed where none are.
 
     Raises:
-        CannotFit: not even the smallest pieces fit.
+        CannotFit: nothing that is allowed fits.
     """
     boxes = max(len(training.labels.boxes) / max(len(training.index), 1), 1)
-    job = detection_job(form.network, len(data.names), min(boxes * 4, 300), form.recipe)
+    job = detection_job(form.network, len(data.names), min(boxes * 4, 300), form.recipe, frozen=form.freeze)
     target = target_of(device)
     asked = Settings(
         batch=max(form.batch, 1),
@@ -71,7 +71,9 @@ def plan_run(form: OrderForm, data: DataSet, training: Material, device: torch.d
 
     def asked_for(settings: Settings) -> Prediction:
         # One sample of each kind of piece tells: how many there are changes nothing.
-        lean = replace(settings, batch=min(settings.batch, 2 * (settings.micro_batch or settings.batch)))
+        piece = settings.micro_batch or settings.batch
+        batch = min(settings.batch, 2 * piece)
+        lean = replace(settings, batch=batch, micro_batch=piece if piece < batch else None)
         if lean not in known:
             waiting = 2 * max(form.batch, 1) - (settings.micro_batch or settings.batch)
             known[lean] = _here(predict(job, lean, target), target, max(waiting, 0) * 3 * side_of(form.size) ** 2)
@@ -79,7 +81,19 @@ def plan_run(form: OrderForm, data: DataSet, training: Material, device: torch.d
 
     if form.batch == LARGEST:
         asked = largest_batch(asked, budget, asked_for)
-    return plan(asked, budget, asked_for, least=2)
+    return plan(asked, budget, asked_for, least=2, leeway=_leeway(asked, form.allow, device))
+
+
+def _leeway(asked: Settings, allowed: tuple[str, ...], device: torch.device) -> Leeway:
+    """What may be changed beside the pieces."""
+    lower = "amp-bf16" if device.type == "cpu" else fast_precision(device)
+    side = int(asked.size) if isinstance(asked.size, int) else STRIDES[-1]
+    return Leeway(
+        checkpointing=asked.checkpointing == "none",
+        precision=None if asked.precision.startswith("amp") else lower,
+        sides=tuple(range(side - STRIDES[-1], max(side // 2, STRIDES[-1]) - 1, -STRIDES[-1])),
+        allowed=allowed,
+    )
 
 
 def budget_of(form: OrderForm, device: torch.device) -> int | None:
@@ -130,6 +144,7 @@ def side_of(size: int) -> int:
 def plan_facts(made: Plan) -> dict[str, Any]:
     """A plan as plain values, to be saved with the run."""
     return {
+        "asked": vars(made.asked),
         "settings": vars(made.settings),
         "budget": made.budget,
         "asked_needs": made.before.device.value,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,14 @@ class Recipe:
     Attributes:
         optimizer: "SGD" with Nesterov momentum, or "AdamW", whose first beta is the momentum.
         rate, final_rate: the learning rate, and the share of it that is left at the end.
+        cosine: whether it falls along half a cosine and not in a straight line.
         momentum, decay: of SGD; the decay is for convolution weights alone and is scaled to the batch.
         warmup_epochs, warmup_momentum, warmup_bias_rate: how the run begins.
         least_warmup: iterations that the warm-up lasts at least.
         nominal_batch: images that an optimizer step is made of, whatever the batch.
         clip: the largest norm of a step's gradient.
         anchor_ratio: how many times larger or smaller than its anchor a box may be.
+        label_smoothing: what the targets of the classes keep away from 0 and 1, together.
         gains: what the parts of the loss weigh.
         augmentation: how training samples are changed.
     """
@@ -38,6 +40,7 @@ class Recipe:
     optimizer: str = "SGD"
     rate: float = 0.01
     final_rate: float = 0.01
+    cosine: bool = False
     momentum: float = 0.937
     decay: float = 5e-4
     warmup_epochs: float = 3.0
@@ -47,6 +50,7 @@ class Recipe:
     nominal_batch: int = 64
     clip: float = 10.0
     anchor_ratio: float = 4.0
+    label_smoothing: float = 0.0
     gains: Gains = field(default_factory=Gains)
     augmentation: Augmentation = field(default_factory=Augmentation)
 
@@ -56,6 +60,7 @@ OPTIMIZERS = ("SGD", "AdamW")
 _NAMES = {
     "lr0": "rate",
     "lrf": "final_rate",
+    "cos_lr": "cosine",
     "momentum": "momentum",
     "weight_decay": "decay",
     "warmup_epochs": "warmup_epochs",
@@ -78,12 +83,12 @@ _NAMES = {
     "mosaic": "augmentation.mosaic",
     "mixup": "augmentation.mixup",
 }
+_SHARES = {"label_smoothing", "mosaic", "mixup", "flip_vertical", "flip_horizontal", "momentum", "warmup_momentum"}
 # Names that are taken when they ask for nothing: the value that does, and why another can't be had.
 _NEUTRAL: dict[str, tuple[tuple[float, ...], str]] = {
     "cls_pw": ((1.0,), "positives are not weighed here"),
     "obj_pw": ((1.0,), "positives are not weighed here"),
     "fl_gamma": ((0.0,), "there is no focal loss here"),
-    "label_smoothing": ((0.0,), "labels are not smoothed here"),
     "copy_paste": ((0.0,), "boxes have no outlines that could be cut out and pasted"),
     "iou_t": ((), "YOLOv5 itself doesn't use it"),
     "anchors": ((3.0,), "every level has three anchors"),
@@ -100,30 +105,57 @@ def read_recipe(path: Path) -> Recipe:
     return recipe_from(read_yaml(path), str(path))
 
 
-def recipe_from(values: Mapping[str, Any], place: str = "the settings") -> Recipe:
+def recipe_from(
+    values: Mapping[str, Any], place: str = "the settings", base: Recipe | None = None, beside: Iterable[str] = ()
+) -> Recipe:
     """A recipe from names and values, YOLOv5's or ours ("rate", "augmentation.mosaic").
+
+    Args:
+        values: the names and values; maps inside of it are the recipe's parts.
+        place: where they are from, for complaints.
+        base: what holds where they say nothing; the defaults if None.
+        beside: names that are taken elsewhere, which a wrong one may have meant.
 
     Raises:
         WrongCall: a name that nobody knows, or a value that can't be taken.
     """
-    top: dict[str, Any] = {}
-    parts: dict[str, dict[str, float]] = {"gains": {}, "augmentation": {}}
+    base = base or Recipe()
+    parts: dict[str, dict[str, Any]] = {"": {}, "gains": {}, "augmentation": {}}
     for name, value in _flat(values).items():
-        if name == "optimizer":
-            top[name] = _optimizer(value, place)
-            continue
-        number = _number(name, value, place)
         if name in _NEUTRAL:
-            _refuse_unless_neutral(name, number, place)
+            _refuse_unless_neutral(name, _number(name, value, place), place)
             continue
-        known = _known(name, place)
-        part, dot, own = known.partition(".")
-        if dot:
-            parts[part][own] = number
-        else:
-            top[known] = number
-    top.update({name: int(top[name]) for name in ("nominal_batch", "least_warmup") if name in top})
-    return Recipe(**top, gains=Gains(**parts["gains"]), augmentation=Augmentation(**parts["augmentation"]))
+        part, dot, own = _known(name, place, beside).rpartition(".")
+        parts[part if dot else ""][own] = _value(name, own, value, place)
+    return dataclasses.replace(
+        base,
+        **parts[""],
+        gains=dataclasses.replace(base.gains, **parts["gains"]),
+        augmentation=dataclasses.replace(base.augmentation, **parts["augmentation"]),
+    )
+
+
+def neutral_names(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those names that ask for nothing here, whatever has them."""
+    return tuple(name for name in values if name in _NEUTRAL)
+
+
+def _value(name: str, own: str, value: Any, place: str) -> Any:
+    if own == "optimizer":
+        return _optimizer(value, place)
+    if own == "cosine":
+        if not isinstance(value, bool):
+            raise WrongCall(f"{place} sets {name} to {value!r}", "it must be true or false")
+        return value
+    number = _number(name, value, place)
+    if own in {"nominal_batch", "least_warmup"}:
+        least = 1 if own == "nominal_batch" else 0
+        if number != int(number) or number < least:
+            raise WrongCall(f"{place} sets {name} to {value!r}", f"it must be a whole number of at least {least}")
+        return int(number)
+    if own in _SHARES and number > 1:
+        raise WrongCall(f"{place} sets {name} to {value!r}", "it must be between 0 and 1")
+    return number
 
 
 def _optimizer(value: Any, place: str) -> str:
@@ -151,13 +183,13 @@ def _own_names() -> set[str]:
     return names
 
 
-def _known(name: str, place: str) -> str:
+def _known(name: str, place: str, beside: Iterable[str]) -> str:
     if name in _NAMES:
         return _NAMES[name]
     own = _own_names()
     if name in own:
         return name
-    nearest = difflib.get_close_matches(name, [*_NAMES, *own], n=1)
+    nearest = difflib.get_close_matches(name, [*_NAMES, *own, *beside], n=1)
     hint = f"did you mean {nearest[0]!r}?" if nearest else "see docs/train.md for the names"
     raise WrongCall(f"{place} sets {name!r}, which nothing here is called", f"take it out; {hint}".removesuffix("?"))
 

@@ -5,6 +5,7 @@ Nothing is remembered from one iteration to the next, so that a resumed run can'
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,8 +89,10 @@ class Schedule:
         )
 
     def fall(self, epoch: int) -> float:
-        """The share of the learning rate that is left, a straight line over the epochs."""
-        return (1 - epoch / self.epochs) * (1 - self.recipe.final_rate) + self.recipe.final_rate
+        """The share of the learning rate that is left: a straight line over the epochs, or half a cosine."""
+        done = epoch / self.epochs
+        left = (1 + math.cos(math.pi * done)) / 2 if self.recipe.cosine else 1 - done
+        return left * (1 - self.recipe.final_rate) + self.recipe.final_rate
 
     def _ramp(self, iteration: int, begin: float, end: float) -> float:
         if iteration > self.warmup or not self.warmup:

@@ -27,6 +27,16 @@ class SetAside:
     broken: bool
     examples: tuple[str, ...]
 
+    def __str__(self) -> str:
+        things = self.what if self.count == 1 else plural(self.what)
+        done = "set aside" if self.broken else "noticed"
+        return f"{self.count} {things} {done}: {self.why} ({self.examples[0]})"
+
+
+def plural(what: str) -> str:
+    """Several of a kind of thing."""
+    return {"box": "boxes"}.get(what, f"{what}s")
+
 
 class Collector:
     """Gathers what is set aside while a data set is read."""
@@ -65,9 +75,8 @@ class Collector:
         if not total or broken <= tolerated * total:
             return
         worst = next(one for one in self.told() if one.what == what)
-        things = {"box": "boxes"}.get(what, f"{what}s")
         raise WrongCall(
-            f"{broken} of {total} {things} of {source} can't be used, most of them because: {worst.why} "
+            f"{broken} of {total} {plural(what)} of {source} can't be used, most of them because: {worst.why} "
             f"(such as {worst.examples[0]})",
-            f"mend the data, or tolerate more than {tolerated:.0%}",
+            f"mend the data, or set `tolerated` above {tolerated:g} in the settings",
         )

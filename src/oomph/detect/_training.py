@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..planner import Plan
 from ._anchors import box_sizes, check_anchors
 from ._course import Course
-from ._dataset import DataSet, read_dataset, read_split, shared_images
+from ._dataset import DataSet, as_one_class, read_dataset, read_split, shared_images
 from ._keeping import Keeper
 from ._material import Material, prepare
+from ._order_file import ORDER, Order, order_document
 from ._order_form import OrderForm
 from ._planning import budget_of, find_device, plan_facts, plan_run
+from ._settings_file import changed_settings, settings_text
 from ._teller import Outcome, Teller
 
 
@@ -21,32 +24,51 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
         WrongCall: the data, the weights or the settings can't be used.
         CannotFit: nothing fits into the budget.
     """
+    # The precision of a resumed run is the one that was settled on.
+    if changed := changed_settings(replace(form, precision=None) if resume else form):
+        teller.said(f"settings: {', '.join(changed)}")
     data = read_dataset(form.data)
-    splits = read_split(data, "train"), read_split(data, "val")
-    training, held = prepare(splits[0]), prepare(splits[1])
+    splits = read_split(data, "train", form.tolerated), read_split(data, "val", form.tolerated)
+    if form.single_class:
+        data, splits = as_one_class(data, splits)
+    training, held = (prepare(split, form.tolerated) for split in splits)
     _tell_data(data, training, held, teller)
     if same := shared_images(*splits):
-        teller.said(f"{same} of {len(splits[1].images)} val images are train images too: the mAP means little")
+        every = len(splits[1].images)
+        worth = "nothing" if same == every else "little"
+        teller.said(f"{same} of {every} val images are train images too: the mAP means {worth}")
     device = find_device(form.device)
-    anchors = check_anchors(box_sizes(training.labels, training.shapes, form.size), ratio=form.recipe.anchor_ratio)
-    form = replace(form, budget=budget_of(form, device))
+    asked, form = form, replace(form, budget=budget_of(form, device))
     made = plan_run(form, data, training, device)
     teller.planned(made)
-    form = replace(form, batch=made.settings.batch)
+    form = settled(form, made)
+    anchors = check_anchors(box_sizes(training.labels, training.shapes, form.size), ratio=form.recipe.anchor_ratio)
     keeper = Keeper(form.folder)
     keeper.save_json("plan.json", plan_facts(made))
-    course = Course(form, data, (training, held), made, device, teller)
+    aside = {"train": training.set_aside, "val": held.set_aside}
+    keeper.save_json("set_aside.json", {name: [vars(one) for one in found] for name, found in aside.items()})
+    if not resume:
+        keeper.save_json(ORDER, order_document(Order(asked, settled(asked, made))))
+        keeper.save_text("settings.yaml", settings_text(asked))
+    # A resumed run has its weights in the checkpoint; those that it began with may be gone.
+    course = Course(replace(form, weights=None) if resume else form, data, (training, held), made, device, teller)
     course.build(anchors, keeper)
     if resume:
         course.resume()
     return course.run()
 
 
+def settled(form: OrderForm, made: Plan) -> OrderForm:
+    """The order with what the plan has decided of it: a resumed run must not decide anew."""
+    chosen = made.settings
+    assert isinstance(chosen.size, int)  # noqa: S101  detectors are asked for one side
+    return replace(form, batch=chosen.batch, size=chosen.size, precision=chosen.precision)
+
+
 def _tell_data(data: DataSet, training: Material, held: Material, teller: Teller) -> None:
     for name, material in (("train", training), ("val", held)):
         teller.said(f"{name}: {len(material.index)} images, {len(material.labels.boxes)} boxes")
         for one in material.set_aside:
-            what = "set aside" if one.broken else "noticed"
-            teller.said(f"{name}: {one.count} {one.what}{'s' * (one.count > 1)} {what}: {one.why} ({one.examples[0]})")
+            teller.said(f"{name}: {one}")
     if data.download:
         teller.said(f"the data's `download:` was not run: {data.download.splitlines()[0][:80]}")

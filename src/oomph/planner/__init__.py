@@ -1,5 +1,7 @@
 """Settings chosen so that a job fits: moves, each with its reason and its cost. Pure, no torch."""
 
-from ._plan import Move, Plan, largest_batch, plan
+from ._leeway import ALLOWED, Leeway, read_allowed
+from ._move import Move
+from ._plan import Plan, largest_batch, plan
 
-__all__ = ["Move", "Plan", "largest_batch", "plan"]
+__all__ = ["ALLOWED", "Leeway", "Move", "Plan", "largest_batch", "plan", "read_allowed"]

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import bisect
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..errors import CannotFit
 from ..ledger import Prediction
 from ..settings import Settings
 from ..units import format_size
+from ._leeway import Leeway
+from ._move import Move, moves
 
 Predict = Callable[[Settings], Prediction]
 _LARGEST_BATCH = 1024
 _MANY = 8  # samples of the second prediction that a line is drawn through
-
-
-@dataclass(frozen=True)
-class Move:
-    """One change to what was asked for, why it was made, and what it costs."""
-
-    what: str
-    why: str
-    cost: str
 
 
 @dataclass(frozen=True)
@@ -45,31 +40,30 @@ class Plan:
     moves: tuple[Move, ...]
 
 
-def plan(asked: Settings, budget: int, predict: Predict, least: int = 1) -> Plan:
-    """Split the batch into the largest pieces that fit comfortably.
+def plan(asked: Settings, budget: int, predict: Predict, least: int = 1, leeway: Leeway | None = None) -> Plan:
+    """Split the batch into the largest pieces that fit comfortably; where none do, change what may be changed.
 
     Args:
         asked: what is wanted.
         budget: bytes of the device, as nvidia-smi shows them; of the process on the CPU.
         predict: what settings would need.
         least: samples that a piece must have; BatchNorm needs two.
+        leeway: what may be changed beside the pieces; nothing if None.
 
     Raises:
-        CannotFit: not even the smallest pieces fit; the message says what they would need.
+        CannotFit: nothing fits; the message says what it would need, and which yes of the user's would help.
     """
+    predict = functools.cache(predict)
     before = predict(asked)
     if _fits(before, budget):
         return Plan(asked, asked, budget, before, before, ())
-    most = asked.micro_batch or asked.batch
-    smallest = predict(replace(asked, micro_batch=min(least, most)))
-    if most <= least or not _fits(smallest, budget):
-        need = format_size(smallest.device.value)
-        raise CannotFit(
-            f"pieces of {min(least, most)} need {need}, and the budget is {format_size(budget)}",
-            "make the images smaller, take a smaller network, or give it more memory",
-        )
-    settings, after = _largest(asked, (least, most), (smallest, before), budget, predict)
-    return Plan(asked, settings, budget, before, after, (_split(asked, settings, before, budget),))
+    leeway, least = leeway or Leeway(), min(least, asked.micro_batch or asked.batch)
+    way = _way(asked, least, leeway, budget, predict)
+    if way is None:
+        raise _refusal(asked, least, leeway, budget, predict)
+    settings, after = _largest(way, least, budget, predict)
+    why = f"as asked it may need up to {format_size(before.device.high)}, and there are {format_size(budget)}"
+    return Plan(asked, settings, budget, before, after, moves(asked, settings, why))
 
 
 def largest_batch(asked: Settings, budget: int, predict: Predict) -> Settings:
@@ -92,20 +86,57 @@ def _fits(made: Prediction, budget: int) -> bool:
     return made.device.high <= budget
 
 
-def _largest(
-    asked: Settings, sizes: tuple[int, int], made: tuple[Prediction, Prediction], budget: int, predict: Predict
-) -> tuple[Settings, Prediction]:
-    """The largest pieces that fit, between the smallest, which do, and all of the batch, which doesn't."""
-    size = min(_crossing(sizes, made, budget), sizes[1] - 1)
-    while size > sizes[0]:
+def _way(asked: Settings, least: int, leeway: Leeway, budget: int, predict: Predict) -> Settings | None:
+    """The settings with the fewest changes whose smallest pieces fit."""
+
+    def fits(way: Settings) -> bool:
+        return _fits(predict(replace(way, micro_batch=least)), budget)
+
+    found = next((way for way in leeway.ways(asked) if fits(way)), None)
+    smaller = [] if found is not None else leeway.smaller(asked)
+    at = bisect.bisect_left(smaller, True, key=fits)  # noqa: FBT003  the first one for which it holds
+    return smaller[at] if at < len(smaller) else found
+
+
+def _refusal(asked: Settings, least: int, leeway: Leeway, budget: int, predict: Predict) -> CannotFit:
+    """What all that is allowed would need, and what would fit."""
+    tried = [*leeway.ways(asked), *leeway.smaller(asked)[-1:]]
+    need = min(predict(replace(way, micro_batch=least)).device.high for way in tried)
+    fix = "take a smaller network, or give it more memory"
+    for more in _helpful(leeway, asked, least, budget, predict):
+        way = _way(asked, least, more, budget, predict)
+        if way is not None:
+            change = f"{way.precision} at {way.size}" if way.size else way.precision
+            needed = format_size(predict(replace(way, micro_batch=least)).device.high)
+            fix = f"--allow {','.join(more.allowed)} would make it fit ({change}, up to {needed}); or {fix}"
+            break
+    return CannotFit(f"pieces of {least} need up to {format_size(need)}, and the budget is {format_size(budget)}", fix)
+
+
+def _helpful(leeway: Leeway, asked: Settings, least: int, budget: int, predict: Predict) -> Iterator[Leeway]:
+    """More and more to say yes to; nothing where not even all of it would help."""
+    wider = list(leeway.wider())
+    *_, furthest = [asked] if not wider else [*wider[-1].ways(asked), *wider[-1].smaller(asked)]
+    if _fits(predict(replace(furthest, micro_batch=least)), budget):
+        yield from wider
+
+
+def _largest(way: Settings, least: int, budget: int, predict: Predict) -> tuple[Settings, Prediction]:
+    """The largest pieces that fit, of settings whose smallest do."""
+    whole, most = predict(way), way.micro_batch or way.batch
+    if _fits(whole, budget):
+        return way, whole
+    smallest = predict(replace(way, micro_batch=least))
+    size = min(_crossing((least, most), (smallest, whole), budget), most - 1)
+    while size > least:
         # As even as can be: 10 samples in pieces of at most 4 are 4 + 3 + 3, so pieces of 4 are asked for.
-        even = -(-asked.batch // -(-asked.batch // size))
-        settings = replace(asked, micro_batch=even)
+        even = -(-way.batch // -(-way.batch // size))
+        settings = replace(way, micro_batch=even)
         found = predict(settings)
         if _fits(found, budget):
             return settings, found
         size = even - max(even // 16, 1)
-    return replace(asked, micro_batch=sizes[0]), made[0]
+    return replace(way, micro_batch=least), smallest
 
 
 def _crossing(sizes: tuple[int, int], made: tuple[Prediction, Prediction], budget: int) -> int:
@@ -113,11 +144,3 @@ def _crossing(sizes: tuple[int, int], made: tuple[Prediction, Prediction], budge
     (small, large), (below, above) = sizes, (one.device.high for one in made)
     each = max((above - below) / max(large - small, 1), 1.0)
     return max(int(small + (budget - below) / each), 1)
-
-
-def _split(asked: Settings, chosen: Settings, before: Prediction, budget: int) -> Move:
-    return Move(
-        what=f"the batch of {asked.batch} goes through in {len(chosen.pieces)} pieces of at most {chosen.micro_batch}",
-        why=f"in one piece it may need up to {format_size(before.device.high)}, and there are {format_size(budget)}",
-        cost="BatchNorm sees the pieces; the optimizer still sees the whole batch",
-    )

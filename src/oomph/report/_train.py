@@ -70,7 +70,7 @@ class TrainTeller:
 def plan_lines(made: Plan) -> list[str]:
     """A plan in words."""
     need = f"{format_size(made.before.device.value)} (up to {format_size(made.before.device.high)})"
-    asked = f"asked: batch {made.asked.batch} at {made.asked.size}, {made.settings.precision}: needs {need}"
+    asked = f"asked: batch {made.asked.batch} at {made.asked.size}, {made.asked.precision}: needs {need}"
     asked = f"{asked} of {format_size(made.budget)}"
     if not made.moves:
         return [asked, "plan: it fits as asked"]

@@ -66,9 +66,6 @@ class Piecework:
         Raises:
             WrongCall: the user's function made another number of them.
         """
-        for _ in range(self._setting.resized):
-            assert self._setting.resize is not None  # noqa: S101  the ladder resizes only with it
-            batch = self._setting.resize(batch)
         if pieces == 1:
             return [batch]
         if self._splitter is None:
@@ -90,6 +87,10 @@ class Piecework:
         if function is None:
             raise WrongCall("the guard has neither a loss nor a forward", "give it one of them")
         normaliser = Normaliser(function)
+        # First of all: what the loss is divided by may depend on the size.
+        for _ in range(self._setting.resized):
+            assert self._setting.resize is not None  # noqa: S101  the ladder resizes only with it
+            batch = self._setting.resize(batch)
         extra = normaliser.arguments(batch, self.device)
         samples = self.samples(batch)
         tally = Tally(samples, additive=normaliser.is_wanted)

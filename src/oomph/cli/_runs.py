@@ -1,0 +1,54 @@
+"""The folders of training runs: a new one, or one to go on with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ..errors import MissingFile, WrongCall
+
+RUNS = Path("runs/train")
+NEWEST = "newest"
+_STATE = Path("weights/state.pt")
+
+
+def new_folder(name: str) -> Path:
+    """A folder that isn't there yet: the name, with a number if need be."""
+    _check(name)
+    folder, number = RUNS / name, 2
+    while folder.exists():
+        folder, number = RUNS / f"{name}{number}", number + 1
+    return folder
+
+
+def find_run(wanted: str, name: str | None) -> Path:
+    """The folder of a run: the newest one (of a name), or the one that a folder, checkpoint or name leads to.
+
+    Raises:
+        MissingFile: there is no such run, or it has no checkpoint.
+    """
+    if wanted == NEWEST:
+        return _newest(name)
+    if name is not None:
+        raise WrongCall(f"both --resume {wanted} and --name {name} say which run", "leave one of them out")
+    path = next((one for one in (Path(wanted), RUNS / wanted) if one.exists()), None)
+    if path is None:
+        raise MissingFile(f"there is no run '{wanted}' to resume", "name its folder, or its last.pt")
+    folder = path.parent if path.is_file() else path
+    return folder.parent if folder.name == "weights" else folder
+
+
+def _newest(name: str | None) -> Path:
+    if name is not None:
+        _check(name)
+    of_name = re.compile(".*" if name is None else re.escape(name) + r"\d*")
+    found = [path for path in RUNS.glob(f"*/{_STATE.as_posix()}") if of_name.fullmatch(path.parent.parent.name)]
+    if not found:
+        which = "no run" if name is None else f"no run {name!r}"
+        raise MissingFile(f"there is {which} to resume in {RUNS}", "check the name, or leave --resume out")
+    return max(found, key=lambda path: path.stat().st_mtime).parent.parent
+
+
+def _check(name: str) -> None:
+    if not name or set(name) & set("/\\") or name in {".", ".."}:
+        raise WrongCall(f"{name!r} can't be the name of a run", "write a plain name")
