@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import changes
-from ..data import Batch, Loader, on_device, usable_cores
+from ..data import Batch, Cache, HostOptions, Loader, on_device, read_room, usable_cores
 from ..monitor import Recorder, Sampler
 from ..planner import Plan
 from ..runner import Guard, StepReport, guard
@@ -35,6 +35,8 @@ from ._teller import Outcome, Teller
 from ._validation import validate, validation_loader
 
 _MOST_WORKERS = 16
+_AHEAD = 4  # batches that processes make while an epoch is validated
+_SPARE = 0.25  # of the memory that is left, for copies of images
 _CHECKING = 4  # threads that load images to validate with
 
 
@@ -101,7 +103,6 @@ class Course:
             checkpoint=lambda _: self.save(),
             recorder=self.recorder,
         )
-        threads, workers = self._share_cores()
         self.loader = Loader(
             self.training.index,
             side,
@@ -110,15 +111,14 @@ class Course:
             collate=gather,
             shuffle=True,
             seed=form.seed,
-            threads=threads,
-            workers=workers,
+            host=self._hands(),
         )
         each = self.plan.settings.micro_batch or form.batch
         self.checks = validation_loader(self.held, side, each, threads=_CHECKING)
         self.schedule = Schedule(form.recipe, form.batch, len(self.loader), form.epochs)
 
-    def _share_cores(self) -> tuple[int | None, int]:
-        """Threads and processes that load images.
+    def _hands(self) -> HostOptions:
+        """Who loads images.
 
         Beside a GPU processes do: Python's lock would hold threads up, and the training with them. On the CPU a few
         threads do, and the cores are divided: threads that wait for each other stand still.
@@ -126,10 +126,16 @@ class Course:
         cores = usable_cores()
         asked = self.form.threads
         if self.device.type == "cuda":
-            return None, asked or min(max(cores - 2, 1), _MOST_WORKERS)
+            workers = asked or min(max(cores - 2, 1), _MOST_WORKERS)
+            return HostOptions(workers=workers, prefetch=_AHEAD, cache=self._copies())
         loading = asked or max(cores // 4, 1)
         torch.set_num_threads(max(cores - loading, 1))
-        return loading, 0
+        return HostOptions(threads=loading)
+
+    def _copies(self) -> Cache | None:
+        """Decoded copies of all images, each of which a mosaic asks for four times an epoch, where they fit easily."""
+        size = len(self.training.index) * 3 * side_of(self.form.size) ** 2
+        return Cache(None, size) if size < read_room().memory * _SPARE else None
 
     def _cap(self) -> None:
         """Hold torch's allocator to the budget: what it would take beyond is refused, and the guard splits."""
