@@ -127,7 +127,9 @@ def test_ranks_share_the_samples_evenly(tmp_path: Path) -> None:
 def test_a_length_is_the_number_of_batches(tmp_path: Path) -> None:
     files = photos(tmp_path, 7)
     assert len(Loader(files, 32, 2)) == 4
-    assert len(Loader(files, 32, 2, share=Share(drop_last=True))) == 3
+    assert Loader(files, 32, 2).last == 1
+    short = Loader(files, 32, 2, share=Share(drop_last=True))
+    assert (len(short), short.last) == (3, 2)
 
 
 def test_a_batch_stays_as_it_is_while_it_is_held(tmp_path: Path) -> None:

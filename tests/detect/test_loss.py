@@ -139,6 +139,9 @@ def test_the_normaliser_counts_what_the_loss_counts_from_labels_alone() -> None:
     model = network()
     images, targets = scene()
     norm = DetectionLoss(model).normaliser((images, targets))
+    counted = DetectionLoss(model).counter()((images, targets))
+    assert torch.equal(counted.counts, norm.counts)
+    assert counted.images == norm.images
     expected = [
         sum(1 for row in targets for _ in positives(row, anchors, SIZE // stride, SIZE // stride))
         for anchors, stride in zip(model.head.anchors, (8, 16, 32), strict=True)

@@ -56,6 +56,17 @@ def test_every_iteration_is_in_exactly_one_step_and_the_last_one_is_stepped() ->
     assert set(sizes[60:-1]) == {4}
 
 
+def test_a_moment_knows_the_images_of_its_step_where_the_last_batch_of_an_epoch_is_short() -> None:
+    course = Schedule(Recipe(), batch=16, per_epoch=33, epochs=7)
+    seen, since = 0, 0
+    for iteration in range(course.iterations):
+        seen += 5 if iteration % 33 == 32 else 16
+        if course.at(iteration).steps:
+            wanted = {course.at(one).images(16, 5) for one in range(since, iteration + 1)}
+            assert wanted == {seen}
+            seen, since = 0, iteration + 1
+
+
 def test_a_moment_depends_on_the_iteration_alone() -> None:
     one, other = (Schedule(Recipe(), 8, 20, 10) for _ in range(2))
     forward = [one.at(iteration) for iteration in range(200)]

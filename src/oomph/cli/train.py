@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +50,7 @@ YOLOV5 = {
     "--quad": "batches are what they are called",
     "--rect": "validation is always rectangular, training never",
     "--save-period": "best.pt and last.pt are kept; `minutes: 10` in the settings says how often the state is",
-    "--sync-bn": "several GPUs are not trained on yet",
+    "--sync-bn": "each rank takes the statistics of its own images, so that a rank that runs short can try again",
     "--upload_dataset": "nothing is uploaded",
 }
 # What may differ when a run is resumed, because nothing that is learned depends on it without a yes.
@@ -141,7 +142,7 @@ def train(
     runs short, and goes on after any interruption with --resume. Without --data it trains on a small data set that it
     makes itself, in a few minutes on a laptop.
     """
-    from ..detect import read_order, read_settings, write_embedded  # noqa: PLC0415
+    from ..detect import join_ranks, read_order, read_settings, write_embedded  # noqa: PLC0415
     from ..detect import train as run  # noqa: PLC0415
     from ..report import TrainReport, TrainTeller, emit  # noqa: PLC0415
 
@@ -157,19 +158,29 @@ def train(
         **_leave(budget, allow),
     }
     given = {flag: value for flag, value in given.items() if value is not None}
-    if resume is not None:
-        form, words = _again(read_order(find_run(resume, name)), given, settings)
-    else:
-        form, words = _anew(given, new_folder(name or "exp")), ()
-        if settings is not None:
-            form, words = read_settings(settings, form)
-    if form.data == _EMBEDDED:
-        write_embedded(_EMBEDDED.parent)
-    with TrainTeller(quiet=json) as teller:
-        for one in words:
-            teller.said(one)
-        done = run(form, teller, resume=resume is not None)
-    emit(TrainReport(done), as_json=json)
+
+    def order() -> tuple[OrderForm, Sequence[str]]:
+        words: Sequence[str] = ()
+        if resume is not None:
+            form, words = _again(read_order(find_run(resume, name)), given, settings)
+        else:
+            form = _anew(given, new_folder(name or "exp"))
+            if settings is not None:
+                form, words = read_settings(settings, form)
+        if form.data == _EMBEDDED:
+            write_embedded(_EMBEDDED.parent)
+        return form, words
+
+    with join_ranks(device_name(device)) as ranks:
+        if not ranks.is_first:
+            logging.getLogger("oomph").setLevel(logging.ERROR)  # what all ranks do, the first one says
+        form, words = ranks.once(order)  # else a rank would see the folder or the files that another is just making
+        with TrainTeller(quiet=json or not ranks.is_first) as teller:
+            for one in words:
+                teller.said(one)
+            done = run(form, teller, resume=resume is not None, ranks=ranks)
+    if ranks.is_first:
+        emit(TrainReport(done), as_json=json)
 
 
 def complete(arguments: Sequence[str]) -> list[str]:

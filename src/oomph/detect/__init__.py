@@ -76,6 +76,8 @@ if TYPE_CHECKING:
     from ._plots import curves as curves
     from ._plots import draw_chart as draw_chart
     from ._plots import precision_recall as precision_recall
+    from ._ranks import Ranks as Ranks
+    from ._ranks import join_ranks as join_ranks
     from ._recipe import Recipe as Recipe
     from ._recipe import build_optimizer as build_optimizer
     from ._recipe import freeze as freeze
@@ -140,6 +142,7 @@ _HOME = {
     "OrderForm": "_order_form",
     "Outcome": "_teller",
     "Positives": "_loss",
+    "Ranks": "_ranks",
     "Recipe": "_recipe",
     "Schedule": "_schedule",
     "Scores": "_metrics",
@@ -172,6 +175,7 @@ _HOME = {
     "has_metrics": "_metrics",
     "image_result": "_results",
     "iou_pairs": "_boxes",
+    "join_ranks": "_ranks",
     "label_path": "_dataset",
     "labelled_boxes": "_pictures",
     "letterbox": "_letterbox",
@@ -243,6 +247,7 @@ __all__ = [
     "OrderForm",
     "Outcome",
     "Positives",
+    "Ranks",
     "Recipe",
     "Schedule",
     "Scores",
@@ -275,6 +280,7 @@ __all__ = [
     "has_metrics",
     "image_result",
     "iou_pairs",
+    "join_ranks",
     "label_path",
     "labelled_boxes",
     "letterbox",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from .. import changes
-from ..data import Batch, Cache, HostOptions, Loader, on_device, read_room, usable_cores
+from ..data import Batch, Cache, HostOptions, Loader, Share, on_device, read_room, usable_cores
+from ..errors import OomphError
 from ..monitor import Recorder, Sampler
 from ..planner import Plan
 from ..runner import Guard, StepReport, guard
@@ -21,18 +24,21 @@ from ._checkpoint import load_weights, read_weights
 from ._dataset import DataSet
 from ._ema import Ema
 from ._keeping import Keeper
-from ._loss import DetectionLoss, split_batch
+from ._loss import DetectionLoss, Positives, split_batch
 from ._material import Material, Samples, gather
 from ._metrics import Scores, has_metrics, score
 from ._network import Yolov5, yolov5
 from ._order_form import OrderForm
 from ._planning import side_of, target_of
+from ._ranks import ALONE, Ranks
 from ._recipe import build_optimizer, freeze
 from ._results import write_results
 from ._schedule import Moment, Schedule, set_rates, should_stop
 from ._sheets import found_sheet, training_sheet
 from ._teller import Outcome, Teller
-from ._validation import validate, validation_loader
+from ._validation import decoding_budget, results_by_image, validation_loader
+
+_PATIENCE = 60.0  # seconds: scoring many images may keep a rank from giving a sign of life for a while
 
 _MOST_WORKERS = 16
 _AHEAD = 4  # batches that processes make while an epoch is validated
@@ -45,9 +51,19 @@ class _Group:
 
     def __init__(self, loss: DetectionLoss) -> None:
         self._loss, self.factor = loss, 1.0
+        self._whole: Positives | None = None
+        self._count: Callable[[Any], Positives] | None = None
+
+    def share(self, batch: Any, ranks: Ranks) -> None:
+        """Count the positives of all ranks' batches; before the step, where no rank is missing because it ran short."""
+        if ranks.are_several:
+            self._count = self._count or self._loss.counter()
+            own = self._count(batch)
+            *counts, images = ranks.summed([*own.counts.tolist(), own.images])
+            self._whole = Positives(torch.tensor(counts, dtype=own.counts.dtype), images)
 
     def normaliser(self, batch: Any) -> Any:
-        return self._loss.normaliser(batch)
+        return self._whole or self._loss.normaliser(batch)
 
     def __call__(self, outputs: Any, targets: Tensor, normaliser: Any = None) -> Tensor:
         return self._loss(outputs, targets, normaliser) * self.factor
@@ -70,10 +86,12 @@ class Course:
         self.rows: list[dict[str, Any]] = []
         self.iteration = self.retries = 0
         self.total = 0.0  # the loss, averaged over the last iterations
+        self.saved = time.monotonic()
 
-    def build(self, anchors: AnchorCheck, keeper: Keeper) -> None:
+    def build(self, anchors: AnchorCheck, keeper: Keeper, ranks: Ranks = ALONE) -> None:
         """Make the network, the optimizer, the loaders and the guard."""
         form = self.form
+        self.ranks, self.share = ranks, ranks.share(form.batch)
         torch.manual_seed(form.seed)
         self.keeper = keeper
         side = side_of(form.size)
@@ -89,7 +107,7 @@ class Course:
         self.recorder = Recorder(keeper.record_file)
         precision = self.plan.settings.precision
         self.guard: Guard = guard(
-            model=model,
+            model=DistributedDataParallel(model) if ranks.are_several else model,
             optimizer=self.optimizer,
             loss=self.loss,
             split=split_batch,
@@ -102,19 +120,23 @@ class Course:
             resize=shrink_batch if "size" in form.allow else None,
             checkpoint=lambda _: self.save(),
             recorder=self.recorder,
+            patience=_PATIENCE,
         )
         self.loader = Loader(
             self.training.index,
             side,
-            form.batch,
+            self.share,
             recipe=Samples(self.training.labels, form.recipe.augmentation),
             collate=gather,
             shuffle=True,
             seed=form.seed,
+            share=Share(ranks.rank, ranks.ranks),
+            budget=decoding_budget(ranks),
             host=self._hands(),
         )
-        each = self.plan.settings.micro_batch or form.batch
-        self.checks = validation_loader(self.held, side, each, threads=_CHECKING)
+        self.last = self.loader.last
+        each = self.plan.settings.micro_batch or self.share
+        self.checks = validation_loader(self.held, side, each, ranks=ranks, threads=_CHECKING)
         self.schedule = Schedule(form.recipe, form.batch, len(self.loader), form.epochs)
 
     def _hands(self) -> HostOptions:
@@ -160,21 +182,38 @@ class Course:
     def resume(self) -> None:
         """Go on where the last checkpoint was taken."""
         state = self.keeper.load_state()
+        self.ranks.everywhere(lambda: self._go_on(state))
+        self.teller.said(f"resumed at iteration {self.iteration} of {self.schedule.iterations}")
+
+    def _go_on(self, state: dict[str, Any]) -> None:
         self.guard.load_state_dict(state["guard"])
-        self.loader.load_state_dict(state["loader"])
         self.rows = list(state["rows"])
         self.iteration, self.total = int(state["iteration"]), float(state["total"])
         self.average.updates = int(state["average_updates"])
-        self.teller.said(f"resumed at iteration {self.iteration} of {self.schedule.iterations}")
+        # Each rank goes to its own share of the same iteration; the saved place is the first one's.
+        own = self.loader.state_dict(divmod(self.iteration, self.schedule.per_epoch))
+        self.loader.load_state_dict(state["loader"] if self.ranks.is_first else own)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a checkpoint of the first rank is one of all: before an update each has gradients of its own."""
+        return not self.ranks.are_several or self.guard.pending is None
 
     def save(self) -> None:
-        """Take a checkpoint."""
+        """Take a checkpoint.
+
+        Raises:
+            OomphError: gradients that only other ranks have would be missing in it.
+        """
+        if not self.is_whole:
+            raise OomphError("gradients of the other ranks would be missing", "resume from the checkpoint before")
+        self.saved = time.monotonic()
         self.keeper.save_state(
             {
                 "guard": self.guard.state_dict(),
-                "loader": self.loader.state_dict(divmod(self.iteration, self.schedule.per_epoch)),
+                "loader": self.loader.state_dict(divmod(self.guard.steps, self.schedule.per_epoch)),
                 "rows": self.rows,
-                "iteration": self.iteration,
+                "iteration": self.guard.steps,  # ours counts a step only when the guard has returned from it
                 "total": self.total,
                 "average_updates": self.average.updates,
             }
@@ -203,7 +242,7 @@ class Course:
             epochs=len(self.rows),
             best=best,
             plan=self.plan,
-            measured=self._memory(),
+            measured=max([self._memory(), *(row["memory"] for row in self.rows)]),
             predicted=self._reckoned(),
             retries=self.retries,
         )
@@ -223,13 +262,12 @@ class Course:
         return on_device(self.loader, self.device)
 
     def _epoch(self, epoch: int) -> None:
-        began, saved = time.perf_counter(), time.monotonic()
+        began = time.perf_counter()
         first = self.iteration
         for batch in self.ahead:
             report = self._step(batch, epoch)
-            if time.monotonic() - saved > self.form.minutes * 60:
+            if time.monotonic() - self.saved > self.form.minutes * 60 and self.is_whole:
                 self.save()
-                saved = time.monotonic()
             self.retries += report.retries
         seconds = time.perf_counter() - began
         images = (self.iteration - first) * self.form.batch
@@ -238,12 +276,13 @@ class Course:
         self._end_epoch(epoch, images / max(seconds, 1e-9), report)
 
     def _step(self, batch: Batch, epoch: int) -> StepReport:
-        if self.iteration == 0:
+        if self.iteration == 0 and self.ranks.is_first:
             self.keeper.save_picture("train_batch", training_sheet(batch.images, batch.targets, self.data.names))
         moment: Moment = self.schedule.at(self.iteration)
         set_rates(self.optimizer, moment)
-        # The guard averages the batches up to an update by their images; the recipe sums them.
-        self.loss.factor = moment.group * self.form.batch / len(batch.images)
+        # The guard averages the batches up to an update by their images, and the ranks; the recipe sums them.
+        self.loss.factor = moment.images(self.share, self.last) * self.ranks.ranks / len(batch.images)
+        self.loss.share((batch.images, batch.targets), self.ranks)
         report = self.guard.step((batch.images, batch.targets), update=moment.steps)
         self.iteration += 1
         if self.device.type != "cuda" or self.iteration % 10 == 0:  # reading it waits for the GPU
@@ -261,7 +300,7 @@ class Course:
             "rate": self.schedule.at(self.iteration - 1).rate,
             "images_per_second": speed,
             "pieces": report.pieces,
-            "memory": self._memory(),
+            "memory": max(self.ranks.everywhere(self._memory)),
         }
         last = epoch == self.form.epochs - 1
         if (last or (epoch + 1) % self.form.every == 0) and (scores := self._validate(last=last)) is not None:
@@ -275,14 +314,23 @@ class Course:
             if scores.fitness >= max((_fitness(one) for one in self.rows), default=0.0):
                 self.keeper.save_model("best", self.average.module, self.data.names, {"epoch": epoch + 1})
                 self.keeper.save_scores(scores)
+        row = self.ranks.once(lambda: row)
         self.rows.append(row)
         self.keeper.save_model("last", self.average.module, self.data.names, {"epoch": epoch + 1})
-        self.save()
+        if self.is_whole:
+            self.save()
+        else:
+            self.saved = -math.inf  # after the next update
         self.keeper.save_rows(self.rows, self._reckoned())
         self.teller.ended_epoch(row)
 
     def _validate(self, *, last: bool) -> Scores | None:
-        results = validate(self.average.module, self.held, self.checks, self.guard.evaluate)
+        own = results_by_image(self.average.module, self.held, self.checks, self.guard.evaluate)
+        parts = self.ranks.collect(own)
+        if parts is None:
+            return None
+        found = {at: result for part in parts for at, result in part.items()}
+        results = [found[at] for at in sorted(found)]
         if last:
             self.keeper.save_picture("val_predictions", found_sheet(self.held.index, results, self.data.names))
         if last or not has_metrics():

@@ -136,6 +136,28 @@ class Keeper:
                 _log.warning("%s could not be written: %s. Training goes on.", what, error.strerror or error)
 
 
+class Onlooker(Keeper):
+    """The keeper of a rank that isn't the first: it reads the folder, and writes nothing there but its own Record."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        super().__init__(folder)
+        self._rank = rank
+
+    @property
+    def record_file(self) -> Path:
+        """The Record of this rank."""
+        return self.folder / f"record-{self._rank}.jsonl"
+
+    def save_rows(self, rows: Sequence[dict[str, Any]], predicted: int) -> None:
+        """The first rank does."""
+
+    def save_chart(self, name: str, chart: Chart) -> None:
+        """The first rank does."""
+
+    def _try(self, what: str, write: Any) -> None:
+        """Nothing is written."""
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return ""

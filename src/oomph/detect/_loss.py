@@ -6,7 +6,7 @@ batch first (`normaliser`) and handed to each piece, the pieces' losses sum to t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -98,6 +98,17 @@ class DetectionLoss:
         images, targets = batch
         matched = [self._match(targets, level, grid) for level, grid in enumerate(grid_sizes(images))]
         return self._count(matched, len(images))
+
+    def counter(self) -> Callable[[Batch], Positives]:
+        """What counts as `normaliser` does, on the CPU and by the anchors of now, so that it never waits for a GPU."""
+        anchors = self._head.anchors.detach().cpu().clone()
+
+        def count(batch: Batch) -> Positives:
+            images, targets = batch
+            levels = zip(anchors, grid_sizes(images), strict=True)
+            return self._count([match(targets.float(), own, grid, self._ratio) for own, grid in levels], len(images))
+
+        return count
 
     def parts(self, outputs: Any, targets: Tensor, normaliser: Positives | None = None) -> LossParts:
         """The loss and what it is made of; `outputs` may be those of eval mode, decoded predictions first."""

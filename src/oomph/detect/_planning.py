@@ -13,13 +13,15 @@ from ..errors import WrongCall
 from ..ledger import Prediction, Range, predict
 from ..machine import Target, find_target, this_device
 from ..planner import Leeway, Plan, largest_batch, plan
+from ..runner import BLOCK
 from ..settings import Settings
 from ..units import MIB
 from ._dataset import DataSet
 from ._job import detection_job
 from ._material import Material
-from ._network import STRIDES
+from ._network import STRIDES, yolov5
 from ._order_form import LARGEST, OrderForm
+from ._ranks import Ranks
 
 _AMPERE = 8  # compute capability from which bf16 is fast
 _ROOM = 64 * MIB
@@ -94,6 +96,28 @@ def _leeway(asked: Settings, allowed: tuple[str, ...], device: torch.device) -> 
         sides=tuple(range(side - STRIDES[-1], max(side // 2, STRIDES[-1]) - 1, -STRIDES[-1])),
         allowed=allowed,
     )
+
+
+def share_out(form: OrderForm, data: DataSet, device: torch.device, ranks: Ranks) -> OrderForm:
+    """What one of several ranks is planned for: its share of the batch and of the machine.
+
+    Ranks on the CPU live in the same memory. On a GPU, torch's DistributedDataParallel holds room for all gradients,
+    and the guard two blocks to exchange them through; on the CPU, as much of a block as is used.
+
+    Raises:
+        WrongCall: the batch can't be shared out evenly.
+    """
+    if not ranks.are_several:
+        return form
+    with torch.device("meta"):
+        model = yolov5(form.network, len(data.names))
+    gradients = sum(one.numel() * one.element_size() for one in model.parameters())
+    whole = target_of(device).memory
+    if device.type == "cuda":
+        room, exchange = whole, gradients + 2 * BLOCK
+    else:
+        room, exchange = whole // ranks.beside, min(gradients, BLOCK)
+    return replace(form, batch=ranks.share(form.batch), budget=min(form.budget or room, room) - exchange)
 
 
 def budget_of(form: OrderForm, device: torch.device) -> int | None:

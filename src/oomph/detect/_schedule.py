@@ -27,6 +27,7 @@ class Moment:
         accumulate: batches that make an optimizer step at this time.
         steps: whether the optimizer steps after this batch.
         group: batches whose gradients are summed into the step that this one belongs to.
+        ends: how many of those are the last of an epoch, which may have fewer images.
     """
 
     rate: float
@@ -35,6 +36,11 @@ class Moment:
     accumulate: int
     steps: bool
     group: int
+    ends: int
+
+    def images(self, batch: int, last: int) -> int:
+        """Images of all batches of the step, if those at the end of an epoch have so many."""
+        return (self.group - self.ends) * batch + self.ends * last
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ class Schedule:
     def at(self, iteration: int) -> Moment:
         """What holds at an iteration, counted from 0 over the whole run."""
         epoch = iteration // self.per_epoch
+        begin, group = (int(value) for value in self._groups[:, iteration])
         rate = self.recipe.rate * self.fall(epoch)
         return Moment(
             rate=self._ramp(iteration, 0.0, rate),
@@ -85,7 +92,8 @@ class Schedule:
             momentum=self._ramp(iteration, self.recipe.warmup_momentum, self.recipe.momentum),
             accumulate=self._accumulate(iteration),
             steps=bool(self._steps[iteration]),
-            group=int(self._groups[iteration]),
+            group=group,
+            ends=(begin + group) // self.per_epoch - begin // self.per_epoch,
         )
 
     def fall(self, epoch: int) -> float:
@@ -119,10 +127,10 @@ class Schedule:
 
     @cached_property
     def _groups(self) -> NDArray[np.int64]:
-        """How many iterations share the optimizer step of each."""
+        """The first of the iterations that share the optimizer step of each, and how many they are."""
         ends = np.flatnonzero(self._steps)
         sizes = np.diff(ends, prepend=-1)
-        return np.repeat(sizes, sizes)
+        return np.repeat((ends + 1 - sizes, sizes), sizes, axis=1)
 
 
 def set_rates(optimizer: Optimizer, moment: Moment) -> None:

@@ -8,21 +8,29 @@ from ..planner import Plan
 from ._anchors import box_sizes, check_anchors
 from ._course import Course
 from ._dataset import DataSet, as_one_class, read_dataset, read_split, shared_images
-from ._keeping import Keeper
+from ._keeping import Keeper, Onlooker
 from ._material import Material, prepare
 from ._order_file import ORDER, Order, order_document
 from ._order_form import OrderForm
-from ._planning import budget_of, find_device, plan_facts, plan_run
+from ._planning import budget_of, find_device, plan_facts, plan_run, share_out
+from ._ranks import ALONE, Ranks
 from ._settings_file import changed_settings, settings_text
 from ._teller import Outcome, Teller
 
 
-def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
+def train(form: OrderForm, teller: Teller, *, resume: bool = False, ranks: Ranks = ALONE) -> Outcome:
     """Train a detector as ordered; a resumed run goes on from the last checkpoint in its folder.
+
+    Args:
+        form: what is asked for; the same on every rank.
+        teller: is told how it goes; let it be silent on ranks other than the first.
+        resume: go on with the run in the form's folder.
+        ranks: those of `join_ranks`, which each call this.
 
     Raises:
         WrongCall: the data, the weights or the settings can't be used.
         CannotFit: nothing fits into the budget.
+        RankLost: another rank is gone, or could not begin.
     """
     # The precision of a resumed run is the one that was settled on.
     if changed := changed_settings(replace(form, precision=None) if resume else form):
@@ -37,32 +45,47 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
         every = len(splits[1].images)
         worth = "nothing" if same == every else "little"
         teller.said(f"{same} of {every} val images are train images too: the mAP means {worth}")
-    device = find_device(form.device)
+    device = find_device(ranks.device_name(form.device))
     asked, form = form, replace(form, budget=budget_of(form, device))
-    made = plan_run(form, data, training, device)
+    plans = ranks.everywhere(lambda: plan_run(share_out(form, data, device, ranks), data, training, device))
+    made = min(plans, key=_smallness)
+    if ranks.are_several:
+        teller.said(f"{ranks.ranks} ranks, each with {made.settings.batch} images of a batch; the plan is for one rank")
     teller.planned(made)
-    form = settled(form, made)
+    form = settled(form, made, ranks.ranks)
     anchors = check_anchors(box_sizes(training.labels, training.shapes, form.size), ratio=form.recipe.anchor_ratio)
-    keeper = Keeper(form.folder)
-    keeper.save_json("plan.json", plan_facts(made))
+    keeper = Keeper(form.folder) if ranks.is_first else Onlooker(form.folder, ranks.rank)
+    keeper.save_json("plan.json", {**plan_facts(made), "ranks": ranks.ranks})
     aside = {"train": training.set_aside, "val": held.set_aside}
     keeper.save_json("set_aside.json", {name: [vars(one) for one in found] for name, found in aside.items()})
     if not resume:
-        keeper.save_json(ORDER, order_document(Order(asked, settled(asked, made))))
+        keeper.save_json(ORDER, order_document(Order(asked, settled(asked, made, ranks.ranks))))
         keeper.save_text("settings.yaml", settings_text(asked))
     # A resumed run has its weights in the checkpoint; those that it began with may be gone.
     course = Course(replace(form, weights=None) if resume else form, data, (training, held), made, device, teller)
-    course.build(anchors, keeper)
+    course.build(anchors, keeper, ranks)
     if resume:
         course.resume()
     return course.run()
 
 
-def settled(form: OrderForm, made: Plan) -> OrderForm:
+def _smallness(made: Plan) -> tuple[int, int, int]:
+    """What the plans of ranks are compared by: all take the smallest."""
+    chosen = made.settings
+    return _side(made), chosen.batch, chosen.micro_batch or chosen.batch
+
+
+def settled(form: OrderForm, made: Plan, ranks: int = 1) -> OrderForm:
     """The order with what the plan has decided of it: a resumed run must not decide anew."""
     chosen = made.settings
-    assert isinstance(chosen.size, int)  # noqa: S101  detectors are asked for one side
-    return replace(form, batch=chosen.batch, size=chosen.size, precision=chosen.precision)
+    return replace(form, batch=chosen.batch * ranks, size=_side(made), precision=chosen.precision)
+
+
+def _side(made: Plan) -> int:
+    """The side of its images."""
+    size = made.settings.size
+    assert isinstance(size, int)  # noqa: S101  detectors are asked for one side
+    return size
 
 
 def _tell_data(data: DataSet, training: Material, held: Material, teller: Teller) -> None:

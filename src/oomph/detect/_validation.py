@@ -8,9 +8,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..data import Loader
+from ..data import Loader, default_budget
 from ._material import Framed, Material, Rectangles
 from ._metrics import ImageResult
+from ._ranks import ALONE, Ranks
 from ._results import image_result
 from ._suppression import VALIDATION, Suppression, suppress
 
@@ -28,11 +29,19 @@ class Evaluate(Protocol):
 
 
 def validation_loader(
-    material: Material, size: int, batch: int, *, rank: int = 0, ranks: int = 1, threads: int | None = None
+    material: Material, size: int, batch: int, *, ranks: Ranks = ALONE, threads: int | None = None
 ) -> Loader:
-    """Batches of images of like shape."""
-    order = Rectangles(material.shapes, size, batch, rank, ranks)
-    return Loader(material.index, size, batch, recipe=Framed(), order=order, threads=threads, broken="drop")
+    """Batches of images of like shape; those of one rank."""
+    order = Rectangles(material.shapes, size, batch, ranks.rank, ranks.ranks)
+    budget = decoding_budget(ranks)
+    return Loader(
+        material.index, size, batch, recipe=Framed(), order=order, budget=budget, threads=threads, broken="drop"
+    )
+
+
+def decoding_budget(ranks: Ranks) -> int | None:
+    """Bytes that each of several ranks on a machine may decode in; one is left to the loader's own plan."""
+    return default_budget() // ranks.beside if ranks.are_several else None
 
 
 def validate(
@@ -43,6 +52,18 @@ def validate(
     limits: Suppression = VALIDATION,
 ) -> list[ImageResult]:
     """What a model finds in every image, and what is there, in pixels of the images."""
+    found = results_by_image(model, material, loader, evaluate, limits)
+    return [found[at] for at in sorted(found)]
+
+
+def results_by_image(
+    model: nn.Module,
+    material: Material,
+    loader: Loader,
+    evaluate: Evaluate,
+    limits: Suppression = VALIDATION,
+) -> dict[int, ImageResult]:
+    """The same by the number of the image: a loader of one rank has some of them."""
     fits: dict[int, Any] = {}
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
@@ -53,7 +74,7 @@ def validate(
     found: dict[int, Tensor] = {}
     for rows in evaluate(batches(), finder(limits), model=model):
         found.update(rows)
-    return [image_result(found[at], fits[at], material.labels.of(at)) for at in sorted(found)]
+    return {at: image_result(found[at], fits[at], material.labels.of(at)) for at in found}
 
 
 def finder(limits: Suppression) -> Callable[[nn.Module, Any], list[Found]]:

@@ -164,7 +164,7 @@ class Guard:
         now = -(-samples // tries.pieces)
         self.ladder.settle(tries.samples, lambda size: self._fits(size, now))
         report = self._report(tries, done, update=update)
-        self._end_if_asked(tries.asked)
+        self._end_if_asked(tries.asked if update else None)
         return report
 
     @contextlib.contextmanager
@@ -334,7 +334,7 @@ class Guard:
             self._end_if_asked(None)
 
     def _end_if_asked(self, agreed: int | None) -> None:
-        """End between two steps; of several ranks, all after the same one."""
+        """End between two steps; of several ranks, all after the same update: before it each has its own gradients."""
         asked = self._stop.asked if self._ranks.is_alone else agreed
         if asked is None:
             return

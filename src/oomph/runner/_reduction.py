@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..units import MIB
 from ._fault import once, persist
 
-_BLOCK = 32 * MIB  # a larger gradient is reduced where it is
+BLOCK = 32 * MIB  # a larger gradient is reduced where it is
 
 
 class Reduction:
@@ -34,7 +34,7 @@ class Reduction:
             key = (tensor.device, tensor.dtype)
             if key not in self._blocks:
                 self._blocks[key] = torch.empty(
-                    _BLOCK // tensor.element_size(), dtype=tensor.dtype, device=tensor.device
+                    BLOCK // tensor.element_size(), dtype=tensor.dtype, device=tensor.device
                 )
 
     def complete(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -97,7 +97,7 @@ def _chunks(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     waiting: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for tensor in tensors:
         key = (tensor.device, tensor.dtype)
-        room = _BLOCK // tensor.element_size()
+        room = BLOCK // tensor.element_size()
         chunk = waiting.setdefault(key, [])
         if tensor.numel() > room:
             yield [tensor]

@@ -152,6 +152,11 @@ class Loader:
     def __len__(self) -> int:
         return len(self._planned(self._epoch))
 
+    @property
+    def last(self) -> int:
+        """Samples of an epoch's last batch, which may be fewer than those of the others."""
+        return len(self._planned(self._epoch)[len(self) - 1].indices)
+
     def _planned(self, epoch: int) -> Sequence[Planned]:
         """The batches of an epoch, remembered: shuffling millions takes a while."""
         if self._plan is None or self._plan[0] != epoch:
