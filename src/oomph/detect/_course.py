@@ -32,6 +32,7 @@ from ._results import write_results
 from ._schedule import Moment, Schedule, set_rates, should_stop
 from ._sheets import found_sheet, training_sheet
 from ._teller import Outcome, Teller
+from ._tiles import cut, window_loader
 from ._validation import validate, validation_loader
 
 _MOST_WORKERS = 16
@@ -103,19 +104,27 @@ class Course:
             checkpoint=lambda _: self.save(),
             recorder=self.recorder,
         )
-        self.loader = Loader(
+        self.loader = self._samples(side)
+        each = self.plan.settings.micro_batch or form.batch
+        self.checks = validation_loader(self.held, side, each, tiles=cut(form.tiles, side), threads=_CHECKING)
+        self.schedule = Schedule(form.recipe, form.batch, len(self.loader), form.epochs)
+
+    def _samples(self, side: int) -> Loader:
+        """Training samples: of whole images, or windows of them, which threads cut well enough."""
+        form, augmentation = self.form, self.form.recipe.augmentation
+        if (tiles := cut(form.tiles, side)) is not None:
+            threads = form.threads if self.device.type == "cuda" else self._hands().threads
+            return window_loader(self.training, tiles, side, form.batch, augmentation, seed=form.seed, threads=threads)
+        return Loader(
             self.training.index,
             side,
             form.batch,
-            recipe=Samples(self.training.labels, form.recipe.augmentation),
+            recipe=Samples(self.training.labels, augmentation),
             collate=gather,
             shuffle=True,
             seed=form.seed,
             host=self._hands(),
         )
-        each = self.plan.settings.micro_batch or form.batch
-        self.checks = validation_loader(self.held, side, each, threads=_CHECKING)
-        self.schedule = Schedule(form.recipe, form.batch, len(self.loader), form.epochs)
 
     def _hands(self) -> HostOptions:
         """Who loads images.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ..planner import Plan
@@ -15,6 +16,7 @@ from ._order_form import OrderForm
 from ._planning import budget_of, find_device, plan_facts, plan_run
 from ._settings_file import changed_settings, settings_text
 from ._teller import Outcome, Teller
+from ._tiles import cut, proposal
 
 
 def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
@@ -38,11 +40,15 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False) -> Outcome:
         worth = "nothing" if same == every else "little"
         teller.said(f"{same} of {every} val images are train images too: the mAP means {worth}")
     device = find_device(form.device)
+    if not form.tiles and (words := proposal(training, form.size)) is not None:
+        teller.said(words)
     asked, form = form, replace(form, budget=budget_of(form, device))
     made = plan_run(form, data, training, device)
     teller.planned(made)
     form = settled(form, made)
-    anchors = check_anchors(box_sizes(training.labels, training.shapes, form.size), ratio=form.recipe.anchor_ratio)
+    tiles = cut(form.tiles, form.size)
+    sizes = box_sizes(training.labels, training.shapes, form.size, tiles.side if tiles else math.inf)
+    anchors = check_anchors(sizes, ratio=form.recipe.anchor_ratio)
     keeper = Keeper(form.folder)
     keeper.save_json("plan.json", plan_facts(made))
     aside = {"train": training.set_aside, "val": held.set_aside}

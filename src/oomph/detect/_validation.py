@@ -8,11 +8,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..data import Loader
+from ..data import Loader, Tile, Tiles
+from ._letterbox import Fit
 from ._material import Framed, Material, Rectangles
 from ._metrics import ImageResult
 from ._results import image_result
 from ._suppression import VALIDATION, Suppression, suppress
+from ._tiles import grid_loader, stitched
 
 Found = tuple[int, Tensor]
 
@@ -27,10 +29,19 @@ class Evaluate(Protocol):
         ...
 
 
-def validation_loader(
-    material: Material, size: int, batch: int, *, rank: int = 0, ranks: int = 1, threads: int | None = None
+def validation_loader(  # noqa: PLR0913  each by its name
+    material: Material,
+    size: int,
+    batch: int,
+    *,
+    tiles: Tiles | None = None,
+    rank: int = 0,
+    ranks: int = 1,
+    threads: int | None = None,
 ) -> Loader:
-    """Batches of images of like shape."""
+    """Batches of images of like shape, or of the windows that cover them."""
+    if tiles is not None:
+        return grid_loader(material, tiles, size, batch, rank=rank, ranks=ranks, threads=threads)
     order = Rectangles(material.shapes, size, batch, rank, ranks)
     return Loader(material.index, size, batch, recipe=Framed(), order=order, threads=threads, broken="drop")
 
@@ -43,17 +54,28 @@ def validate(
     limits: Suppression = VALIDATION,
 ) -> list[ImageResult]:
     """What a model finds in every image, and what is there, in pixels of the images."""
-    fits: dict[int, Any] = {}
+    return list(find_in(model, material, loader, evaluate, limits).values())
+
+
+def find_in(
+    model: nn.Module, material: Material, loader: Loader, evaluate: Evaluate, limits: Suppression
+) -> dict[int, ImageResult]:
+    """The same by the number of the image, in their order; images that could not be decoded are left out."""
+    places: dict[int, Fit | Tile] = {}
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         for batch in loader:
-            fits.update(zip(batch.indices.tolist(), batch.targets, strict=True))
+            places.update(zip(batch.indices.tolist(), batch.targets, strict=True))
             yield batch.images, batch.indices
 
     found: dict[int, Tensor] = {}
     for rows in evaluate(batches(), finder(limits), model=model):
         found.update(rows)
-    return [image_result(found[at], fits[at], material.labels.of(at)) for at in sorted(found)]
+    windows = {at: place for at, place in places.items() if isinstance(place, Tile)}
+    if windows:
+        return stitched(found, windows, material)
+    fits = {at: place for at, place in places.items() if isinstance(place, Fit)}
+    return {at: image_result(found[at], fits[at], material.labels.of(at)) for at in sorted(found)}
 
 
 def finder(limits: Suppression) -> Callable[[nn.Module, Any], list[Found]]:
