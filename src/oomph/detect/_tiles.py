@@ -90,7 +90,7 @@ class WindowSamples:
         return compose([(canvas.copy(), rows)], canvas, self._augmentation, rng)
 
 
-def window_loader(
+def window_loader(  # noqa: PLR0913  each by its name
     material: Material,
     tiles: Tiles,
     size: int,
@@ -151,7 +151,7 @@ def in_pixels(material: Material) -> Labels:
     return Labels((), rows.boxes[:, 0].astype(np.int32), corners, rows.starts)
 
 
-def grid_loader(
+def grid_loader(  # noqa: PLR0913  each by its name
     material: Material,
     tiles: Tiles,
     size: int,

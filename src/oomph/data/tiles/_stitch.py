@@ -73,7 +73,7 @@ def _doubles(parts: Sequence[NDArray[np.float64]], classes: NDArray[np.int64], s
             rows, columns = np.nonzero(_alike(parts[number], parts[second], same))
             found.append(np.stack((rows + starts[number], columns + starts[second]), 1))
     pairs = np.concatenate(found)
-    return pairs[classes[pairs[:, 0]] == classes[pairs[:, 1]]]
+    return np.asarray(pairs[classes[pairs[:, 0]] == classes[pairs[:, 1]]])
 
 
 def _alike(first: NDArray[np.float64], second: NDArray[np.float64], same: float) -> NDArray[np.bool_]:
