@@ -20,6 +20,7 @@ from ._job import detection_job
 from ._material import Material
 from ._network import STRIDES
 from ._order_form import LARGEST, OrderForm
+from ._tiles import cut, samples_of
 
 _AMPERE = 8  # compute capability from which bf16 is fast
 _ROOM = 64 * MIB
@@ -53,7 +54,7 @@ def plan_run(form: OrderForm, data: DataSet, training: Material, device: torch.d
     Raises:
         CannotFit: nothing that is allowed fits.
     """
-    boxes = max(len(training.labels.boxes) / max(len(training.index), 1), 1)
+    boxes = max(len(training.labels.boxes) / max(samples_of(training, cut(form.tiles, form.size)), 1), 1)
     job = detection_job(form.network, len(data.names), min(boxes * 4, 300), form.recipe, frozen=form.freeze)
     target = target_of(device)
     asked = Settings(

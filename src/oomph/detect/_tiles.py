@@ -132,12 +132,19 @@ def window_loader(  # noqa: PLR0913  each by its name
 
 
 def _rounds(material: Material, tiles: Tiles) -> list[int]:
-    counts = np.diff(material.labels.starts)
-    found = []
-    for (high, wide), objects in zip(material.shapes, counts.tolist(), strict=True):
-        cover = -(-high // tiles.side) * -(-wide // tiles.side)
-        found.append(-(-min(cover, max(round(objects / _OBJECTS), _EACH)) // _EACH))
-    return found
+    counts = np.diff(material.labels.starts).tolist()
+    wanted = [max(round(objects / _OBJECTS), _EACH) for objects in counts]
+    return [-(-min(cover, own) // _EACH) for cover, own in zip(_covers(material, tiles), wanted, strict=True)]
+
+
+def _covers(material: Material, tiles: Tiles) -> list[int]:
+    """How many windows side by side cover each image."""
+    return [-(-high // tiles.side) * -(-wide // tiles.side) for high, wide in material.shapes]
+
+
+def samples_of(material: Material, tiles: Tiles | None) -> int:
+    """Views of the images that show each of their pixels once: themselves, or windows."""
+    return len(material.index) if tiles is None else sum(_covers(material, tiles))
 
 
 def in_pixels(material: Material) -> Labels:

@@ -20,7 +20,7 @@ from ._network import Yolov5
 from ._planning import find_device, side_of
 from ._suppression import VALIDATION
 from ._tiles import cut, large
-from ._validation import find_in, plainly, validate, validation_loader
+from ._validation import plainly, results_by_image, validate, validation_loader
 from ._view import found_picture
 
 _BATCH = 4
@@ -110,7 +110,7 @@ def find_objects(  # noqa: PLR0913  each by its name
     material = Material(chosen, nothing, shapes, ())
     wanted = replace(VALIDATION, confidence=limits[0], overlap=limits[1], several_labels=False)
     with validation_loader(material, side_of(size), _BATCH, tiles=tiling) as loader:
-        results = find_in(_model(known, device), material, loader, plainly, wanted)
+        results = results_by_image(_model(known, device), material, loader, plainly, wanted)
         late = {str(one.path): str(one.reason) for one in loader.aside()}
     out.mkdir(parents=True, exist_ok=True)
     whole = {at: result for at, result in results.items() if chosen.path(at) not in late}

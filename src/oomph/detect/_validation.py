@@ -54,13 +54,18 @@ def validate(
     limits: Suppression = VALIDATION,
 ) -> list[ImageResult]:
     """What a model finds in every image, and what is there, in pixels of the images."""
-    return list(find_in(model, material, loader, evaluate, limits).values())
+    found = results_by_image(model, material, loader, evaluate, limits)
+    return [found[at] for at in sorted(found)]
 
 
-def find_in(
-    model: nn.Module, material: Material, loader: Loader, evaluate: Evaluate, limits: Suppression
+def results_by_image(
+    model: nn.Module,
+    material: Material,
+    loader: Loader,
+    evaluate: Evaluate,
+    limits: Suppression = VALIDATION,
 ) -> dict[int, ImageResult]:
-    """The same by the number of the image, in their order; images that could not be decoded are left out."""
+    """The same by the number of the image: a loader of one rank has some of them, and none that can't be decoded."""
     places: dict[int, Fit | Tile] = {}
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
