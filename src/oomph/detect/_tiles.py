@@ -29,7 +29,6 @@ from ..data import (
 )
 from ..errors import WrongCall
 from ..units import MIB
-from ._anchors import box_sizes
 from ._augment import Augmentation, compose, to_pixels
 from ._material import Material, gather
 from ._metrics import ImageResult
@@ -40,7 +39,6 @@ _ZOOM = 0.5  # objects are shown at most this share larger or smaller
 _SPREAD = 4  # decodings whose windows wait for each other
 _OBJECTS = 0.7  # share of training windows that lie around an object
 _LEAST = 64 * MIB  # for decoding windows
-_SMALL = 8.0  # pixels below which a detector of stride 8 is blind
 _LARGE = 4.0  # times the size of its view that make an image large
 
 
@@ -213,12 +211,14 @@ def _found(boxes: Tensor) -> Found:
 
 def proposal(material: Material, size: int) -> str | None:
     """A sentence where objects are too small to be seen in whole images; None where they aren't."""
-    sides = box_sizes(material.labels, material.shapes, size).min(1)
-    if not len(sides) or (seen := float(np.median(sides))) >= _SMALL:
+    boxes = in_pixels(material).boxes
+    if not len(boxes):
         return None
+    smaller = float(np.median((boxes[:, 2:] - boxes[:, :2]).min(1)))
     longest = int(np.median([max(shape) for shape in material.shapes]))
-    if longest <= size:
+    if not Tiles(size).pay(longest, longest, size, smaller):
         return None
+    seen = smaller * size / longest
     return (
         f"images of {longest:,} pixels squeezed to {size} show half of their objects with {seen:.1f} pixels or less: "
         f"`tiles: {size}` in the settings file trains on windows of them"
