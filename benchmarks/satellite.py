@@ -44,7 +44,10 @@ from oomph.units import format_size
 
 SIDE, OBJECTS = 20_000, 1000
 SEEDS = {"train": 1, "test": 2, "val": 3}
-TRAINED, VIEW = 128, 640  # pixels of a training window, and of a window when the image is searched
+# Side of the training windows, epochs, learning rate. Small ones first, which objects fill; then larger ones, which show
+# more of the ground and of what only looks like an object.
+COURSES = ((128, 4, 0.08), (256, 2, 0.04))
+VIEW = 640  # side of the windows when the image is searched
 LIMITS = (0.05, 0.45)  # how sure a box must be; what overlaps more is one
 
 
@@ -54,14 +57,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/satellite"))
     parser.add_argument("--side", type=int, default=SIDE)
     parser.add_argument("--objects", type=int, default=OBJECTS)
-    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--search", nargs=3, metavar=("WEIGHTS", "IMAGE", "TILES"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.search:
         _search(given.folder, *given.search)
         return
     make(given.folder, given.side, given.objects)
-    weights = learn(given.folder, given.epochs)
+    weights = learn(given.folder)
     image = given.folder / "images" / "test" / "test.tif"
     for words, tiles in ((f"by tiles of {VIEW}", VIEW), (f"squeezed to {VIEW}", 0)):
         report(words, given.folder, search(given.folder, weights, image, tiles))
@@ -98,10 +100,10 @@ class Teller:
         print(f"epoch {row['epoch']}: mAP50 {row.get('map50')} on the small image", flush=True)
 
 
-def recipe(size: int) -> Recipe:
+def recipe(size: int, rate: float = 0.08) -> Recipe:
     """A short course from fresh weights: many small optimizer steps at a high rate."""
     return Recipe(
-        rate=0.08,
+        rate=rate,
         warmup_epochs=0.5,
         least_warmup=20,
         nominal_batch=8,
@@ -110,26 +112,31 @@ def recipe(size: int) -> Recipe:
     )
 
 
-def learn(folder: Path, epochs: int) -> Path:
-    """Train by tiles."""
-    weights = folder / "tiles" / "weights" / "last.pt"
-    if not weights.exists():
-        began, busy = time.perf_counter(), time.process_time()
-        form = OrderForm(
-            data=folder / "data.yaml",
-            folder=folder / "tiles",
-            network="n",
-            size=TRAINED,
-            batch=8,
-            epochs=epochs,
-            tiles=True,
-            device="cpu",
-            recipe=recipe(TRAINED),
-            every=epochs,
-        )
-        train(form, Teller())
-        taken, worked = time.perf_counter() - began, time.process_time() - busy
-        print(f"trained by tiles of {TRAINED}: {taken:.0f} s, {worked:.0f} s of processor", flush=True)
+def learn(folder: Path) -> Path:
+    """Train by tiles, one course after another."""
+    weights: Path | None = None
+    for side, epochs, rate in COURSES:
+        place = folder / f"tiles-{side}"
+        if not (place / "weights" / "last.pt").exists():
+            began, busy = time.perf_counter(), time.process_time()
+            form = OrderForm(
+                data=folder / "data.yaml",
+                folder=place,
+                network="n",
+                weights=weights,
+                size=side,
+                batch=8,
+                epochs=epochs,
+                tiles=True,
+                device="cpu",
+                recipe=recipe(side, rate),
+                every=epochs,
+            )
+            train(form, Teller())
+            taken, worked = time.perf_counter() - began, time.process_time() - busy
+            print(f"trained by tiles of {side}: {taken:.0f} s, {worked:.0f} s of processor", flush=True)
+        weights = place / "weights" / "last.pt"
+    assert weights is not None  # noqa: S101  there are courses
     return weights
 
 

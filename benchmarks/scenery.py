@@ -206,7 +206,7 @@ def draw(scenery: Scenery, left: int, top: int, right: int, bottom: int) -> NDAr
 
 def _near(corners: tuple[Point, ...], part: tuple[int, int, int, int]) -> bool:
     across, down = zip(*corners, strict=True)
-    return min(across) < part[2] and max(across) > part[0] and min(down) < part[3] and max(down) > part[1]
+    return bool(min(across) < part[2] and max(across) > part[0] and min(down) < part[3] and max(down) > part[1])
 
 
 def _ground(scenery: Scenery, left: int, top: int, wide: int, tall: int) -> NDArray[np.uint8]:

@@ -29,6 +29,7 @@ from oomph.data import (
     stitch,
 )
 from oomph.data.decoding import _decode
+from oomph.data.decoding._rows import cut_rows
 from oomph.data.loader import _maker
 from oomph.errors import WrongCall
 
@@ -147,7 +148,10 @@ def test_thousands_of_windows_are_stitched_in_a_moment() -> None:
     for window in Tiles(640).grid(20_000, 20_000):
         low = rng.uniform(0, 600, (20, 2))
         parts.append(
-            (Letterbox(window, (640, 640)), Found(np.concatenate([low, low + 30], 1), rng.random(20), [0] * 20))
+            (
+                Letterbox(window, (640, 640)),
+                Found(np.concatenate([low, low + 30], 1), rng.random(20), np.zeros(20, np.int64)),
+            )
         )
     began = time.process_time()
     found = stitch(parts, (20_000, 20_000))
@@ -198,7 +202,7 @@ def test_windows_beside_each_other_share_the_rows_of_a_jpeg(tmp_path: Path, monk
     Image.fromarray(scene(900, 700, 0)).save(tmp_path / "a.jpg", restart_marker_rows=1)
     index = ImageIndex.of([tmp_path / "a.jpg"])
     rows: list[tuple[int, int]] = []
-    real = _decode.cut_rows
+    real = cut_rows
 
     def noting(path: str, header: Any, top: int, bottom: int) -> Any:
         rows.append((top, bottom))
