@@ -44,8 +44,8 @@ from oomph.units import format_size
 
 SIDE, OBJECTS = 20_000, 1000
 SEEDS = {"train": 1, "test": 2, "val": 3}
-# Side of the training windows, epochs, learning rate. Small ones first, which objects fill; then larger ones, which show
-# more of the ground and of what only looks like an object.
+# Side of the training windows, epochs, learning rate. Small ones first, which objects fill; then larger ones, which
+# show more of the ground and of what only looks like an object.
 COURSES = ((128, 4, 0.08), (256, 2, 0.04))
 VIEW = 640  # side of the windows when the image is searched
 LIMITS = (0.05, 0.45)  # how sure a box must be; what overlaps more is one

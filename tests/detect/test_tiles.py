@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
+from oomph.cli import run
 from oomph.data import Tiles
 from oomph.detect import (
     Augmentation,
@@ -195,7 +197,9 @@ def test_tiles_that_are_too_small_are_one_sentence(data: Path, tmp_path: Path) -
         OrderForm(data=data, folder=tmp_path, tiles=16)
 
 
-def test_training_by_tiles_and_detecting_by_tiles(data: Path, tmp_path: Path) -> None:
+def test_training_by_tiles_and_detecting_by_tiles(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     teller = Quiet()
     asked = {"network": "n", "size": 64, "batch": 8, "epochs": 1, "device": "cpu", "threads": 1}
     form = OrderForm(data=data, folder=tmp_path / "run", tiles=256, **asked)  # type: ignore[arg-type]
@@ -214,9 +218,13 @@ def test_training_by_tiles_and_detecting_by_tiles(data: Path, tmp_path: Path) ->
     assert corners.min() >= 0
     assert corners[:, 2].max() <= WIDE
     assert corners[:, 3].max() <= TALL
-    squeezed = find_objects(weights, images, tmp_path / "whole", **usual)
-    assert squeezed.advice is not None
-    assert "--tiles 64" in squeezed.advice
+    small = ["--weights", str(weights), "--img", "64", "--device", "cpu"]
+    assert run(["detect", str(images), *small, "--out", str(tmp_path / "whole")]) == 0
+    assert "2 images are more than four times as large as 64 pixels: --tiles 64" in capsys.readouterr().out
+    assert run(["val", "--data", str(data), *small, "--tiles", "256", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["images"], told["boxes"]) == (2, 50)
+    assert told["map50"] == pytest.approx(teller.rows[0]["map50"], abs=0.05)
 
 
 HUGE = 20_000
