@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..data import (
     Found,
@@ -32,6 +32,9 @@ from ..units import MIB
 from ._augment import Augmentation, compose, to_pixels
 from ._material import Material, gather
 from ._metrics import ImageResult
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _EACH = 8  # training windows of a decoding
 _ROW = 32  # windows of a grid that share one

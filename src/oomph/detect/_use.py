@@ -74,7 +74,7 @@ def evaluate_weights(  # noqa: PLR0913  each by its name
         )
     material = prepare(read_split(described, split))
     model = _model(known, device)
-    with validation_loader(material, side_of(size), batch, tiles=cut(tiles, size)) as loader:
+    with validation_loader(material, side_of(size), batch, tiles=cut(tiles, side_of(size))) as loader:
         return score(validate(model, material, loader, plainly), described.names)
 
 
@@ -104,7 +104,7 @@ def find_objects(  # noqa: PLR0913  each by its name
     aside = tuple((str(one.path), str(one.reason)) for one in index.aside())
     if not len(usable):
         raise WrongCall(f"none of the images of {source} can be read ({aside[0][1]})", "name other images")
-    chosen, tiling = index.select(usable), cut(tiles, size)
+    chosen, tiling = index.select(usable), cut(tiles, side_of(size))
     shapes = tuple((header.shown[1], header.shown[0]) for header in chosen)
     nothing = LabelTable(np.zeros((0, 5), np.float32), np.zeros(len(chosen) + 1, np.int64))
     material = Material(chosen, nothing, shapes, ())
