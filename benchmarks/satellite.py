@@ -46,7 +46,7 @@ SIDE, OBJECTS = 20_000, 1000
 SEEDS = {"train": 1, "test": 2, "val": 3}
 # Side of the training windows, epochs, learning rate. Small ones first, which objects fill; then larger ones, which
 # show more of the ground and of what only looks like an object.
-COURSES = ((128, 4, 0.08), (256, 2, 0.04))
+COURSES = ((128, 4, 0.08), (256, 2, 0.04), (256, 2, 0.03))
 VIEW = 640  # side of the windows when the image is searched
 LIMITS = (0.05, 0.45)  # how sure a box must be; what overlaps more is one
 
@@ -115,8 +115,8 @@ def recipe(size: int, rate: float = 0.08) -> Recipe:
 def learn(folder: Path) -> Path:
     """Train by tiles, one course after another."""
     weights: Path | None = None
-    for side, epochs, rate in COURSES:
-        place = folder / f"tiles-{side}"
+    for number, (side, epochs, rate) in enumerate(COURSES, 1):
+        place = folder / f"course-{number}"
         if not (place / "weights" / "last.pt").exists():
             began, busy = time.perf_counter(), time.process_time()
             form = OrderForm(
