@@ -24,7 +24,7 @@ import torch
 from PIL import Image
 from scenery import NAMES, lay_out, write
 
-from oomph.data import Window, decode, decode_windows
+from oomph.data import Window, decode, decode_windows, read_header
 from oomph.detect import (
     Augmentation,
     FoundObjects,
@@ -192,9 +192,7 @@ def report(words: str, folder: Path, facts: dict[str, Any]) -> None:
 
 def truth(folder: Path) -> Any:
     """Class and corners of the objects of the test image, in pixels."""
-    image = folder / "images" / "test" / "test.tif"
-    with Image.open(image) as opened:
-        side = opened.size[0]
+    side = read_header(str(folder / "images" / "test" / "test.tif")).width
     rows = np.loadtxt(folder / "labels" / "test" / "test.txt", ndmin=2)
     centre, half = rows[:, 1:3] * side, rows[:, 3:5] * side / 2
     return np.column_stack((rows[:, 0], centre - half, centre + half)).astype(np.float32)

@@ -231,7 +231,7 @@ HUGE = 20_000
 
 
 def test_a_huge_image_is_searched_and_drawn_in_little_memory(tmp_path: Path) -> None:
-    """400 megapixels, 1.1 GiB as bytes, searched by windows and drawn with less than 300 MiB on top of torch."""
+    """400 megapixels, 1.1 GiB as bytes, searched by windows and drawn with less than 320 MiB on top of what a small one takes."""
     tifffile = pytest.importorskip("tifffile")
     pytest.importorskip("imagecodecs")
     tile = np.random.default_rng(0).integers(0, 255, (512, 512, 3), np.uint8)
@@ -265,6 +265,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 300 * MIB
+    assert int(done.stdout) < 320 * MIB
     with Image.open(tmp_path / "out" / "huge.jpg") as picture:
-        assert max(picture.size) <= 2560
+        assert 1024 <= max(picture.size) <= 2560

@@ -15,7 +15,7 @@ from ._pixels import Pixels
 
 _FULL = 4096  # pixels a side up to which an image is drawn as large as it is
 _SIDES = (2560, 2048, 1536, 1024, 640)  # of the picture of a larger one
-_ROOM = 192 * MIB  # bytes that decoding for a picture may take
+_ROOM = 256 * MIB  # bytes that decoding for a picture may take
 _LEAST = 4.0  # pixels a side of a box that can be seen
 _CLOSE = 640
 
