@@ -27,6 +27,7 @@ from oomph.detect import (
     plainly,
     prepare,
     read_dataset,
+    read_settings,
     read_split,
     save_weights,
     score,
@@ -197,6 +198,13 @@ def test_tiles_that_are_too_small_are_one_sentence(data: Path, tmp_path: Path) -
         OrderForm(data=data, folder=tmp_path, tiles=16)
 
 
+@pytest.mark.parametrize(("line", "value"), [("tiles: 512", 512), ("tiles: true", True), ("tiles: false", False)])
+def test_a_line_of_the_settings_file_turns_tiles_on(data: Path, tmp_path: Path, line: str, *, value: object) -> None:
+    (tmp_path / "settings.yaml").write_text(line)
+    form, _ = read_settings(tmp_path / "settings.yaml", OrderForm(data=data, folder=tmp_path))
+    assert form.tiles == value
+
+
 def test_training_by_tiles_and_detecting_by_tiles(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,7 +239,7 @@ HUGE = 20_000
 
 
 def test_a_huge_image_is_searched_and_drawn_in_little_memory(tmp_path: Path) -> None:
-    """400 megapixels, 1.1 GiB as bytes, searched by windows and drawn with less than 320 MiB on top of what a small one takes."""
+    """400 megapixels, 1.1 GiB as bytes, searched and drawn with less than 320 MiB on top of what a small one takes."""
     tifffile = pytest.importorskip("tifffile")
     pytest.importorskip("imagecodecs")
     tile = np.random.default_rng(0).integers(0, 255, (512, 512, 3), np.uint8)
