@@ -213,7 +213,7 @@ def test_training_by_tiles_and_detecting_by_tiles(
     form = OrderForm(data=data, folder=tmp_path / "run", tiles=256, **asked)  # type: ignore[arg-type]
     train(form, teller)
     assert teller.rows[0]["map50"] is not None
-    assert not any("tiles" in words for words in teller.words)
+    assert not any("squeezed" in words for words in teller.words)
     assert (tmp_path / "run" / "val_predictions.png").exists()
     weights = tmp_path / "run" / "weights" / "last.pt"
     images = data.parent / "images" / "val"
