@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from oomph.data import (
     decode_windows,
     stitch,
 )
+from oomph.data.decoding import _decode
+from oomph.data.decoding._rows import cut_rows
 from oomph.data.loader import _maker
 from oomph.errors import WrongCall
 
@@ -96,6 +99,66 @@ def test_a_small_object_in_a_large_one_of_the_same_tile_stays() -> None:
     assert len(stitch([], (100, 100)).boxes) == 0
 
 
+def one_by_one(tiles: list[tuple[Letterbox, Found]], size: tuple[int, int], same: float) -> list[list[float]]:
+    """What `stitch` promises, written down plainly."""
+    rows = []
+    for owner, (spot, found) in enumerate(tiles):
+        window = spot.window
+        for box, sure, kind in zip(spot.to_image(found.boxes), found.scores, found.classes, strict=True):
+            left, top, right, bottom = np.clip(box, 0, np.tile(size, 2)).tolist()
+            cut = (left <= window.left + 2 and window.left > 0) or (
+                right >= window.right - 2 and window.right < size[0]
+            )
+            cut |= (top <= window.top + 2 and window.top > 0) or (
+                bottom >= window.bottom - 2 and window.bottom < size[1]
+            )
+            rows.append((cut, -float(sure), owner, int(kind), [left, top, right, bottom]))
+    kept: list[Any] = []
+    for row in sorted(rows, key=lambda row: row[:2]):
+        _, _, owner, kind, (left, top, right, bottom) = row
+        for _, _, other, like, box in kept:
+            wide, high = min(right, box[2]) - max(left, box[0]), min(bottom, box[3]) - max(top, box[1])
+            shared = max(wide, 0) * max(high, 0)
+            areas = (right - left) * (bottom - top), (box[2] - box[0]) * (box[3] - box[1])
+            double = shared > 0 and (shared >= same * (sum(areas) - shared) or shared >= 0.7 * min(areas))
+            if double and other != owner and like == kind:
+                break
+        else:
+            kept.append(row)
+    return [row[4] for row in sorted(kept, key=lambda row: row[1])]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 25), st.floats(0.1, 0.9))
+def test_stitching_is_going_through_all_boxes_one_by_one(seed: int, count: int, same: float) -> None:
+    rng = np.random.default_rng(seed)
+    size, parts = (500, 400), []
+    for window in Tiles(200, 0.3).grid(*size):
+        low = rng.uniform(0, 90, (count, 2))
+        boxes = np.concatenate([low, low + rng.uniform(1, 40, (count, 2))], 1)
+        scores = rng.permutation(1000)[:count] / 1000 + rng.random() * 1e-4  # none like another
+        parts.append((Letterbox(window, (100, 100)), Found(boxes, scores, rng.integers(0, 2, count))))
+    found = stitch(parts, size, same)
+    assert np.allclose(found.boxes, one_by_one(parts, size, same))
+
+
+def test_thousands_of_windows_are_stitched_in_a_moment() -> None:
+    rng = np.random.default_rng(0)
+    parts = []
+    for window in Tiles(640).grid(20_000, 20_000):
+        low = rng.uniform(0, 600, (20, 2))
+        parts.append(
+            (
+                Letterbox(window, (640, 640)),
+                Found(np.concatenate([low, low + 30], 1), rng.random(20), np.zeros(20, np.int64)),
+            )
+        )
+    began = time.process_time()
+    found = stitch(parts, (20_000, 20_000))
+    assert time.process_time() - began < 10
+    assert 20_000 < len(found.boxes) < len(parts) * 20
+
+
 def large(folder: Path, count: int) -> tuple[ImageIndex, Labels]:
     """Images of 900×700 with ten small objects in one corner."""
     files = []
@@ -117,6 +180,45 @@ def test_training_windows_are_balanced_over_objects_and_background(tmp_path: Pat
     assert recipe.windows(7) == windows
     assert recipe.windows(10) != windows
     assert all(window.size == (128, 128) and window.right <= 900 and window.bottom <= 700 for window in windows)
+
+
+def test_images_are_drawn_from_as_often_as_asked_and_windows_zoom(tmp_path: Path) -> None:
+    index, labels = large(tmp_path, 3)
+    recipe = TileRecipe(index, labels, Tiles(128), each=4, rounds=[1, 3, 2], zoom=0.3)
+    batches = TileOrder(recipe, 8, (64, 64)).epoch(1)
+    samples = np.concatenate([planned.indices for planned in batches])
+    assert sorted(samples.tolist()) == list(range(24, 48))
+    assert np.bincount([recipe.image_of(sample) for sample in samples.tolist()]).tolist() == [4, 12, 8]
+    sides = {window.size[0] for sample in samples.tolist() for window in recipe.windows(sample)}
+    assert 98 <= min(sides) < 115
+    assert 140 < max(sides) <= 183
+    shares = [TileOrder(recipe, 4, (64, 64), rank=rank, ranks=2).epoch(0) for rank in range(2)]
+    mine, theirs = (set(np.concatenate([one.indices for one in share]).tolist()) for share in shares)
+    assert not mine & theirs
+    assert len(mine | theirs) == 24
+
+
+def test_windows_beside_each_other_share_the_rows_of_a_jpeg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.fromarray(scene(900, 700, 0)).save(tmp_path / "a.jpg", restart_marker_rows=1)
+    index = ImageIndex.of([tmp_path / "a.jpg"])
+    rows: list[tuple[int, int]] = []
+    real = cut_rows
+
+    def noting(path: str, header: Any, top: int, bottom: int) -> Any:
+        rows.append((top, bottom))
+        return real(path, header, top, bottom)
+
+    monkeypatch.setattr(_decode, "cut_rows", noting)
+    grid = GridRecipe(index, Tiles(256), each=32)
+    loader = Loader(index, recipe=grid, order=grid.order(4, (256, 256)), broken="drop", threads=1)
+    whole = np.asarray(Image.open(tmp_path / "a.jpg"))
+    for images, _, tiles in loader:
+        for image, tile in zip(images, tiles, strict=True):
+            left, top, right, bottom = tile.placed.window
+            difference = image.permute(1, 2, 0).numpy().astype(int) - whole[top:bottom, left:right]
+            assert np.abs(difference).mean() < 1.5
+    assert len(grid) == 20
+    assert len(rows) == 4
 
 
 def test_windows_of_an_image_come_from_one_decoding_and_are_the_same_with_any_threads(

@@ -15,6 +15,10 @@ def detect(
     source: Annotated[Path, typer.Argument(help="An image, or a folder of images.")],
     weights: Annotated[Path, typer.Option(metavar="FILE", help="Weights of a YOLOv5, the reference's or ours.")],
     img: Annotated[int, typer.Option("--img", "--imgsz", "--img-size", help="Side of the images.")] = 640,
+    tiles: Annotated[
+        int,
+        typer.Option(metavar="PIXELS", help="Search large images by windows of this side.", show_default="whole"),
+    ] = 0,
     sure: Annotated[float, typer.Option("--conf-thres", help="How sure a box must be.")] = 0.25,
     overlap: Annotated[float, typer.Option("--iou-thres", help="How much boxes of one object overlap.")] = 0.45,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where pictures and texts go.")] = Path("runs/detect"),
@@ -35,5 +39,7 @@ def detect(
     for name, value in (("--conf-thres", sure), ("--iou-thres", overlap)):
         if not 0 <= value <= 1:
             raise WrongCall(f"{name} is {value}", "it must be between 0 and 1")
-    found = find_objects(weights, source, out, size=img, limits=(sure, overlap), device=device_name(device))
+    found = find_objects(
+        weights, source, out, size=img, limits=(sure, overlap), device=device_name(device), tiles=tiles
+    )
     emit(FoundReport(found), as_json=json)

@@ -18,6 +18,10 @@ def val(
     data: Annotated[Path, typer.Option(metavar="YAML", help="The data set.")],
     task: Annotated[str, typer.Option(metavar="train|val|test", help="Which of its splits.")] = "val",
     img: Annotated[int, typer.Option("--img", "--imgsz", "--img-size", help="Side of the images.")] = 640,
+    tiles: Annotated[
+        int,
+        typer.Option(metavar="PIXELS", help="Look at images by windows of this side.", show_default="whole"),
+    ] = 0,
     batch: Annotated[int, typer.Option("--batch", "--batch-size", help="Images that are run at once.")] = 16,
     device: Annotated[
         Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
@@ -35,5 +39,5 @@ def val(
         raise WrongCall(f"batch is {batch} and the image size {img}", "make them at least 1 and 32")
     from .train import device_name  # noqa: PLC0415
 
-    scores = evaluate_weights(weights, data, task, img, batch, device_name(device))
+    scores = evaluate_weights(weights, data, task, img, batch, device_name(device), tiles=tiles)
     emit(ScoresReport(scores), as_json=json)

@@ -10,7 +10,19 @@ from ._room import Room, read_room, usable_cores
 from ._survey import Survey, sample_bytes, survey
 from ._transcode import transcode
 from ._workers import WorkerPlan, plan_workers
-from .decoding import Letterbox, Picture, Pixels, Window, cost, decode, decode_windows, fitted, place, windows_cost
+from .decoding import (
+    Letterbox,
+    Picture,
+    Pixels,
+    Window,
+    cost,
+    decode,
+    decode_windows,
+    fitted,
+    place,
+    reads_alone,
+    windows_cost,
+)
 from .headers import Broken, Flag, Header, read_header
 from .loader import (
     Batch,
@@ -94,6 +106,7 @@ __all__ = [
     "read_header",
     "read_room",
     "read_yolo",
+    "reads_alone",
     "sample_bytes",
     "stitch",
     "survey",

@@ -36,10 +36,13 @@ class AnchorCheck:
     fitted_recall: float
 
 
-def box_sizes(labels: LabelTable, shapes: Sequence[tuple[int, int]], size: int) -> Sizes:
-    """Width and height of every box in pixels, images (height, width) scaled so that their longer side is `size`."""
+def box_sizes(labels: LabelTable, shapes: Sequence[tuple[int, int]], size: int, window: float = float("inf")) -> Sizes:
+    """Width and height of every box in pixels, images (height, width) scaled so that their longer side is `size`.
+
+    Of images that are cut into windows, it is the side of a window that is scaled to `size`.
+    """
     sides = np.array([(wide, high) for high, wide in shapes], dtype=np.float64).reshape(-1, 2)
-    scaled = sides * size / sides.max(1, keepdims=True) if len(sides) else sides
+    scaled = sides * size / sides.max(1, keepdims=True).clip(max=window) if len(sides) else sides
     found: Sizes = labels.boxes[:, 3:5] * np.repeat(scaled, np.diff(labels.starts), axis=0)
     return found
 

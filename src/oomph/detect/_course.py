@@ -36,6 +36,7 @@ from ._results import write_results
 from ._schedule import Moment, Schedule, set_rates, should_stop
 from ._sheets import found_sheet, training_sheet
 from ._teller import Outcome, Teller
+from ._tiles import cut, window_loader
 from ._validation import decoding_budget, results_by_image, validation_loader
 
 _PATIENCE = 60.0  # seconds: scoring many images may keep a rank from giving a sign of life for a while
@@ -122,11 +123,34 @@ class Course:
             recorder=self.recorder,
             patience=_PATIENCE,
         )
-        self.loader = Loader(
+        self.loader = self._samples(side)
+        self.last = self.loader.last
+        each = self.plan.settings.micro_batch or self.share
+        tiles = cut(form.tiles, side)
+        self.checks = validation_loader(self.held, side, each, tiles=tiles, ranks=ranks, threads=_CHECKING)
+        self.schedule = Schedule(form.recipe, form.batch, len(self.loader), form.epochs)
+
+    def _samples(self, side: int) -> Loader:
+        """Training samples: of whole images, or windows of them, which threads cut well enough."""
+        form, ranks, augmentation = self.form, self.ranks, self.form.recipe.augmentation
+        if (tiles := cut(form.tiles, side)) is not None:
+            threads = form.threads if self.device.type == "cuda" else self._hands().threads
+            return window_loader(
+                self.training,
+                tiles,
+                side,
+                self.share,
+                augmentation,
+                seed=form.seed,
+                rank=ranks.rank,
+                ranks=ranks.ranks,
+                threads=threads,
+            )
+        return Loader(
             self.training.index,
             side,
             self.share,
-            recipe=Samples(self.training.labels, form.recipe.augmentation),
+            recipe=Samples(self.training.labels, augmentation),
             collate=gather,
             shuffle=True,
             seed=form.seed,
@@ -134,10 +158,6 @@ class Course:
             budget=decoding_budget(ranks),
             host=self._hands(),
         )
-        self.last = self.loader.last
-        each = self.plan.settings.micro_batch or self.share
-        self.checks = validation_loader(self.held, side, each, ranks=ranks, threads=_CHECKING)
-        self.schedule = Schedule(form.recipe, form.batch, len(self.loader), form.epochs)
 
     def _hands(self) -> HostOptions:
         """Who loads images.

@@ -17,7 +17,7 @@ from ..errors import OomphError
 Array = NDArray[np.float64]
 _HALF = 0  # the first threshold of overlap is 0.5
 _SIZES = ("all", "small", "medium", "large")
-_MOST = 300  # boxes of an image that are looked at
+_MOST = 300  # boxes of an image that are looked at; more where windows of it were put together
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _evaluate(results: Sequence[ImageResult], classes: int) -> Any:
         truth.dataset = _truth(results, classes)
         truth.createIndex()
         evaluation = evaluator(truth, truth.loadRes(_found(results)), "bbox")
-        evaluation.params.maxDets = [1, 10, _MOST]
+        evaluation.params.maxDets = [1, 10, max(_MOST, *(len(result.found) for result in results))]
         evaluation.evaluate()
         evaluation.accumulate()
     return evaluation.eval

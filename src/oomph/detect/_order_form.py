@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import WrongCall
 from ._network import SIZES
 from ._recipe import Recipe
+from ._tiles import cut
 
 PRECISIONS = ("fp32", "amp-bf16", "amp-fp16")  # that the guard runs
 LARGEST = -1  # a batch of this size asks for the largest that is comfortable
@@ -41,6 +42,8 @@ class OrderForm:
         allow: what may be changed where nothing else fits: "precision", "size".
         single_class: whether all classes are trained as one.
         tolerated: the share of images, and of boxes, that may be set aside as broken.
+        tiles: train on windows of the images and validate by windows: True for windows of `size` pixels, a number for
+            windows of so many, scaled to `size`.
     """
 
     data: Path
@@ -64,6 +67,7 @@ class OrderForm:
     allow: tuple[str, ...] = ()
     single_class: bool = False
     tolerated: float = 0.1
+    tiles: bool | int = False
 
     def __post_init__(self) -> None:
         if self.network not in SIZES:
@@ -80,3 +84,4 @@ class OrderForm:
             value = getattr(self, name)
             if not least <= value < float("inf"):
                 raise WrongCall(f"{name} is {value}", f"it must be at least {least}")
+        cut(self.tiles, self.size)

@@ -22,6 +22,7 @@ from ._material import Material
 from ._network import STRIDES, yolov5
 from ._order_form import LARGEST, OrderForm
 from ._ranks import Ranks
+from ._tiles import cut, samples_of
 
 _AMPERE = 8  # compute capability from which bf16 is fast
 _ROOM = 64 * MIB
@@ -36,10 +37,12 @@ def find_device(name: str | None) -> torch.device:
         WrongCall: there is no such GPU.
     """
     device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        raise WrongCall(f"there is no GPU {device.index or 0}, torch sees {count}", "name another one, or cpu")
-    return device
+    if device.type != "cuda":
+        return device
+    number, count = device.index or 0, torch.cuda.device_count()
+    if number >= count:
+        raise WrongCall(f"there is no GPU {number}, torch sees {count}", "name another one, or cpu")
+    return torch.device("cuda", number)  # by its number: torch refuses to cap a GPU that has none
 
 
 def fast_precision(device: torch.device) -> str:
@@ -55,7 +58,7 @@ def plan_run(form: OrderForm, data: DataSet, training: Material, device: torch.d
     Raises:
         CannotFit: nothing that is allowed fits.
     """
-    boxes = max(len(training.labels.boxes) / max(len(training.index), 1), 1)
+    boxes = max(len(training.labels.boxes) / max(samples_of(training, cut(form.tiles, form.size)), 1), 1)
     job = detection_job(form.network, len(data.names), min(boxes * 4, 300), form.recipe, frozen=form.freeze)
     target = target_of(device)
     asked = Settings(

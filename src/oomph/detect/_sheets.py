@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from torch import Tensor
 
-from ..data import ImageIndex, decode
+from ..data import ImageIndex
 from ._metrics import ImageResult
-from ._pictures import draw_boxes, found_boxes, labelled_boxes, sheet
+from ._pictures import draw_boxes, labelled_boxes, sheet
 from ._pixels import Pixels
+from ._view import close_up
 
 _SHOWN = 9
 _SURE = 0.25  # of a box that is shown
@@ -30,8 +30,6 @@ def found_sheet(index: ImageIndex, results: Sequence[ImageResult], names: Sequen
     """The first images with the boxes that were found in them."""
     drawn = []
     for at, result in enumerate(results[:_SHOWN]):
-        header = index[at]
-        pixels = np.ascontiguousarray(decode(index.path(at), header.shown, header).pixels)
         sure = result.found[result.found[:, 4] >= _SURE]
-        drawn.append(draw_boxes(pixels, found_boxes(sure), names))
+        drawn.append(close_up(index.path(at), index[at], sure, names))
     return sheet(drawn)

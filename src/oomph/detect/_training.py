@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ..planner import Plan
@@ -16,6 +17,7 @@ from ._planning import budget_of, find_device, plan_facts, plan_run, share_out
 from ._ranks import ALONE, Ranks
 from ._settings_file import changed_settings, settings_text
 from ._teller import Outcome, Teller
+from ._tiles import cut, proposal
 
 
 def train(form: OrderForm, teller: Teller, *, resume: bool = False, ranks: Ranks = ALONE) -> Outcome:
@@ -46,6 +48,8 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False, ranks: Ranks
         worth = "nothing" if same == every else "little"
         teller.said(f"{same} of {every} val images are train images too: the mAP means {worth}")
     device = find_device(ranks.device_name(form.device))
+    if not form.tiles and (words := proposal(training, form.size)) is not None:
+        teller.said(words)
     asked, form = form, replace(form, budget=budget_of(form, device))
     plans = ranks.everywhere(lambda: plan_run(share_out(form, data, device, ranks), data, training, device))
     made = min(plans, key=_smallness)
@@ -53,7 +57,9 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False, ranks: Ranks
         teller.said(f"{ranks.ranks} ranks, each with {made.settings.batch} images of a batch; the plan is for one rank")
     teller.planned(made)
     form = settled(form, made, ranks.ranks)
-    anchors = check_anchors(box_sizes(training.labels, training.shapes, form.size), ratio=form.recipe.anchor_ratio)
+    tiles = cut(form.tiles, form.size)
+    sizes = box_sizes(training.labels, training.shapes, form.size, tiles.side if tiles else math.inf)
+    anchors = check_anchors(sizes, ratio=form.recipe.anchor_ratio)
     keeper = Keeper(form.folder) if ranks.is_first else Onlooker(form.folder, ranks.rank)
     keeper.save_json("plan.json", {**plan_facts(made), "ranks": ranks.ranks})
     aside = {"train": training.set_aside, "val": held.set_aside}

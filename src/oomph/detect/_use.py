@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ..data import ImageIndex, Loader, decode, read_header
+from ..data import ImageIndex, read_header
 from ..errors import MissingFile, WrongCall
 from ._checkpoint import Weights, read_weights, write_atomically
 from ._dataset import SUFFIXES, read_dataset, read_split
@@ -17,10 +17,11 @@ from ._labels import LabelTable
 from ._material import Material, prepare
 from ._metrics import ImageResult, Scores, score
 from ._network import Yolov5
-from ._pictures import draw_boxes, found_boxes
 from ._planning import find_device, side_of
-from ._suppression import VALIDATION, Suppression
-from ._validation import plainly, validate, validation_loader
+from ._suppression import VALIDATION
+from ._tiles import cut, large
+from ._validation import plainly, results_by_image, validate, validation_loader
+from ._view import found_picture
 
 _BATCH = 4
 
@@ -42,14 +43,24 @@ class FoundInImage:
 
 @dataclass(frozen=True)
 class FoundObjects:
-    """What was found in all images, and what could not be read, with the reason."""
+    """What was found in all images, what could not be read, with the reason, and what would find more."""
 
     images: tuple[FoundInImage, ...]
     set_aside: tuple[tuple[str, str], ...]
+    advice: str | None = None
 
 
-def evaluate_weights(weights: Path, data: Path, split: str, size: int, batch: int, device: str | None) -> Scores:
-    """How good weights are on a split of a data set.
+def evaluate_weights(  # noqa: PLR0913  each by its name
+    weights: Path,
+    data: Path,
+    split: str,
+    size: int,
+    batch: int,
+    device: str | None,
+    *,
+    tiles: bool | int = False,
+) -> Scores:
+    """How good weights are on a split of a data set, with `tiles` by windows as in `find_objects`.
 
     Raises:
         MissingFile: there is no such file.
@@ -63,14 +74,24 @@ def evaluate_weights(weights: Path, data: Path, split: str, size: int, batch: in
         )
     material = prepare(read_split(described, split))
     model = _model(known, device)
-    with validation_loader(material, side_of(size), batch) as loader:
+    with validation_loader(material, side_of(size), batch, tiles=cut(tiles, side_of(size))) as loader:
         return score(validate(model, material, loader, plainly), described.names)
 
 
-def find_objects(
-    weights: Path, source: Path, out: Path, *, size: int, limits: tuple[float, float], device: str | None
+def find_objects(  # noqa: PLR0913  each by its name
+    weights: Path,
+    source: Path,
+    out: Path,
+    *,
+    size: int,
+    limits: tuple[float, float],
+    device: str | None,
+    tiles: bool | int = False,
 ) -> FoundObjects:
     """Find objects in an image or a folder of images, and write pictures and YOLO text files.
+
+    With `tiles`, images are searched by windows of that many pixels (of `size` pixels if True), each scaled to `size`,
+    and what is found in them is put together, each object once.
 
     Raises:
         MissingFile: there is no such image, folder or weights.
@@ -83,20 +104,26 @@ def find_objects(
     aside = tuple((str(one.path), str(one.reason)) for one in index.aside())
     if not len(usable):
         raise WrongCall(f"none of the images of {source} can be read ({aside[0][1]})", "name other images")
-    chosen = index.select(usable)
+    chosen, tiling = index.select(usable), cut(tiles, side_of(size))
     shapes = tuple((header.shown[1], header.shown[0]) for header in chosen)
     nothing = LabelTable(np.zeros((0, 5), np.float32), np.zeros(len(chosen) + 1, np.int64))
     material = Material(chosen, nothing, shapes, ())
     wanted = replace(VALIDATION, confidence=limits[0], overlap=limits[1], several_labels=False)
-    with validation_loader(material, side_of(size), _BATCH) as loader:
-        results = _results(_model(known, device), material, loader, wanted)
+    with validation_loader(material, side_of(size), _BATCH, tiles=tiling) as loader:
+        results = results_by_image(_model(known, device), material, loader, plainly, wanted)
+        late = {str(one.path): str(one.reason) for one in loader.aside()}
     out.mkdir(parents=True, exist_ok=True)
-    found = tuple(_write(chosen.path(at), results[at], names, out) for at in range(len(results)))
-    return FoundObjects(found, aside)
+    whole = {at: result for at, result in results.items() if chosen.path(at) not in late}
+    found = tuple(_write(chosen.path(at), result, names, out) for at, result in whole.items())
+    return FoundObjects(found, (*aside, *late.items()), _advice(chosen, size) if tiling is None else None)
 
 
-def _results(model: Yolov5, material: Material, loader: Loader, wanted: Suppression) -> list[ImageResult]:
-    return validate(model, material, loader, plainly, wanted)
+def _advice(index: ImageIndex, size: int) -> str | None:
+    count = large(index, size)
+    if not count:
+        return None
+    which = "one image is" if count == 1 else f"{count} images are"
+    return f"{which} more than four times as large as {size} pixels: --tiles {size} finds small objects in such"
 
 
 def _images(source: Path) -> list[Path]:
@@ -112,12 +139,11 @@ def _images(source: Path) -> list[Path]:
 
 def _write(path: str, result: ImageResult, names: tuple[str, ...], out: Path) -> FoundInImage:
     header = read_header(path)
-    pixels = decode(path, header.shown, header).pixels
     stem = Path(os.path.basename(path)).stem  # noqa: PTH119  the path is text from the index
     picture = out / f"{stem}.jpg"
-    drawn = Image.fromarray(draw_boxes(np.ascontiguousarray(pixels), found_boxes(result.found), names))
+    drawn = Image.fromarray(found_picture(path, header, result.found, names))
     write_atomically(picture, lambda file: drawn.save(file, format="JPEG", quality=92))
-    high, wide = pixels.shape[:2]
+    wide, high = header.shown
     found = result.found.astype(float).tolist()
     text = "".join(_row(box, wide, high) for box in found).encode()
     write_atomically(out / f"{stem}.txt", lambda file: file.write(text))

@@ -8,12 +8,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..data import Loader, default_budget
+from ..data import Loader, Tile, Tiles, default_budget
+from ._letterbox import Fit
 from ._material import Framed, Material, Rectangles
 from ._metrics import ImageResult
 from ._ranks import ALONE, Ranks
 from ._results import image_result
 from ._suppression import VALIDATION, Suppression, suppress
+from ._tiles import grid_loader, stitched
 
 Found = tuple[int, Tensor]
 
@@ -29,9 +31,17 @@ class Evaluate(Protocol):
 
 
 def validation_loader(
-    material: Material, size: int, batch: int, *, ranks: Ranks = ALONE, threads: int | None = None
+    material: Material,
+    size: int,
+    batch: int,
+    *,
+    tiles: Tiles | None = None,
+    ranks: Ranks = ALONE,
+    threads: int | None = None,
 ) -> Loader:
-    """Batches of images of like shape; those of one rank."""
+    """Batches of images of like shape, or of the windows that cover them; those of one rank."""
+    if tiles is not None:
+        return grid_loader(material, tiles, size, batch, rank=ranks.rank, ranks=ranks.ranks, threads=threads)
     order = Rectangles(material.shapes, size, batch, ranks.rank, ranks.ranks)
     budget = decoding_budget(ranks)
     return Loader(
@@ -63,18 +73,22 @@ def results_by_image(
     evaluate: Evaluate,
     limits: Suppression = VALIDATION,
 ) -> dict[int, ImageResult]:
-    """The same by the number of the image: a loader of one rank has some of them."""
-    fits: dict[int, Any] = {}
+    """The same by the number of the image: a loader of one rank has some of them, and none that can't be decoded."""
+    places: dict[int, Fit | Tile] = {}
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         for batch in loader:
-            fits.update(zip(batch.indices.tolist(), batch.targets, strict=True))
+            places.update(zip(batch.indices.tolist(), batch.targets, strict=True))
             yield batch.images, batch.indices
 
     found: dict[int, Tensor] = {}
     for rows in evaluate(batches(), finder(limits), model=model):
         found.update(rows)
-    return {at: image_result(found[at], fits[at], material.labels.of(at)) for at in found}
+    windows = {at: place for at, place in places.items() if isinstance(place, Tile)}
+    if windows:
+        return stitched(found, windows, material)
+    fits = {at: place for at, place in places.items() if isinstance(place, Fit)}
+    return {at: image_result(found[at], fits[at], material.labels.of(at)) for at in sorted(found)}
 
 
 def finder(limits: Suppression) -> Callable[[nn.Module, Any], list[Found]]:

@@ -58,6 +58,7 @@ class FoundReport:
             words = ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "nothing"
             lines.append(f"{one.image}: {words} ({one.picture})")
         lines += [f"{path}: set aside, {reason}" for path, reason in self.found.set_aside]
+        lines += [self.found.advice] if self.found.advice else []
         return Group(*(Text(line) for line in lines))
 
 

@@ -1,7 +1,7 @@
 """Only the pixels that are needed: whole images at the nearest scale, windows by their rows or tiles. No torch."""
 
 from ._blocks import codecs
-from ._cost import cost, windows_cost
+from ._cost import cost, reads_alone, windows_cost
 from ._decode import decode, decode_windows
 from ._geometry import Letterbox, Window, fitted, letterbox, place, stored_size
 from ._picture import Picture
@@ -23,6 +23,7 @@ __all__ = [
     "letterbox",
     "place",
     "raster_of",
+    "reads_alone",
     "stored_size",
     "turbo",
     "windows_cost",

@@ -87,6 +87,13 @@ def _block(header: Header) -> int:
     return header.block_width * header.block_height * header.bands * np.dtype(header.dtype).itemsize * 4
 
 
+def reads_alone(header: Header) -> bool:
+    """Whether a window can be read without the rest of the image: by tiles, strips, rows or mapped."""
+    if header.format in {"tiff", "npy"}:
+        return _is_raster(header)
+    return can_cut(header)
+
+
 def windows_cost(header: Header, windows: list[Window]) -> int:
     """Bytes at once to cut windows out of an image, the results included."""
     results = sum((right - left) * (bottom - top) * 3 for left, top, right, bottom in windows)

@@ -105,7 +105,7 @@ def _cut_jpeg(path: str, header: Header, windows: list[Window]) -> list[NDArray[
     grey = header.bands == 1
     if can_cut(header):
         try:
-            return [_cut_by_rows(path, header, window, grey=grey) for window in windows]
+            return _cut_by_rows(path, header, windows, grey=grey)
         except Broken:
             pass  # the markers lie: decode the whole
     whole = decode_file(path, grey=grey)
@@ -116,15 +116,28 @@ def _cut_jpeg(path: str, header: Header, windows: list[Window]) -> list[NDArray[
     return [whole[top:bottom, left:right].copy() for left, top, right, bottom in windows]
 
 
-def _cut_by_rows(path: str, header: Header, window: Window, *, grey: bool) -> NDArray[np.uint8]:
-    cut = cut_rows(path, header, window.top, window.bottom)
+def _cut_by_rows(path: str, header: Header, windows: list[Window], *, grey: bool) -> list[NDArray[np.uint8]]:
+    """Windows one after another; those beside each other share the rows that are decoded for them."""
+    parts: list[NDArray[np.uint8]] = []
+    rows: NDArray[np.uint8] | None = None
+    first, last = 0, 0
+    for left, top, right, bottom in windows:
+        if rows is None or (top, bottom) != (first, last):
+            rows = None  # before the next ones are there
+            rows, (first, last) = _rows(path, header, (top, bottom), grey=grey), (top, bottom)
+        parts.append(rows[:, left:right].copy())
+    return parts
+
+
+def _rows(path: str, header: Header, ends: tuple[int, int], *, grey: bool) -> NDArray[np.uint8]:
+    cut = cut_rows(path, header, *ends)
     pixels = decode_bytes(cut.data, grey=grey)
     if pixels is None:
         small = Header(format="jpeg", width=header.width, height=cut.rows, bands=header.bands)
         image = _pillow.opened(as_file(cut), small)
         _pillow.load(image)
         pixels = np.asarray(image)
-    return pixels[window.top - cut.top : window.bottom - cut.top, window.left : window.right].copy()
+    return pixels[ends[0] - cut.top : ends[1] - cut.top]
 
 
 def _positive(pixels: NDArray[np.uint8], header: Header) -> NDArray[np.uint8]:

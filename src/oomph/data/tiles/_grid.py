@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ...errors import WrongCall
 from ..decoding import Window
@@ -30,13 +31,10 @@ class Tiles:
 
     def grid(self, width: int, height: int) -> list[Window]:
         """Windows that cover an image, row by row; the last ones are moved inwards, small images have one."""
-        return [
-            Window(left, top, min(left + self.side, width), min(top + self.side, height))
-            for top in self._starts(height)
-            for left in self._starts(width)
-        ]
+        return list(_grid(self, width, height))
 
-    def _starts(self, length: int) -> Iterator[int]:
+    def starts(self, length: int) -> Iterator[int]:
+        """Where windows begin along a side of an image."""
         step = max(int(self.side * (1 - self.overlap)), 1)
         if length <= self.side:
             yield 0
@@ -49,6 +47,17 @@ class Tiles:
     def pay(self, width: int, height: int, canvas: int, smallest: float) -> bool:
         """Whether to cut an image: squeezed to a canvas, objects of its smallest side would be below 8 pixels."""
         return max(width, height) > self.side and smallest * canvas / max(width, height) < _SEEN
+
+
+@lru_cache(64)
+def _grid(tiles: Tiles, width: int, height: int) -> tuple[Window, ...]:
+    """Remembered: every window of an image asks for its neighbours."""
+    starts = list(tiles.starts(width)), list(tiles.starts(height))
+    return tuple(
+        Window(left, top, min(left + tiles.side, width), min(top + tiles.side, height))
+        for top in starts[1]
+        for left in starts[0]
+    )
 
 
 _SEEN = 8.0  # pixels that a detector of stride 8 needs

@@ -36,13 +36,13 @@ def stitch(tiles: Sequence[tuple[Letterbox, Found]], size: tuple[int, int], same
     """
     if not tiles:
         return Found(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
-    boxes = np.concatenate([spot.to_image(found.boxes) for spot, found in tiles])
+    parts = [np.clip(spot.to_image(found.boxes), 0, np.tile(size, 2)) for spot, found in tiles]
+    boxes = np.concatenate(parts)
     scores = np.concatenate([np.asarray(found.scores, np.float64) for _, found in tiles])
     classes = np.concatenate([np.asarray(found.classes, np.int64) for _, found in tiles])
-    owner = np.concatenate([np.full(len(found.boxes), number) for number, (_, found) in enumerate(tiles)])
-    cut = np.concatenate([_cut(spot, spot.to_image(found.boxes), size) for spot, found in tiles])
-    np.clip(boxes, 0, np.tile(size, 2), out=boxes)
-    kept = _unique(boxes, np.lexsort((-scores, cut)), (classes, owner), same)
+    cut = np.concatenate([_cut(spot, own, size) for (spot, _), own in zip(tiles, parts, strict=True)])
+    pairs = _doubles(parts, classes, same)
+    kept = _unique(np.lexsort((-scores, cut)), pairs)
     kept = kept[np.argsort(-scores[kept], kind="stable")]
     return Found(boxes[kept], scores[kept], classes[kept])
 
@@ -59,25 +59,45 @@ def _cut(spot: Letterbox, boxes: NDArray[np.float64], size: tuple[int, int]) -> 
     return np.asarray(np.any(near, axis=0))
 
 
-def _unique(
-    boxes: NDArray[np.float64],
-    order: NDArray[np.int64],
-    kinds: tuple[NDArray[np.int64], NDArray[np.int64]],
-    same: float,
-) -> NDArray[np.int64]:
+def _doubles(parts: Sequence[NDArray[np.float64]], classes: NDArray[np.int64], same: float) -> NDArray[np.int64]:
+    """Pairs of boxes, by their numbers, that are one object seen in two windows; windows far apart aren't compared."""
+    starts = np.cumsum([0, *(len(own) for own in parts)])
+    found = [np.zeros((0, 2), np.int64)]
+    there = [number for number, own in enumerate(parts) if len(own)]
+    low = np.array([parts[number][:, :2].min(0) for number in there]).reshape(-1, 2)
+    high = np.array([parts[number][:, 2:].max(0) for number in there]).reshape(-1, 2)
+    for at, number in enumerate(there):
+        near = ((low[at + 1 :] < high[at]) & (high[at + 1 :] > low[at])).all(1)
+        for other in np.flatnonzero(near) + at + 1:
+            second = there[other]
+            rows, columns = np.nonzero(_alike(parts[number], parts[second], same))
+            found.append(np.stack((rows + starts[number], columns + starts[second]), 1))
+    pairs = np.concatenate(found)
+    return np.asarray(pairs[classes[pairs[:, 0]] == classes[pairs[:, 1]]])
+
+
+def _alike(first: NDArray[np.float64], second: NDArray[np.float64], same: float) -> NDArray[np.bool_]:
+    """Which boxes of one window overlap which of another so much that they are one."""
+    low = np.maximum(first[:, None, :2], second[None, :, :2])
+    high = np.minimum(first[:, None, 2:], second[None, :, 2:])
+    shared = np.prod(np.clip(high - low, 0, None), axis=2)
+    areas = [np.prod(boxes[:, 2:] - boxes[:, :2], axis=1) for boxes in (first, second)]
+    union = areas[0][:, None] + areas[1][None] - shared
+    smaller = np.minimum(areas[0][:, None], areas[1][None])
+    return np.asarray((shared > 0) & ((shared >= same * union) | (shared >= _INSIDE * smaller)))
+
+
+def _unique(order: NDArray[np.int64], pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     """Go through boxes in an order and keep those that no kept one stands for."""
-    classes, owner = kinds
-    areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)
-    left = order
-    kept = []
-    while len(left):
-        first, left = left[0], left[1:]
-        kept.append(first)
-        low = np.maximum(boxes[first, :2], boxes[left, :2])
-        high = np.minimum(boxes[first, 2:], boxes[left, 2:])
-        shared = np.prod(np.clip(high - low, 0, None), axis=1)
-        union = shared / np.maximum(areas[first] + areas[left] - shared, 1e-9)
-        inside = shared / np.maximum(np.minimum(areas[first], areas[left]), 1e-9)
-        double = ((union >= same) | (inside >= _INSIDE)) & (classes[left] == classes[first])
-        left = left[~(double & (owner[left] != owner[first]))]
-    return np.array(kept, np.int64)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    # Each pair as (earlier, later), the pairs of one earlier box side by side.
+    places = np.sort(place[pairs], axis=1)
+    places = places[np.argsort(places[:, 0], kind="stable")]
+    stays = np.ones(len(order), np.bool_)
+    firsts, begins = np.unique(places[:, 0], return_index=True)
+    bounds = np.append(begins, len(places))
+    for number, first in enumerate(firsts):
+        if stays[first]:
+            stays[places[bounds[number] : bounds[number + 1], 1]] = False
+    return order[stays]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .._index import ImageIndex
 from .._labelled import Chosen
 from .._labels import Labels
-from ..decoding import Window, place
+from ..decoding import Window, place, reads_alone
 from ..loader import Piece, Planned, Want
 from ._clip import clip
 from ._grid import Tiles
@@ -19,16 +19,18 @@ from ._grid import Tiles
 class TileRecipe:
     """A sample is a window.
 
-    Samples are numbered (epoch × images + image) × each + window, as TileOrder deals them out, so that all windows of
-    an image and epoch can be drawn together and cut from one decoding.
+    Windows are drawn some at a time, `each` of one image, and cut from one decoding. Samples are numbered
+    (epoch × draws + draw) × each + window, as TileOrder deals them out.
 
     Args:
         index: the images.
         labels: their boxes.
         tiles: how large windows are.
-        each: windows of an image in an epoch.
+        each: windows that are drawn together.
+        rounds: how often that happens to each image in an epoch; once, without.
         objects: the share of windows that are laid around an object; the others lie anywhere.
         visible: the share of a box that must be inside to count.
+        zoom: windows show their objects at most this share larger or smaller, being cut smaller or larger themselves.
         seed: what windows are drawn from.
     """
 
@@ -41,29 +43,39 @@ class TileRecipe:
         tiles: Tiles,
         *,
         each: int = 8,
+        rounds: Sequence[int] | None = None,
         objects: float = 0.7,
         visible: float = 0.3,
+        zoom: float = 0.0,
         seed: int = 0,
     ) -> None:
         self.index, self.labels, self.tiles, self.each = index, labels, tiles, each
-        self._objects, self._visible, self._seed = objects, visible, seed
+        counts = np.ones(len(index), np.int64) if rounds is None else np.asarray(rounds, np.int64)
+        self._ends = np.cumsum(counts)
+        self._objects, self._visible, self._zoom, self._seed = objects, visible, zoom, seed
+
+    @property
+    def draws(self) -> NDArray[np.int64]:
+        """The image of each draw of an epoch."""
+        return np.repeat(np.arange(len(self.index)), np.diff(self._ends, prepend=0))
 
     def image_of(self, sample: int) -> int:
         """The image that a sample is a window of."""
-        return sample // self.each % len(self.index)
+        draw = sample // self.each % int(self._ends[-1])
+        return int(np.searchsorted(self._ends, draw, side="right"))
 
     def windows(self, sample: int) -> list[Window]:
-        """All windows of a sample's image in its epoch."""
-        drawn = sample // self.each
-        rng = np.random.default_rng([self._seed, drawn])
-        image = drawn % len(self.index)
+        """All windows that are drawn together with a sample's."""
+        rng = np.random.default_rng([self._seed, sample // self.each])
+        image = self.image_of(sample)
         shown = self.index[image].shown
         _, boxes = self.labels.of(image)
         around = round(self.each * self._objects) if len(boxes) else 0
         return [self._draw(rng, shown, boxes if number < around else None) for number in range(self.each)]
 
     def _draw(self, rng: np.random.Generator, shown: tuple[int, int], boxes: NDArray[np.float32] | None) -> Window:
-        sides = [min(self.tiles.side, length) for length in shown]
+        side = round(self.tiles.side / rng.uniform(1 - self._zoom, 1 + self._zoom))
+        sides = [min(side, length) for length in shown]
         box = boxes[rng.integers(len(boxes))] if boxes is not None else None
         starts = []
         for axis in range(2):
@@ -79,11 +91,11 @@ class TileRecipe:
         return Window(starts[0], starts[1], starts[0] + sides[0], starts[1] + sides[1])
 
     def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
-        """One window, and its siblings beside."""
+        """One window, and its siblings beside where the whole image has to be decoded for it."""
         del rng
-        windows = self.windows(index)
+        image, windows = self.image_of(index), self.windows(index)
         own = windows.pop(index % self.each)
-        return (Want(self.image_of(index), canvas, own, tuple(windows)),)
+        return (Want(image, canvas, own, () if reads_alone(self.index[image]) else tuple(windows)),)
 
     def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Chosen:
         """The window on its canvas, its labels clipped."""
@@ -97,16 +109,16 @@ class TileRecipe:
 
 
 class TileOrder:
-    """Windows in an order that lets them share decodings: some images at a time, all their windows mixed.
+    """Windows in an order that lets them share decodings: some draws at a time, all their windows mixed.
 
     Args:
         recipe: draws the windows.
         batch: samples of a batch.
         canvas: width and height.
-        spread: images whose windows are mixed; each keeps its windows in memory until they are used.
+        spread: draws whose windows are mixed; each keeps its windows in memory until they are used.
         seed: what the order is drawn from.
         rank: which share this process takes, of `ranks`.
-        ranks: how many processes share the images.
+        ranks: how many processes share the draws.
     """
 
     def __init__(  # noqa: PLR0913  each by its name
@@ -131,12 +143,12 @@ class TileOrder:
     def epoch(self, number: int) -> Sequence[Planned]:
         """The batches of an epoch."""
         recipe, rng = self._recipe, np.random.default_rng([self._seed, number])
-        images = rng.permutation(recipe.index.usable)
-        images = np.resize(images, -(-len(images) // self._ranks) * self._ranks)[self._rank :: self._ranks]
+        drawn = recipe.draws
+        draws = rng.permutation(np.flatnonzero(np.isin(drawn, recipe.index.usable)))
+        draws = np.resize(draws, -(-len(draws) // self._ranks) * self._ranks)[self._rank :: self._ranks]
         samples = []
-        for start in range(0, len(images), self._spread):
-            some = images[start : start + self._spread]
-            first = (number * len(recipe.index) + some) * recipe.each
+        for start in range(0, len(draws), self._spread):
+            first = (number * len(drawn) + draws[start : start + self._spread]) * recipe.each
             samples.append(rng.permutation((first[:, None] + np.arange(recipe.each)).ravel()))
         whole = np.concatenate(samples) if samples else np.zeros(0, np.int64)
         return [

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._index import ImageIndex
-from ..decoding import Letterbox, Window, place
+from ..decoding import Letterbox, Window, place, reads_alone
 from ..loader import Piece, Shuffled, Want
 from ._grid import Tiles
 
@@ -65,9 +65,12 @@ class GridRecipe:
         image = self.image_of(index)
         number = index - (int(self._ends[image - 1]) if image else 0)
         start = number // self._each * self._each
+        header = self._index[image]
         group = self.windows_of(image)[start : start + self._each]
         own = group.pop(number - start)
-        return (Want(image, canvas, own, tuple(group)),)
+        # Windows of a JPEG that lie beside each other share the rows that are decoded for them.
+        alone = reads_alone(header) and header.format != "jpeg"
+        return (Want(image, canvas, own, () if alone else tuple(group)),)
 
     def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Tile:
         """The window on its canvas."""

@@ -1,0 +1,233 @@
+"""Large images by windows: training samples cut from them, and what was found in windows put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data import (
+    Found,
+    GridRecipe,
+    ImageIndex,
+    Labels,
+    Loader,
+    Piece,
+    Shuffled,
+    Tile,
+    TileOrder,
+    TileRecipe,
+    Tiles,
+    Want,
+    default_budget,
+    reads_alone,
+    stitch,
+    windows_cost,
+)
+from ..errors import WrongCall
+from ..units import MIB
+from ._augment import Augmentation, compose, to_pixels
+from ._material import Material, gather
+from ._metrics import ImageResult
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_EACH = 8  # training windows of a decoding
+_ROW = 32  # windows of a grid that share one
+_ZOOM = 0.5  # objects are shown at most this share larger or smaller
+_SPREAD = 4  # decodings whose windows wait for each other
+_OBJECTS = 0.7  # share of training windows that lie around an object
+_LEAST = 64 * MIB  # for decoding windows
+_LARGE = 4.0  # times the size of its view that make an image large
+
+
+def cut(tiles: bool | int, size: int) -> Tiles | None:  # noqa: FBT001  a switch that may be a number
+    """How images are cut: not at all, into windows of the size of the network's view, or of so many pixels.
+
+    Raises:
+        WrongCall: no window can be that small.
+    """
+    if tiles is False or tiles == 0:
+        return None
+    side = size if tiles is True else tiles
+    if side < 32:  # noqa: PLR2004  the largest stride
+        raise WrongCall(f"tiles of {side} pixels are asked for", "make them at least 32, usually as large as the size")
+    return Tiles(side)
+
+
+class WindowSamples:
+    """A recipe for the loader: training samples that are windows, coloured and flipped.
+
+    Windows lie where they like and are cut larger or smaller than asked, so that nothing has to be moved or scaled
+    afterwards; four of them in one would show no more than one does.
+    """
+
+    reuses = True
+
+    def __init__(self, windows: TileRecipe, augmentation: Augmentation) -> None:
+        self._windows = windows
+        self._augmentation = replace(augmentation, mosaic=0.0, mixup=0.0, scale=0.0, translate=0.0)
+
+    def image_of(self, sample: int) -> int:
+        """The image that a sample is a window of."""
+        return self._windows.image_of(sample)
+
+    def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
+        """The window."""
+        return self._windows.needs(index, canvas, rng)
+
+    def build(
+        self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator
+    ) -> NDArray[np.float32]:
+        """Paint the sample; its boxes, as fractions of the canvas, are the target."""
+        shown = self._windows.build(pieces, canvas, rng)
+        low, high = shown.boxes[:, :2], shown.boxes[:, 2:]
+        sides = np.array([canvas.shape[1], canvas.shape[0]])
+        rows = np.column_stack((shown.classes, (low + high) / 2 / sides, (high - low) / sides)).astype(np.float32)
+        return compose([(canvas.copy(), rows)], canvas, self._augmentation, rng)
+
+
+def window_loader(  # noqa: PLR0913  each by its name
+    material: Material,
+    tiles: Tiles,
+    size: int,
+    batch: int,
+    augmentation: Augmentation,
+    *,
+    seed: int = 0,
+    rank: int = 0,
+    ranks: int = 1,
+    threads: int | None = None,
+) -> Loader:
+    """Batches of training windows.
+
+    An epoch has as many windows of an image as it has objects, but no more than cover it, and a few of one with none.
+    """
+    zoom = min(augmentation.scale, _ZOOM)
+    recipe = TileRecipe(
+        material.index,
+        in_pixels(material),
+        tiles,
+        each=_EACH,
+        rounds=_rounds(material, tiles),
+        objects=_OBJECTS,
+        zoom=zoom,
+        seed=seed,
+    )
+    order = TileOrder(recipe, batch, (size, size), spread=_SPREAD, seed=seed, rank=rank, ranks=ranks)
+    return Loader(
+        material.index,
+        size,
+        batch,
+        recipe=WindowSamples(recipe, augmentation),
+        order=order,
+        collate=gather,
+        seed=seed,
+        threads=threads,
+        budget=_budget(material.index, Tiles(round(tiles.side / (1 - zoom))), _EACH),
+    )
+
+
+def _rounds(material: Material, tiles: Tiles) -> list[int]:
+    counts = np.diff(material.labels.starts).tolist()
+    wanted = [max(round(objects / _OBJECTS), _EACH) for objects in counts]
+    return [-(-min(cover, own) // _EACH) for cover, own in zip(_covers(material, tiles), wanted, strict=True)]
+
+
+def _covers(material: Material, tiles: Tiles) -> list[int]:
+    """How many windows side by side cover each image."""
+    return [-(-high // tiles.side) * -(-wide // tiles.side) for high, wide in material.shapes]
+
+
+def samples_of(material: Material, tiles: Tiles | None) -> int:
+    """Views of the images that show each of their pixels once: themselves, or windows."""
+    return len(material.index) if tiles is None else sum(_covers(material, tiles))
+
+
+def in_pixels(material: Material) -> Labels:
+    """The boxes of a split as windows are cut: corners in pixels of the images."""
+    rows = material.labels
+    sides = np.repeat(
+        np.array([(wide, high) for high, wide in material.shapes]).reshape(-1, 2), np.diff(rows.starts), 0
+    )
+    centre, half = rows.boxes[:, 1:3].astype(np.float64) * sides, rows.boxes[:, 3:5].astype(np.float64) * sides / 2
+    corners = np.concatenate((centre - half, centre + half), 1).astype(np.float32)
+    return Labels((), rows.boxes[:, 0].astype(np.int32), corners, rows.starts)
+
+
+def grid_loader(  # noqa: PLR0913  each by its name
+    material: Material,
+    tiles: Tiles,
+    size: int,
+    batch: int,
+    *,
+    rank: int = 0,
+    ranks: int = 1,
+    threads: int | None = None,
+) -> Loader:
+    """Batches of the windows that cover images; a rank takes all windows of an image, or none."""
+    recipe = GridRecipe(material.index, tiles, _ROW)
+    owners = np.array([recipe.image_of(sample) for sample in range(len(recipe))], np.int64)
+    order = Shuffled(np.flatnonzero(owners % ranks == rank), batch, (size, size), even=False)
+    budget = _budget(material.index, tiles, _ROW)
+    return Loader(
+        material.index, size, batch, recipe=recipe, order=order, threads=threads, broken="drop", budget=budget
+    )
+
+
+def _budget(index: ImageIndex, tiles: Tiles, each: int) -> int:
+    """Bytes for decoding: what the windows of some images need side by side, as their headers say."""
+    worst = waiting = 0
+    for header in index:
+        windows = tiles.grid(*header.shown)[: 1 if reads_alone(header) else each]
+        results = sum((right - left) * (bottom - top) * 3 for left, top, right, bottom in windows)
+        worst = max(worst, windows_cost(header, windows) + results)
+        waiting = max(waiting, results * _SPREAD * (len(windows) > 1))
+    # A quarter is for windows that wait for their turn.
+    return min(max(_LEAST, 3 * worst, 4 * waiting), max(default_budget(), _LEAST))
+
+
+def stitched(found: Mapping[int, Tensor], places: Mapping[int, Tile], material: Material) -> dict[int, ImageResult]:
+    """What was found in the windows of images, as found in the images, each object once, beside what is there."""
+    windows: dict[int, list[int]] = {}
+    for sample in sorted(found):
+        windows.setdefault(places[sample].index, []).append(sample)
+    results = {}
+    for image in sorted(windows):
+        high, wide = material.shapes[image]
+        parts = [(places[sample].placed, _found(found[sample])) for sample in windows[image]]
+        whole = stitch(parts, (wide, high))
+        rows = np.column_stack((whole.boxes, whole.scores, whole.classes)).astype(np.float32)
+        truth = to_pixels(material.labels.of(image), (float(wide), float(high)), (0.0, 0.0))
+        results[image] = ImageResult(rows, truth)
+    return results
+
+
+def _found(boxes: Tensor) -> Found:
+    rows = boxes.detach().double().cpu().numpy()
+    return Found(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64))
+
+
+def proposal(material: Material, size: int) -> str | None:
+    """A sentence where objects are too small to be seen in whole images; None where they aren't."""
+    boxes = in_pixels(material).boxes
+    if not len(boxes):
+        return None
+    smaller = float(np.median((boxes[:, 2:] - boxes[:, :2]).min(1)))
+    longest = int(np.median([max(shape) for shape in material.shapes]))
+    if not Tiles(size).pay(longest, longest, size, smaller):
+        return None
+    seen = smaller * size / longest
+    return (
+        f"images of {longest:,} pixels squeezed to {size} show half of their objects with {seen:.1f} pixels or less: "
+        f"`tiles: {size}` in the settings file trains on windows of them"
+    )
+
+
+def large(index: ImageIndex, size: int) -> int:
+    """How many images are so large that small objects vanish when they are squeezed to a size."""
+    return sum(max(header.shown) > _LARGE * size for header in index)
