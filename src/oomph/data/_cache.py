@@ -30,6 +30,7 @@ _MAGIC = b"oomphpx1"
 _SHM = "/dev/shm"  # noqa: S108  the name is the system's
 _SAMPLE = 64 * 1024
 _HEAD = 8 + 6 * 8 + 4  # magic word, sizes and window, checksum
+_REMEMBERED = 50_000  # copies that a process knows to be whole; a few MiB
 _LEAVE = 0.1  # of a file system that stays free
 _EVERY = 64  # copies after which the machine's memory is looked at again
 _RESERVE = 512 * MIB  # of it that copies never take
@@ -66,19 +67,24 @@ class Cache:
             free = min(free, read_room().memory)
         self.cap = min(parse_size(cap), used + int(free * (1 - _LEAVE)))
         self._looked, self._room = 0, True
+        self._known: dict[tuple[object, ...], Path] = {}
         if temporary:
             weakref.finalize(self, _remove, str(self.folder), os.getpid())
 
     def picture(self, path: str, header: Header, settings: object, make: Callable[[], Picture]) -> Picture:
         """The kept copy of a picture; made, and kept if there is room, otherwise."""
-        key = _key(path, header, settings)
-        place = self.folder / key[:2] / key[2:]
-        kept = _read(place)
-        if kept is not None:
-            return kept
-        made = make()
-        self._keep(place, made)
-        return made
+        name = (path, header.size, header.mtime_ns, settings)
+        place, sure = self._known.get(name), True
+        if place is None:
+            key = _key(path, header, settings)
+            place, sure = self.folder / key[:2] / key[2:], False
+        kept = _read(place, sure=sure)
+        if kept is None:
+            kept = make()
+            self._keep(place, kept)
+        elif not sure and len(self._known) < _REMEMBERED:
+            self._known[name] = place  # read once and found whole: neither file needs to be summed up again
+        return kept
 
     @staticmethod
     def size_of(width: int, height: int) -> int:
@@ -170,7 +176,7 @@ def _write(file: Any, picture: Picture) -> None:
     file.write(data.data)
 
 
-def _read(place: Path) -> Picture | None:
+def _read(place: Path, *, sure: bool) -> Picture | None:
     """A kept picture; None when there is none or it isn't whole."""
     try:
         data = place.read_bytes()
@@ -182,7 +188,7 @@ def _read(place: Path) -> Picture | None:
     pixels = np.frombuffer(data, np.uint8, offset=_HEAD)
     if min(tall, wide) < 1 or len(pixels) != tall * wide * 3:
         return None
-    if zlib.crc32(pixels.data) != int.from_bytes(data[_HEAD - 4 : _HEAD], "little"):
+    if not sure and zlib.crc32(pixels.data) != int.from_bytes(data[_HEAD - 4 : _HEAD], "little"):
         return None
     return Picture(pixels.reshape(tall, wide, 3), width, height, Window(0, 0, width, height))
 

@@ -73,6 +73,7 @@ class Samples:
 
     def __init__(self, labels: LabelTable, augmentation: Augmentation) -> None:
         self._labels, self._augmentation = labels, augmentation
+        self.images = 8 if augmentation.mixup else 4  # that a sample is made of, at most
 
     def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
         """The images that a sample is made of, none larger than the canvas."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import signal
 import traceback
 import weakref
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -35,19 +37,19 @@ def serve(connection: Connection, maker: Maker, path: str, parent: int) -> None:
     """What a worker does: make samples into the shared memory until the loader goes away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the loader's to answer
     memory = mapped(path)
-    connection.send(("ready", None))
+    connection.send(())
     while True:
         try:
             while not connection.poll(_LOOK):
                 if os.getppid() != parent:
                     return
-            sample, epoch, start, shape = connection.recv()
+            samples, epoch, start, shape = connection.recv()
         except (EOFError, OSError):
             return
-        height, width, bands = shape
-        canvas = memory[start : start + height * width * bands].reshape(shape)
+        size = math.prod(shape)
+        canvas = memory[start : start + len(samples) * size].reshape(len(samples), *shape)
         try:
-            connection.send(_answer(maker, sample, epoch, canvas))
+            connection.send([_answer(maker, sample, epoch, canvas[at]) for at, sample in enumerate(samples)])
         except (EOFError, OSError):
             return
 
@@ -119,36 +121,52 @@ class Worker:
         """
         said = ""
         for _ in range(_DEATHS):
-            process, pipe = self._ready()
             try:
-                try:
-                    pipe.send((sample, epoch, self._slab.offset(canvas), canvas.shape))
-                except OSError:
-                    process.join(1)
-                    raise WorkerDied(_how(process)) from None
-                kind, content = self._receive(process, pipe)
+                answer = self._answers([sample], epoch, canvas[None])[0]
             except WorkerDied as died:
                 said = str(died)
-                self.close()
                 continue
-            if kind == "spoiled":
-                raise Spoiled(*content)
-            if kind == "error":
-                error, text = content
-                raise error from RemoteError(text)
-            return content
+            if isinstance(answer, Spoiled):
+                raise answer
+            return answer
         raise Spoiled(self._maker.image_of(sample), f"{_DEATHS} worker processes died of it ({said})")
 
+    def ask_all(self, samples: list[int], epoch: int, canvas: Bytes) -> list[Any]:
+        """Have several samples made in one go; a Spoiled in the place of one that can't be."""
+        try:
+            return self._answers(samples, epoch, canvas)
+        except WorkerDied:
+            return [self._ask_alone(sample, epoch, canvas[at]) for at, sample in enumerate(samples)]
+
+    def _ask_alone(self, sample: int, epoch: int, canvas: Bytes) -> Any:
+        try:
+            return self.ask(sample, epoch, canvas)
+        except Spoiled as spoiled:
+            return spoiled
+
+    def _answers(self, samples: list[int], epoch: int, canvas: Bytes) -> list[Any]:
+        process, pipe = self._ready()
+        try:
+            try:
+                pipe.send((samples, epoch, self._slab.offset(canvas), canvas.shape[1:]))
+            except OSError:
+                process.join(1)
+                raise WorkerDied(_how(process)) from None
+            return [_understood(kind, content) for kind, content in self._receive(process, pipe)]
+        except WorkerDied:
+            self.close()
+            raise
+
     @staticmethod
-    def _receive(process: Process, pipe: Connection) -> tuple[str, Any]:
+    def _receive(process: Process, pipe: Connection) -> Sequence[tuple[str, Any]]:
         alive = True
         try:
             # Its death closes the pipe, unless a process that was forked meanwhile holds the other end too.
             while alive and not pipe.poll(_LOOK):
                 alive = process.is_alive()
             if alive or pipe.poll():
-                kind, content = pipe.recv()
-                return str(kind), content
+                answers: Sequence[tuple[str, Any]] = pipe.recv()
+                return answers
         except (EOFError, OSError):
             pass
         process.join(1)
@@ -165,6 +183,16 @@ class Worker:
             if process.is_alive():
                 process.kill()
                 process.join()
+
+
+def _understood(kind: str, content: Any) -> Any:
+    """What a worker made, or the Spoiled that it met; its errors are raised here."""
+    if kind == "spoiled":
+        return Spoiled(*content)
+    if kind == "error":
+        error, text = content
+        raise error from RemoteError(text)
+    return content
 
 
 def _how(process: Process) -> str:

@@ -26,11 +26,12 @@ from ._plan import Frame, HostOptions, HostPlan, asked, cache_of, copies_of, poo
 from ._pool import Pool
 from ._recipe import Recipe, Whole
 from ._ring import Bytes, Ring, Slots
-from ._run import Desk, Job, Perform, Run, Work
+from ._run import Desk, Hand, Job, Run, Work
 from ._shelf import Shelf
 from ._slab import Slab
 
 _BROKEN = ("replace", "drop")
+_AT_ONCE = 8  # samples that a worker process is asked for in one message
 _PIXELS, _ALL = Pixels(), Share()
 
 
@@ -100,6 +101,8 @@ class Loader:
             largest = order.largest
             frame = frame._replace(canvas=(largest.width, largest.height), batch=len(largest.indices))
         plan, shares = settle(self.index, frame, asked(host, threads=threads, workers=workers, budget=budget))
+        images = 1 if recipe is None else getattr(recipe, "images", None)
+        self._heaviest: int | None = None if images is None else images * shares.largest
         self._admitted, self._unusable = shares.admitted, dict(shares.aside) if recipe is None else {}
         if order is None and not len(shares.samples):
             raise _nothing(self.index, shares.aside)
@@ -171,7 +174,7 @@ class Loader:
         plan = self._planned(self._epoch)
         desk = Desk(Work(plan, ahead, self._slots, admission, self._unusable, self._replace), begin)
         hands = self._crewed().workers if self.plan.workers else None
-        run = Run(desk, self._performers(admission, hands), None if hands else self.plan.threads)
+        run = Run(desk, self._hands(admission, hands), None if hands else self.plan.threads)
         self._pilot.begin(desk, admission)
         self._run, self._place = run, (self._epoch, begin)
         return self._batches(run)
@@ -216,16 +219,18 @@ class Loader:
         images = torch.from_numpy(canvas).permute(0, 3, 1, 2)
         return Batch(images, torch.from_numpy(indices), self._collate(targets))
 
-    def _performers(self, admission: Admission, workers: list[Worker] | None) -> list[Perform]:
+    def _hands(self, admission: Admission, workers: list[Worker] | None) -> list[Hand]:
         """What each thread does; as many as tuning may ask for."""
         maker, epoch = self._maker, self._epoch
         if workers is not None:
-            return [_driver(worker, maker, epoch, admission) for worker in workers]
+            free = self._heaviest is not None and len(workers) * self._heaviest <= self._admitted
+            most = max(min(self.batch_size // len(workers), _AT_ONCE), 1) if free else 1
+            return [_driver(worker, maker, epoch, None if free else admission, most) for worker in workers]
 
         def perform(sample: int, canvas: Bytes) -> Any:
             return maker.make(sample, epoch, canvas, admission.take)
 
-        return [perform] * self.plan.most
+        return [Hand(perform)] * self.plan.most
 
     def _crewed(self) -> Crew:
         if self._crew is None:
@@ -302,15 +307,20 @@ class Loader:
         self.close()
 
 
-def _driver(worker: Worker, maker: Maker, epoch: int, admission: Admission) -> Perform:
-    """What a thread does that has a worker process do it."""
+def _driver(worker: Worker, maker: Maker, epoch: int, admission: Admission | None, most: int) -> Hand:
+    """What a thread does that has a worker process do it; without admission where all samples fit side by side."""
 
     def perform(sample: int, canvas: Bytes) -> Any:
+        if admission is None:
+            return worker.ask(sample, epoch, canvas)
         size = (canvas.shape[1], canvas.shape[0])
         with admission.take(maker.bytes_of(sample, epoch, size)):
             return worker.ask(sample, epoch, canvas)
 
-    return perform
+    def perform_all(samples: list[int], canvas: Bytes) -> list[Any]:
+        return worker.ask_all(samples, epoch, canvas)
+
+    return Hand(perform, perform_all if admission is None else None, most)
 
 
 def _nothing(index: ImageIndex, aside: dict[int, str]) -> OomphError:

@@ -16,7 +16,11 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
+from ...units import MIB
+
 STARTS = ("spawn", "forkserver", "fork")
+# The C library gives memory of pictures back to the system each time, which costs more than painting them, unless told.
+_KEEP = {"MALLOC_MMAP_THRESHOLD_": str(32 * MIB), "MALLOC_TRIM_THRESHOLD_": str(32 * MIB)}
 _BEGIN = "import json,sys; sys.path[:]=json.loads(sys.argv[2]); from oomph.data.loader._process import begin; begin()"
 
 
@@ -87,7 +91,11 @@ def launch(start: str, target: Callable[..., None], args: tuple[Any, ...]) -> tu
     with theirs:
         number = theirs.fileno()
         command = [sys.executable, "-c", _BEGIN, str(number), json.dumps(sys.path)]
-        process = _Thin(subprocess.Popen(command, pass_fds=(number,), stdin=subprocess.DEVNULL))  # noqa: S603  ourselves
+        process = _Thin(
+            subprocess.Popen(  # noqa: S603  ourselves
+                command, pass_fds=(number,), stdin=subprocess.DEVNULL, env={**_KEEP, **os.environ}
+            )
+        )
     ours.send_bytes(content)
     return process, ours
 

@@ -20,6 +20,24 @@ from ._order import Planned, following
 from ._ring import Bytes, Slots
 
 Perform = Callable[[int, Bytes], Any]
+PerformAll = Callable[[list[int], Bytes], list[Any]]
+
+
+@dataclass(frozen=True)
+class Hand:
+    """What a thread does with a sample.
+
+    Attributes:
+        perform: make one sample on its canvas; raises Spoiled.
+        perform_all: make several at once, with a Spoiled in the place of one that can't be made.
+        most: how many of them.
+    """
+
+    perform: Perform
+    perform_all: PerformAll | None = None
+    most: int = 1
+
+
 _PATIENCE = 1000  # samples in a row that may be unusable
 
 
@@ -89,15 +107,15 @@ class Desk:
             self._changed.notify_all()
             return missing
 
-    def next_task(self, hand: int = 0) -> tuple[Job, int] | None:
-        """The next row to make, as soon as there is room for its batch; None when the thread has nothing left to do."""
+    def next_task(self, hand: int = 0, most: int = 1) -> tuple[Job, range] | None:
+        """The next rows to make, as soon as there is room for their batch; None when the thread has nothing left."""
         with self._changed:
-            task = self._next(hand)
+            task = self._next(hand, most)
             if task is None:
                 self._present.discard(hand)
             return task
 
-    def _next(self, hand: int) -> tuple[Job, int] | None:
+    def _next(self, hand: int, most: int) -> tuple[Job, range] | None:
         while hand < self._hands and not self.closed and self._opened < len(self.work.plan):
             job = self._jobs.get(self._opened)
             if job is None and self._opened < self.wanted + self.work.ahead:
@@ -105,10 +123,11 @@ class Desk:
             if job is None:
                 self._changed.wait()
                 continue
-            row, self._row = self._row, self._row + 1
+            rows = range(self._row, min(self._row + most, len(job.indices)))
+            self._row = rows.stop
             if self._row == len(job.indices):
                 self._opened, self._row = self._opened + 1, 0
-            return job, row
+            return job, rows
         return None
 
     def _open(self) -> Job:
@@ -118,6 +137,20 @@ class Desk:
         job = Job(self._opened, canvas, planned.indices.copy(), [None] * count, np.ones(count, np.bool_), count)
         self._jobs[self._opened] = job
         return job
+
+    def make_all(self, job: Job, rows: range, hand: Hand) -> None:
+        """Make rows, or what stands in for them."""
+        if hand.perform_all is None or len(rows) == 1:
+            for row in rows:
+                self.make(job, row, hand.perform)
+            return
+        samples = [int(job.indices[row]) for row in rows]
+        made = hand.perform_all(samples, job.canvas[rows.start : rows.stop])
+        for row, one in zip(rows, made, strict=True):
+            if isinstance(one, Spoiled):
+                self.make(job, row, hand.perform)
+            else:
+                job.targets[row] = one
 
     def make(self, job: Job, row: int, perform: Perform) -> None:
         """Make a row, or what stands in for it."""
@@ -135,13 +168,13 @@ class Desk:
         last = next(reversed(self.work.aside.values()), "nothing is left")
         raise OomphError(f"no sample can be made: all are set aside (the last one: {last})", "look at loader.aside()")
 
-    def done(self, job: Job, row: int, error: BaseException | None, seconds: float = 0.0) -> None:
-        """Note that a row is finished."""
+    def done(self, job: Job, rows: range, error: BaseException | None, seconds: float = 0.0) -> None:
+        """Note that rows are finished."""
         with self._changed:
             self.worked += seconds
-            if error is not None and (job.fault is None or row < job.fault[0]):
-                job.fault = (row, error)
-            job.missing -= 1
+            if error is not None and (job.fault is None or rows.start < job.fault[0]):
+                job.fault = (rows.start, error)
+            job.missing -= len(rows)
             if not job.missing:
                 self._changed.notify_all()
 
@@ -171,19 +204,19 @@ class Desk:
         self.work.admission.close()
 
 
-def _labour(desk: Desk, hand: int, perform: Perform) -> None:
+def _labour(desk: Desk, number: int, hand: Hand) -> None:
     """What a thread does until there is nothing left, or fewer are wanted."""
-    while (task := desk.next_task(hand)) is not None:
-        job, row = task
+    while (task := desk.next_task(number, hand.most)) is not None:
+        job, rows = task
         error: BaseException | None = None
         began = time.perf_counter()
         try:
-            desk.make(job, row, perform)
+            desk.make_all(job, rows, hand)
         except Closed:
             return
         except BaseException as caught:  # noqa: BLE001  it is raised where the batch is asked for
             error = caught
-        desk.done(job, row, error, time.perf_counter() - began)
+        desk.done(job, rows, error, time.perf_counter() - began)
         # The thread may wait for long now, and what it still names would keep the batch's memory.
         task = job = error = None  # type: ignore[assignment]
 
@@ -193,23 +226,23 @@ class Run:
 
     Args:
         desk: where work is handed out.
-        performers: what the first, second, … thread does with a row.
-        hands: how many threads begin; all of them, without.
+        hands: what the first, second, … thread does.
+        count: how many threads begin; all of them, without.
     """
 
-    def __init__(self, desk: Desk, performers: Sequence[Perform], hands: int | None = None) -> None:
+    def __init__(self, desk: Desk, hands: Sequence[Hand], count: int | None = None) -> None:
         self.desk = desk
-        self._performers = performers
+        self._hands = hands
         self._threads: list[threading.Thread] = []
         self._finish = weakref.finalize(self, _stop, desk, self._threads)
-        self.resize(len(performers) if hands is None else hands)
+        self.resize(len(hands) if count is None else count)
 
     def resize(self, hands: int) -> None:
         """Have more or fewer threads from now on; what is made, and in which order, stays the same."""
-        hands = min(hands, len(self._performers))
+        hands = min(hands, len(self._hands))
         self._threads[:] = [thread for thread in self._threads if thread.is_alive()]
         for number in self.desk.call(hands):
-            arguments = (self.desk, number, self._performers[number])
+            arguments = (self.desk, number, self._hands[number])
             thread = threading.Thread(target=_labour, args=arguments, name=f"oomph-data-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
