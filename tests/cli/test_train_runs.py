@@ -101,7 +101,7 @@ def test_an_ugly_data_set_trains_with_a_correct_report(tmp_path: Path, capsys: p
         f"train: 1 label file noticed: empty: an image with nothing to find ({labels}/empty label.txt)",
         f"val: 1 box set aside: of no size ({labels}/雨.txt:3)",
         "24 of 24 val images are train images too: the mAP means nothing",
-        f"the data's `download:` was not run: touch {ugly.mark}",
+        "the data's `download:` was not run: " + f"touch {ugly.mark}"[:80],
     ]
     for line in expected:
         assert line in told, line
