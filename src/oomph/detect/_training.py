@@ -13,7 +13,7 @@ from ._keeping import Keeper, Onlooker
 from ._material import Material, prepare
 from ._order_file import ORDER, Order, order_document
 from ._order_form import OrderForm
-from ._planning import budget_of, find_device, plan_facts, plan_run, share_out
+from ._planning import budget_of, find_device, plan_facts, plan_run, settle_allocator, share_out
 from ._ranks import ALONE, Ranks
 from ._settings_file import changed_settings, settings_text
 from ._teller import Outcome, Teller
@@ -50,8 +50,9 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False, ranks: Ranks
     device = find_device(ranks.device_name(form.device))
     if not form.tiles and (words := proposal(training, form.size)) is not None:
         teller.said(words)
+    allocator = settle_allocator(device)
     asked, form = form, replace(form, budget=budget_of(form, device))
-    plans = ranks.everywhere(lambda: plan_run(share_out(form, data, device, ranks), data, training, device))
+    plans = ranks.everywhere(lambda: plan_run(share_out(form, data, device, ranks), data, training, device, allocator))
     made = min(plans, key=_smallness)
     if ranks.are_several:
         teller.said(f"{ranks.ranks} ranks, each with {made.settings.batch} images of a batch; the plan is for one rank")
