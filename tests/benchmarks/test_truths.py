@@ -7,6 +7,7 @@ share them out.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import statistics
 import sys
@@ -18,6 +19,10 @@ from typing import Any
 import pytest
 
 import oomph
+from oomph.ledger._predict import device_of
+from oomph.machine import find_target
+from oomph.trace import trace_step
+from oomph.units import MIB
 
 REPO = Path(__file__).parents[2]
 sys.path.append(str(REPO / "benchmarks"))
@@ -25,23 +30,22 @@ sys.path.append(str(REPO / "benchmarks"))
 from predict_all import predict_named  # noqa: E402  the path comes first
 from zoo import configs, truths  # noqa: E402
 
+RECORDED = json.loads((REPO / "tests/trace/recorded/recurrent_h200.json").read_text())
 ZOO = Path(sys.prefix) / "zoo"  # where make puts the packages that must not be seen by the other tests
 ALLOCATORS = ("expandable", "default")
 MEASURED = {allocator: truths(allocator) for allocator in ALLOCATORS}
-# By how many percent `allocated` may be off, where it isn't the usual 0.3: cuDNN's workspaces of recurrent layers, of
-# small pointwise convolutions, which docs/accuracy.md speaks of, and of some strided and dilated ones.
+# By how many percent `allocated` may be off, where it isn't the usual 0.3: cuDNN's workspaces of small pointwise
+# convolutions, which docs/accuracy.md speaks of, and of some strided and dilated ones; a detector's share of boxes.
 USUAL = 0.3
 BOUNDS = {
     **dict.fromkeys(["unet-pieces", "deeplab-fp16", "fcn-fp32", "r3d-fp16", "timm-resnetv2"], 1.0),
-    **dict.fromkeys(["autoencoder-fp32", "gru-fp16"], 1.2),
-    **dict.fromkeys(["lstm-fp16"], 1.85),
-    **dict.fromkeys(["gru-fp32"], 2.3),
-    **dict.fromkeys(["rnn-fp32", "mask-rcnn-fp16", "efficientnet-fp16"], 5.0),
+    **dict.fromkeys(["autoencoder-fp32"], 1.2),
+    **dict.fromkeys(["mask-rcnn-fp16", "efficientnet-fp16"], 5.0),
 }
-RECURRENT = {"lstm-fp32", "lstm-fp16", "gru-fp32", "gru-fp16", "rnn-fp32"}
-# By how many percent the high of `needed` may be above the smallest cap that ran.
-MOST = {"expandable": 10.0, "default": 21.0}
-MOST_RECURRENT = {"expandable": 10.0, "default": 21.0}
+# By how many percent the high of `needed` may be above the smallest cap that ran. Two configurations find a layout near
+# their cap, under the default allocator, that the replay doesn't: docs/accuracy.md says why.
+MOST = {"expandable": 8.5, "default": 15.2}
+LUCKY = {"autoencoder-fp32": 21.0, "mask-rcnn-fp16": 16.0}
 
 
 @pytest.fixture(scope="session")
@@ -66,12 +70,22 @@ def predicted(name: str, pool: ProcessPoolExecutor) -> dict[str, Any]:
 @pytest.mark.parametrize("name", MEASURED["expandable"])
 def test_a_prediction_agrees_with_what_was_measured(name: str, elsewhere: ProcessPoolExecutor) -> None:
     rows = predicted(name, elsewhere)
-    most = MOST_RECURRENT if name in RECURRENT else MOST
     for allocator in ALLOCATORS:
         row, real = rows[allocator], MEASURED[allocator][name]
         assert row["allocated"] == pytest.approx(real["allocated"], rel=bound(name, allocator) / 100)
         assert row["needed_high"] >= real["needed"] - real["grain"]
-        assert row["needed_high"] <= real["needed"] * (1 + most[allocator] / 100)
+        most = LUCKY.get(name, MOST[allocator]) if allocator == "default" else MOST[allocator]
+        assert row["needed_high"] <= real["needed"] * (1 + most / 100)
+
+
+@pytest.mark.parametrize("name", RECORDED["requests"])
+def test_recurrent_nets_ask_for_what_was_recorded(name: str) -> None:
+    """Every request of a MiB or more in three steps, as the H200's allocator was asked for it."""
+    config = configs()[name]
+    trace = trace_step(config.job, config.settings, device_of(find_target("H200")))
+    born = [trace.storages[event - 1].size for event in trace.events[: trace.trained] if event > 0]
+    asked = [size for size, count in RECORDED["requests"][name] for _ in range(count)]
+    assert sorted(size for size in born if size >= MIB) == pytest.approx(asked, abs=4096)
 
 
 def bound(name: str, allocator: str) -> float:
