@@ -89,6 +89,9 @@ class Teller:
     def said(self, words: str) -> None:
         print(words, flush=True)
 
+    def counted(self, what: str, done: int, total: int | None) -> None:
+        del what, done, total
+
     def planned(self, made: Any) -> None:
         del made
 

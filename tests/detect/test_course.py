@@ -44,6 +44,9 @@ class Quiet:
     def said(self, words: str) -> None:
         self.words.append(words)
 
+    def counted(self, what: str, done: int, total: int | None) -> None:
+        del what, done, total
+
     def planned(self, made: Plan) -> None:
         self.plan = made
 

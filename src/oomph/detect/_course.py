@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -44,6 +45,7 @@ _PATIENCE = 60.0  # seconds: scoring many images may keep a rank from giving a s
 _MOST_WORKERS = 16
 _AHEAD = 4  # batches that processes make while an epoch is validated
 _SPARE = 0.25  # of the memory that is left, for copies of images
+_SELDOM = 10  # iterations between two looks at the loss on a GPU
 _CHECKING = 4  # threads that load images to validate with
 
 
@@ -87,6 +89,7 @@ class Course:
         self.rows: list[dict[str, Any]] = []
         self.iteration = self.retries = 0
         self.total = 0.0  # the loss, averaged over the last iterations
+        self.process = psutil.Process()
         self.saved = time.monotonic()
 
     def build(self, anchors: AnchorCheck, keeper: Keeper, ranks: Ranks = ALONE) -> None:
@@ -282,18 +285,20 @@ class Course:
         return on_device(self.loader, self.device)
 
     def _epoch(self, epoch: int) -> None:
-        began = time.perf_counter()
-        first = self.iteration
+        self.began, self.images = time.perf_counter(), 0
         for batch in self.ahead:
             report = self._step(batch, epoch)
             if time.monotonic() - self.saved > self.form.minutes * 60 and self.is_whole:
                 self.save()
             self.retries += report.retries
-        seconds = time.perf_counter() - began
-        images = (self.iteration - first) * self.form.batch
+        speed = self._speed()
         if epoch + 1 < self.form.epochs:
             self.ahead = self._batches(epoch + 1)  # made while this one is validated
-        self._end_epoch(epoch, images / max(seconds, 1e-9), report)
+        self._end_epoch(epoch, speed, report)
+
+    def _speed(self) -> float:
+        """Images a second in this epoch, of all ranks."""
+        return self.images * self.ranks.ranks / max(time.perf_counter() - self.began, 1e-9)
 
     def _step(self, batch: Batch, epoch: int) -> StepReport:
         if self.iteration == 0 and self.ranks.is_first:
@@ -305,11 +310,20 @@ class Course:
         self.loss.share((batch.images, batch.targets), self.ranks)
         report = self.guard.step((batch.images, batch.targets), update=moment.steps)
         self.iteration += 1
-        if self.device.type != "cuda" or self.iteration % 10 == 0:  # reading it waits for the GPU
+        self.images += len(batch.images)
+        done = self.iteration - epoch * self.schedule.per_epoch
+        # Reading the loss waits for the GPU.
+        if self.device.type != "cuda" or self.iteration % _SELDOM == 0 or done == self.schedule.per_epoch:
             value = float(report.loss) / (self.loss.factor * len(batch.images))
             self.total = value if self.total == 0 else 0.98 * self.total + 0.02 * value
-            done = self.iteration - epoch * self.schedule.per_epoch
-            facts = {"loss": self.total, "pieces": report.pieces, "memory": report.bytes, "waited": self.loader.waited}
+            facts = {
+                "loss": self.total,
+                "images_per_second": self._speed(),
+                "pieces": report.pieces,
+                "memory": report.bytes,
+                "host": self.process.memory_info().rss,
+                "waited": self.loader.waited,
+            }
             self.teller.stepped(epoch, done, self.schedule.per_epoch, facts)
         return report
 

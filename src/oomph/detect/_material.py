@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from ._letterbox import Fit, frames
 from ._set_aside import SetAside
 
 _EXAMPLES = 3
+_MANY = 1000  # images whose headers are worth keeping
+Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,21 @@ class Material:
     set_aside: tuple[SetAside, ...]
 
 
-def prepare(split: Split, tolerated: float = 0.1) -> Material:
+def prepare(split: Split, tolerated: float = 0.1, progress: Progress | None = None) -> Material:
     """Read the headers of a split's images and leave out what can't be decoded.
+
+    The headers of many images are kept beside them, and next time only those of files that changed are read.
+
+    Args:
+        split: the images and their labels.
+        tolerated: the share that may be unusable.
+        progress: is told how many headers are read, and of how many.
 
     Raises:
         WrongCall: more than the tolerated share can't be.
     """
-    index = ImageIndex.of([str(image) for image in split.images])
+    keep = split.images[0].parent / f".oomph-index-{split.name}" if len(split.images) >= _MANY else None
+    index = ImageIndex.of([str(image) for image in split.images], progress=progress, keep=keep)
     usable = index.usable
     broken = index.aside()
     if len(broken) > tolerated * len(index):

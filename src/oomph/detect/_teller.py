@@ -15,6 +15,10 @@ class Teller(Protocol):
         """A sentence about what was found or decided."""
         ...
 
+    def counted(self, what: str, done: int, total: int | None) -> None:
+        """So many headers of a split's images are read."""
+        ...
+
     def planned(self, made: Plan) -> None:
         """What the run will need."""
         ...

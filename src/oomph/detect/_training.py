@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 from ..planner import Plan
 from ._anchors import box_sizes, check_anchors
@@ -41,7 +42,7 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False, ranks: Ranks
     splits = read_split(data, "train", form.tolerated), read_split(data, "val", form.tolerated)
     if form.single_class:
         data, splits = as_one_class(data, splits)
-    training, held = (prepare(split, form.tolerated) for split in splits)
+    training, held = (prepare(split, form.tolerated, partial(teller.counted, split.name)) for split in splits)
     _tell_data(data, training, held, teller)
     if same := shared_images(*splits):
         every = len(splits[1].images)

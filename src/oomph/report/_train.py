@@ -25,7 +25,7 @@ class TrainTeller:
         self._quiet = quiet
         self._console = Console(file=sys.stderr if quiet else sys.stdout, highlight=False, soft_wrap=True)
         self._bar = Progress(
-            TextColumn("epoch {task.fields[epoch]}"),
+            TextColumn("{task.fields[what]}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[facts]}"),
@@ -34,7 +34,7 @@ class TrainTeller:
             transient=True,
             disable=quiet or not self._console.is_terminal,
         )
-        self._task = self._bar.add_task("", total=None, epoch=1, facts="")
+        self._task = self._bar.add_task("", total=None, what="epoch 1", facts="")
 
     def __enter__(self) -> TrainTeller:  # noqa: PYI034  Self is newer than Python 3.10
         self._bar.start()
@@ -49,6 +49,10 @@ class TrainTeller:
             self._bar.console.print(words, markup=False)
             self._console.file.flush()
 
+    def counted(self, what: str, done: int, total: int | None) -> None:
+        """So many headers of a split's images are read."""
+        self._bar.update(self._task, completed=done, total=total, what=f"{what}: headers of images")
+
     def planned(self, made: Plan) -> None:
         """What the run will need."""
         for line in plan_lines(made):
@@ -56,9 +60,9 @@ class TrainTeller:
 
     def stepped(self, epoch: int, done: int, total: int, facts: dict[str, Any]) -> None:
         """An iteration is done."""
-        memory = format_size(facts["memory"]) if facts["memory"] else ""
-        words = f"loss {facts['loss']:.3f}  {facts['pieces']} pieces  {memory}"
-        self._bar.update(self._task, completed=done, total=total, epoch=epoch + 1, facts=words)
+        speed, host = f"{facts['images_per_second']:.0f} images/s", f"host {format_size(facts['host'])}"
+        words = [f"loss {facts['loss']:.3f}", speed, f"{facts['pieces']} pieces", format_size(facts["memory"]), host]
+        self._bar.update(self._task, completed=done, total=total, what=f"epoch {epoch + 1}", facts="  ".join(words))
 
     def ended_epoch(self, row: dict[str, Any]) -> None:
         """An epoch is done."""
