@@ -16,7 +16,7 @@ from ._replay import replay, smallest_cap
 from ._resident import beside_gpu, resident_growth, whole_process
 from ._time import step_seconds
 
-# How far predictions were off on an H200 over 69 configurations, rounded up (benchmarks/results/): 95 of 100 within.
+# How far predictions were off on an H200 over 75 configurations, rounded up (benchmarks/results/): 95 of 100 within.
 _SPREAD = {"allocated": 0.01, "reserved": 0.04}
 _NEEDED_BELOW = 0.85  # under the default allocator one configuration ran with 13 % less than the replay needs
 _NEEDED_ABOVE = {"expandable": 0.02, "default": 0.045}
