@@ -7,6 +7,7 @@ import torch
 
 from oomph.detect import Recipe, build_optimizer, freeze, parameter_groups, read_recipe, recipe_from, yolov5
 from oomph.errors import MissingFile, WrongCall
+from oomph.runner._wholeness import asks_first
 
 HYP = """\
 # a hyp file as YOLOv5 users have them
@@ -101,7 +102,7 @@ def test_only_convolution_weights_decay_and_all_parameters_are_in_one_group() ->
 def test_decay_follows_the_batch(batch: int, decay: float) -> None:
     with torch.device("meta"):
         model = yolov5("n", classes=2)
-    assert parameter_groups(model, Recipe(), batch)[1]["weight_decay"] == pytest.approx(decay)
+    assert parameter_groups(model, Recipe(), batch)[0]["weight_decay"] == pytest.approx(decay)
 
 
 def test_frozen_layers_stay_and_the_others_learn() -> None:
@@ -119,5 +120,6 @@ def test_the_optimizer_is_the_recipes() -> None:
     sgd = build_optimizer(model, Recipe(), 16)
     assert isinstance(sgd, torch.optim.SGD)
     assert sgd.param_groups[0]["nesterov"]
+    assert asks_first(sgd)  # so that the guard needs no copy of weights and state beside a GPU
     adam = build_optimizer(model, Recipe(optimizer="AdamW"), 16)
     assert adam.param_groups[1]["betas"] == (0.937, 0.999)

@@ -211,9 +211,10 @@ def _refuse_unless_neutral(name: str, number: float, place: str) -> None:
 
 
 def parameter_groups(model: nn.Module, recipe: Recipe, batch: int) -> list[dict[str, Any]]:
-    """Groups for an optimizer: biases, weights that decay, weights that don't (BatchNorm's).
+    """Groups for an optimizer: weights that decay, biases, weights that don't (BatchNorm's).
 
-    Each has a `name`, by which `set_rates` finds it. `batch` is that of an iteration over all ranks.
+    Those that decay come first: so SGD takes all memory that it needs before it writes. Each has a `name`, by which
+    `set_rates` finds it. `batch` is that of an iteration over all ranks.
     """
     biases: list[nn.Parameter] = []
     decayed: list[nn.Parameter] = []
@@ -229,8 +230,8 @@ def parameter_groups(model: nn.Module, recipe: Recipe, batch: int) -> list[dict[
     accumulate = max(round(recipe.nominal_batch / batch), 1)
     decay = recipe.decay * batch * accumulate / recipe.nominal_batch
     return [
-        {"params": biases, "weight_decay": 0.0, "name": "biases"},
         {"params": decayed, "weight_decay": decay, "name": "weights"},
+        {"params": biases, "weight_decay": 0.0, "name": "biases"},
         {"params": others, "weight_decay": 0.0, "name": "norms"},
     ]
 

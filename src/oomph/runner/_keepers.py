@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from operator import attrgetter, is_
+from operator import is_
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -289,14 +289,3 @@ class ObjectState:
 def _has_state(value: object) -> bool:
     """Objects that are looked into: those that say they have a state; not the optimizer that a scheduler refers to."""
     return hasattr(value, "__dict__") and hasattr(value, "state_dict") and not isinstance(value, Optimizer)
-
-
-def is_fused(optimizer: Optimizer) -> bool:
-    """Whether an update is one kernel a group, which needs no memory, on a GPU: it happens or it doesn't."""
-    if not all(group.get("fused") for group in optimizer.param_groups):
-        return False
-    parameters = parameters_of(optimizer)
-    if not all(map(attrgetter("is_cuda"), parameters)):
-        return False
-    state = optimizer.state  # what is counted needn't be looked for, one by one
-    return len(state) == len(parameters) or all(one in state for one in parameters if one.grad is not None)

@@ -12,10 +12,11 @@ from torch.optim import Optimizer
 
 from ..errors import WrongCall
 from ._fault import Fault, free
-from ._keepers import GradientCopies, Keeper, ObjectState, OptimizerState, is_fused, parameters_of
+from ._keepers import GradientCopies, Keeper, ObjectState, OptimizerState, parameters_of
 from ._options import Options
 from ._step_report import Rung
 from ._transaction import Transaction
+from ._wholeness import Wholeness
 
 _HOST = Rung("host copy", "kept the copy of weights and optimizer state on the host", "a transfer in this step")
 _ONE = Rung("one by one", "updated parameters one after the other", "more and smaller kernels in this step")
@@ -36,7 +37,7 @@ class Update:
     """Makes updates, each of them whole.
 
     Parameters and optimizer state are copied before, because most optimizers allocate between their writes, so that
-    memory can run short when half is written. A fused one on a GPU doesn't, and is not copied.
+    memory can run short when half is written. On a GPU a fused one doesn't, nor does the usual SGD; they aren't copied.
     """
 
     def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer], options: Options, scaler: Any) -> None:
@@ -45,6 +46,7 @@ class Update:
         self._average = None if options.ema is None else _average(options.ema, model)
         self._states = {id(optimizer): OptimizerState(optimizer, ready=True) for optimizer in optimizers}
         self._others = [ObjectState(one) for one in (scaler, options.scheduler, _owner(options.ema)) if one is not None]
+        self._whole = {id(optimizer): Wholeness(optimizer) for optimizer in optimizers}
         self._ran: set[int] = set()
 
     @property
@@ -100,7 +102,7 @@ class Update:
 
     def _attempt(self, attempt: int, prepare: Callable[[], object] | None) -> Fault | None:
         waiting = [one for one in self._optimizers if id(one) not in self._ran]
-        copied = [one for one in waiting if not is_fused(one)]
+        copied = [one for one in waiting if not self._whole[id(one)]]
         # Those that can't be undone come last, so that nothing but counters can fail after them.
         order = copied + [one for one in waiting if one not in copied]
         keepers: list[Keeper] = [self._states[id(one)] for one in copied]
