@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data import ImageIndex
 from ._metrics import ImageResult
 from ._pictures import draw_boxes, labelled_boxes, sheet
 from ._pixels import Pixels
+from ._suppression import keep_by_blocks
 from ._view import close_up
 
 _SHOWN = 9
 _SURE = 0.25  # of a box that is shown
+_OVERLAP = 0.45  # of two boxes of a class that are both shown
 
 
 def training_sheet(images: Tensor, targets: Tensor, names: Sequence[str]) -> Pixels:
@@ -30,6 +35,13 @@ def found_sheet(index: ImageIndex, results: Sequence[ImageResult], names: Sequen
     """The first images with the boxes that were found in them."""
     drawn = []
     for at, result in enumerate(results[:_SHOWN]):
-        sure = result.found[result.found[:, 4] >= _SURE]
-        drawn.append(close_up(index.path(at), index[at], sure, names))
+        drawn.append(close_up(index.path(at), index[at], _clear(result.found), names))
     return sheet(drawn)
+
+
+def _clear(found: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The boxes that a user of the detector would see: scoring keeps many more, unsure ones and near doubles."""
+    rows = torch.from_numpy(found[found[:, 4] >= _SURE])
+    kept = keep_by_blocks(rows[:, :4], rows[:, 5], _OVERLAP, len(rows))
+    clear: NDArray[np.float32] = rows[kept].numpy()
+    return clear
