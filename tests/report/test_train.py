@@ -50,7 +50,7 @@ def test_a_plan_that_fits_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_epoch_is_one_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     with TrainTeller() as teller:
-        teller.stepped(0, 1, 4, {"loss": 1.0, "pieces": 2, "memory": None})
+        teller.stepped(0, 1, 4, {"loss": 1.0, "pieces": 2, "memory": None, "images_per_second": 12.0, "host": 1 << 30})
         teller.ended_epoch({"epoch": 1, "loss": 1.0, "images_per_second": 10.0, "memory": 10 * MIB, **BEST})
     shown = capsys.readouterr().out
     assert shown.count("\n") == 1

@@ -61,7 +61,8 @@ class TrainTeller:
     def stepped(self, epoch: int, done: int, total: int, facts: dict[str, Any]) -> None:
         """An iteration is done."""
         speed, host = f"{facts['images_per_second']:.0f} images/s", f"host {format_size(facts['host'])}"
-        words = [f"loss {facts['loss']:.3f}", speed, f"{facts['pieces']} pieces", format_size(facts["memory"]), host]
+        memory = [format_size(facts["memory"])] if facts["memory"] else []
+        words = [f"loss {facts['loss']:.3f}", speed, f"{facts['pieces']} pieces", *memory, host]
         self._bar.update(self._task, completed=done, total=total, what=f"epoch {epoch + 1}", facts="  ".join(words))
 
     def ended_epoch(self, row: dict[str, Any]) -> None:

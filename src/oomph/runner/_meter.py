@@ -88,6 +88,7 @@ class HostMeter:
         self._budget = budget
         self._gauge = None if budget is not None else HostGauge()
         self._looked, self._seen, self._growth, self._base = 0.0, 0, 0, 0
+        self._near = True  # few modules like the largest one so far would fit
         self._steps, self._most = 0, 0  # that were seen, and what one of them took
         self._asked, self._then, self._last = -_ASK_EVERY, 0, 0  # when the machine was asked, at what use, its answer
         self.peak: int | None = None
@@ -97,7 +98,7 @@ class HostMeter:
         """A step begins."""
         del closely  # a look costs the same either way
         self._base = self._seen = self.peak = resident()
-        self._looked, self._growth = 0.0, 0
+        self._looked, self._growth, self._near = 0.0, 0, True
         if self._steps < _LEARNING or self._room(self._base) < _AMPLE * (self._most + _LEAST):
             # Of all modules, and only while a step runs: a model with hooks of its own could not be copied or saved.
             self._handle = register_module_forward_pre_hook(lambda _, __: self.look())
@@ -129,12 +130,13 @@ class HostMeter:
             HostShort: another module like the largest one so far would not fit.
         """
         now = time.monotonic()
-        if now < self._looked + _EVERY:
+        if now < self._looked + _EVERY and not self._near:
             return
         self._looked = now
         used = resident()
         self._note(used)
         room = self._room(used)
+        self._near = room < _AMPLE * (self._growth + _LEAST)
         # What one module took, the next one may take too, before anybody looks again.
         if room < _LEAST + self._growth:
             raise HostShort(f"the host has {format_size(max(room, 0))} left")
