@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +24,6 @@ from ._order_form import LARGEST, OrderForm
 from ._ranks import Ranks
 from ._tiles import cut, samples_of
 
-_ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # the second is what newer versions call it
 _AMPERE = 8  # compute capability from which bf16 is fast
 _ROOM = 64 * MIB
 _BESIDE = 40 * MIB  # decoding, evaluation, pictures
@@ -53,15 +50,6 @@ def fast_precision(device: torch.device) -> str:
     if device.type != "cuda":
         return "fp32"
     return "amp-bf16" if torch.cuda.get_device_capability(device)[0] >= _AMPERE else "amp-fp16"
-
-
-def settle_allocator(device: torch.device) -> str:
-    """The allocator that the plan reckons with: the user's, or expandable segments, switched on before CUDA begins."""
-    given = next((os.environ[name] for name in _ALLOCATOR if os.environ.get(name)), None)
-    if device.type == "cuda" and given is None and sys.platform == "linux" and not torch.cuda.is_initialized():
-        os.environ[_ALLOCATOR[0]] = "expandable_segments:True"
-        return "expandable"
-    return given or "default"
 
 
 def plan_run(form: OrderForm, data: DataSet, training: Material, device: torch.device, allocator: str) -> Plan:

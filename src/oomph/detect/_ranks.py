@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ..errors import OomphError, RankLost, WrongCall
+from ._allocator import settle_allocator
 
 T = TypeVar("T")
 _FOREVER = dt.timedelta(days=7)  # waiting for a slow rank is no fault; the guard's watchdog and torchrun know the dead
@@ -167,6 +168,7 @@ def join_ranks(device: str | None) -> Iterator[Ranks]:
         return
     name = ranks.device_name(device)
     if name != "cpu":
+        settle_allocator(torch.device("cuda"))  # after the next line it is too late
         torch.cuda.set_device(name)
     # Objects and counts always go over gloo, so that nobody waits for a GPU to tell them.
     dist.init_process_group("gloo" if name == "cpu" else "cpu:gloo,cuda:nccl", timeout=_FOREVER)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..planner import Plan
+from ._allocator import settle_allocator
 from ._anchors import box_sizes, check_anchors
 from ._course import Course
 from ._dataset import DataSet, as_one_class, read_dataset, read_split, shared_images
@@ -14,7 +15,7 @@ from ._keeping import Keeper, Onlooker
 from ._material import Material, prepare
 from ._order_file import ORDER, Order, order_document
 from ._order_form import OrderForm
-from ._planning import budget_of, find_device, plan_facts, plan_run, settle_allocator, share_out
+from ._planning import budget_of, find_device, plan_facts, plan_run, share_out
 from ._ranks import ALONE, Ranks
 from ._settings_file import changed_settings, settings_text
 from ._teller import Outcome, Teller
