@@ -93,7 +93,7 @@ def train(
     ] = None,
     workers: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(help="Threads that load images.", show_default="one a core"),
+        typer.Option(help="Processes that load images, or threads beside the CPU.", show_default="as there are cores"),
     ] = None,
     name: Annotated[
         Optional[str],  # noqa: UP045
