@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -40,6 +39,7 @@ from oomph.detect import (
     score,
     train,
 )
+from oomph.machine import peak_resident
 from oomph.units import format_size
 
 SIDE, OBJECTS = 20_000, 1000
@@ -157,22 +157,18 @@ def _search(folder: Path, weights: str, image: str, tiles: str) -> None:
     small = folder / "warm.png"
     Image.fromarray(np.zeros((VIEW * 3, VIEW * 3, 3), np.uint8)).save(small)
     find_objects(Path(weights), small, folder / "warm", tiles=VIEW, **usual)
-    before, began, busy = _peak(), time.perf_counter(), time.process_time()
+    before, began, busy = peak_resident(), time.perf_counter(), time.process_time()
     found = find_objects(Path(weights), Path(image), folder / f"found-{tiles}", tiles=int(tiles), **usual)
     facts = {
         "rows": _rows(found),
         "before": before,
-        "grew": _peak() - before,
+        "grew": peak_resident() - before,
         "seconds": time.perf_counter() - began,
         "processor": time.process_time() - busy,
         "picture": found.images[0].picture,
         "advice": found.advice,
     }
     (folder / f"found-{tiles}.json").write_text(json.dumps(facts))
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _rows(found: FoundObjects) -> list[list[float]]:

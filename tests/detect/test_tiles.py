@@ -257,20 +257,21 @@ def test_a_huge_image_is_searched_and_drawn_in_little_memory(tmp_path: Path) -> 
     torch.manual_seed(0)
     save_weights(tmp_path / "n.pt", yolov5("n", 1), ("thing",), {})
     code = f"""
-import resource, sys
+import sys
 from pathlib import Path
 import numpy as np, torch
 from PIL import Image
 torch.set_num_threads(1)
 from oomph.detect import find_objects
+from oomph.machine import peak_resident
 here = Path({str(tmp_path)!r})
 usual = dict(size=64, limits=(0.3, 0.5), device="cpu")
 Image.fromarray(np.zeros((1300, 1300, 3), np.uint8)).save(here / "small.png")
 find_objects(here / "n.pt", here / "small.png", here / "out", tiles=1250, **usual)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = peak_resident()
 found = find_objects(here / "n.pt", here / "huge.tif", here / "out", tiles=1250, **usual)
 assert len(found.images) == 1 and not found.set_aside
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+print(peak_resident() - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr

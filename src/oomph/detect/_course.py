@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .. import changes
 from ..data import Batch, Cache, HostOptions, Loader, Share, on_device, read_room, usable_cores
 from ..errors import OomphError
+from ..machine import peak_resident
 from ..monitor import Recorder, Sampler
 from ..planner import Plan
 from ..runner import Guard, StepReport, guard
@@ -374,9 +375,7 @@ class Course:
     def _memory(self) -> int:
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device)
-        import resource  # noqa: PLC0415  not on Windows
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return peak_resident()
 
 
 def _fitness(row: dict[str, Any]) -> float:

@@ -7,6 +7,7 @@ from ._gauge import GpuGauge, GpuReading, HostGauge, HostReading
 from ._gpu import DriverState, Gpu, GpuProcess, Graphics
 from ._lookup import find, find_cloud, find_gpu, machines_with
 from ._machine import Machine, load_machine, machine_document, read_machine
+from ._peak import peak_resident
 from ._surroundings import Place
 from ._target import Target, find_target, target_of, this_device
 from .verdicts import Load, Severity, Verdict, default_workers, judge
@@ -46,6 +47,7 @@ __all__ = [
     "load_machine",
     "machine_document",
     "machines_with",
+    "peak_resident",
     "read_machine",
     "target_of",
     "this_device",

@@ -18,6 +18,7 @@ import psutil
 from .. import document
 from ..errors import OomphError
 from ..job import load_job
+from ..machine import peak_resident
 from ..settings import Settings
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _run(job: Job, settings: Settings) -> Measured:
     torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)  # torch imports much more when it makes its first optimizer
     before = psutil.Process().memory_info().rss
     times = _train(job, settings, torch.device("cuda" if gpu else "cpu"))
-    host = _most_resident()
+    host = peak_resident()
     if not gpu:
         return Measured("cpu", f"torch {torch.__version__}", host - before, host - before, 0, host, times)
     free, total = torch.cuda.mem_get_info()
@@ -146,13 +147,3 @@ def _train(job: Job, settings: Settings, device: torch.device) -> float:
             torch.cuda.synchronize()
         times.append(time.perf_counter() - began)
     return min(times[2:])
-
-
-def _most_resident() -> int:
-    """The most resident memory of this process so far."""
-    if sys.platform == "win32":
-        return int(psutil.Process().memory_info().peak_wset)
-    import resource  # noqa: PLC0415  not on Windows
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

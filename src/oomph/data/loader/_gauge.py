@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import Any
 
 import psutil
+
+from ...machine import peak_resident
 
 
 class Gauge:
@@ -15,7 +16,7 @@ class Gauge:
     def __init__(self) -> None:
         self._process = psutil.Process()
         self._base = self._now()
-        self._mark = _high_water(self._process)
+        self._mark = peak_resident()
         self._highest = self._base
         self.workers = 0
 
@@ -25,7 +26,7 @@ class Gauge:
     def look(self, workers: Iterable[int] = ()) -> None:
         """Note what is held now."""
         self._highest = max(self._highest, self._now())
-        mark = _high_water(self._process)
+        mark = peak_resident()
         if mark > self._mark:  # a new record of the whole process: it was set since we began
             self._highest = max(self._highest, mark)
         self.workers = max(self.workers, sum(map(_private, workers)))
@@ -34,16 +35,6 @@ class Gauge:
     def grown(self) -> int:
         """Bytes that the process held more than at the start, whoever took them."""
         return self._highest - self._base
-
-
-def _high_water(process: psutil.Process) -> int:
-    """The most that the process ever held; 0 where the system doesn't say."""
-    if sys.platform == "win32":
-        return int(getattr(process.memory_info(), "peak_wset", 0))
-    import resource  # noqa: PLC0415  Windows has none
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _private(number: int) -> int:
