@@ -209,7 +209,9 @@ def crop(folder: Path, found: Any) -> None:
     rows[:, :4] -= np.array([left, top, left, top], np.float32)
     rows = rows[(rows[:, :2] > 0).all(1) & (rows[:, 2:4] < 800).all(1)]
     Image.fromarray(pixels).save(folder / "crop.png")
-    Image.fromarray(draw_boxes(np.ascontiguousarray(pixels), found_boxes(rows), NAMES)).save(folder / "crop-found.png")
+    if len(rows):  # a search that found nothing leaves the picture of the one before
+        drawn = draw_boxes(np.ascontiguousarray(pixels), found_boxes(rows), NAMES)
+        Image.fromarray(drawn).save(folder / "crop-found.png")
 
 
 def squeezed(folder: Path) -> None:
