@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import oomph
+from oomph.machine import peak_resident
 from oomph.monitor import Recorder
 from oomph.runner._meter import resident
 from oomph.units import MIB
@@ -58,7 +59,7 @@ def budgeted(folder: Path) -> None:
         budget=resident() + 500 * MIB,
     )
     reports = [guard.step((torch.randn(16, 8), torch.randn(16, 8))) for _ in range(3)]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = peak_resident()
     assert guard.options.budget_bytes is not None
     out = {"pieces": [report.pieces for report in reports], "over": peak - guard.options.budget_bytes}
     (folder / "out.json").write_text(json.dumps(out))
