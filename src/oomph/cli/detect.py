@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from ..errors import WrongCall
-from ._options import Json
+from ._options import Device, Json, Side, Weights
 
 
 def detect(
     source: Annotated[Path, typer.Argument(help="An image, or a folder of images.")],
-    weights: Annotated[Path, typer.Option(metavar="FILE", help="Weights of a YOLOv5, the reference's or ours.")],
-    img: Annotated[int, typer.Option("--img", "--imgsz", "--img-size", help="Side of the images.")] = 640,
+    weights: Weights,
+    img: Side = 640,
     tiles: Annotated[
         int,
         typer.Option(metavar="PIXELS", help="Search large images by windows of this side.", show_default="whole"),
@@ -22,10 +22,7 @@ def detect(
     sure: Annotated[float, typer.Option("--conf-thres", help="How sure a box must be.")] = 0.25,
     overlap: Annotated[float, typer.Option("--iou-thres", help="How much boxes of one object overlap.")] = 0.45,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where pictures and texts go.")] = Path("runs/detect"),
-    device: Annotated[
-        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Option(metavar="cpu|N", help="Where to run.", show_default="the first GPU, or cpu"),
-    ] = None,
+    device: Device = None,
     json: Json = False,
 ) -> None:
     """Find objects in images, and draw boxes around them.

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from ..errors import WrongCall
-from ._options import Json
+from ._options import Device, Json, Side, Weights
 
 _SPLITS = ("train", "val", "test")
 
 
 def val(
-    weights: Annotated[Path, typer.Option(metavar="FILE", help="Weights of a YOLOv5, the reference's or ours.")],
+    weights: Weights,
     data: Annotated[Path, typer.Option(metavar="YAML", help="The data set.")],
     task: Annotated[str, typer.Option(metavar="train|val|test", help="Which of its splits.")] = "val",
-    img: Annotated[int, typer.Option("--img", "--imgsz", "--img-size", help="Side of the images.")] = 640,
+    img: Side = 640,
     tiles: Annotated[
         int,
         typer.Option(metavar="PIXELS", help="Look at images by windows of this side.", show_default="whole"),
     ] = 0,
     batch: Annotated[int, typer.Option("--batch", "--batch-size", help="Images that are run at once.")] = 16,
-    device: Annotated[
-        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Option(metavar="cpu|N", help="Where to run.", show_default="the first GPU, or cpu"),
-    ] = None,
+    device: Device = None,
     json: Json = False,
 ) -> None:
     """Tell how good a detector is on a data set: mAP, by class and by object size."""

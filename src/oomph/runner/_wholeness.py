@@ -10,22 +10,24 @@ from torch.optim import SGD, Optimizer
 
 from ._keepers import parameters_of
 
+_SETTINGS = ("foreach", "weight_decay", "maximize", "differentiable")
+
 
 class Wholeness:
     """Whether an optimizer's update is whole, looked at again when its settings change."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
-        self._settings: tuple[Any, ...] | None = None
+        self._settings: list[tuple[Any, ...]] | None = None
         self._asks_first = False
 
     def __bool__(self) -> bool:
         """On a GPU, it is one kernel a group, which needs no memory, or takes all that it needs before it writes."""
         groups = self._optimizer.param_groups
         if not all(group.get("fused") for group in groups):
-            settings = tuple(
-                (group.get("foreach"), group.get("weight_decay"), len(group["params"])) for group in groups
-            )
+            settings = [
+                (*map(group.get, _SETTINGS), isinstance(group["lr"], Tensor), len(group["params"])) for group in groups
+            ]
             if settings != self._settings:
                 self._settings, self._asks_first = settings, asks_first(self._optimizer)
             if not self._asks_first:
