@@ -138,7 +138,32 @@ def test_both_ways_of_moving_pixels_agree(monkeypatch: pytest.MonkeyPatch) -> No
     assert np.abs(fast[0].astype(int) - slow[0]).mean() < 3
 
 
-@pytest.mark.parametrize("gains", [(1.0, 1.0, 1.0), (1.0, 0.5, 1.0), (1.0, 1.4, 0.7), (1.01, 1.2, 1.2)])
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("key", range(30))
+def test_a_scaled_image_lies_where_it_is_said_to(key: int) -> None:
+    rng = np.random.default_rng(key)
+    wide, high = (int(side) for side in rng.integers(40, 200, 2))
+    slope = np.stack(np.meshgrid(np.arange(wide), np.arange(high)), -1)
+    image = np.ascontiguousarray(np.concatenate((slope, slope[..., :1] * 0), 2).astype(np.uint8))
+    canvas = pixels.blank(100, 120)
+    scale, shift = float(rng.uniform(0.55, 1.5)), tuple(float(by) for by in rng.uniform(-90, 60, 2))
+    placed = pixels.scale_into(canvas, image, (scale, scale), (shift[0], shift[1]))
+    drawn = np.argwhere(canvas[..., 2] == 0)[:, ::-1]  # (x, y) of the pixels that were
+    for axis, side in enumerate((wide, high)):
+        seen = (np.array([0, side]) * scale + shift[axis]).clip(0, canvas.shape[1 - axis])
+        moved = (seen - shift[axis]) / scale - (seen - placed.shift[axis]) / placed.scale[axis]
+        assert np.abs(moved).max() < 1.01  # half a pixel at each end, and that of the canvas is rounded too
+        if len(drawn):
+            at = (drawn[:, axis] + 0.5 - placed.shift[axis]) / placed.scale[axis] - 0.5
+            inner = (at > at.min() + 2) & (at < at.max() - 2)
+            off = canvas[drawn[:, 1], drawn[:, 0], axis] - at
+            narrow = np.ptp(at) < 33  # where it is to be seen
+            assert abs(off[inner].mean() if inner.any() else 0) < (0.6 if narrow else 0.25)
+
+
+@pytest.mark.parametrize(
+    "gains", [(1.0, 1.0, 1.0), (1.0, 0.5, 1.0), (1.0, 1.4, 0.7), (1.01, 1.2, 1.2), (1.4, 1.0, 1.0), (1.9, 1.0, 0.9)]
+)
 def test_colours_change_as_hue_saturation_and_value_say(gains: tuple[float, float, float], path: str) -> None:
     import colorsys
 

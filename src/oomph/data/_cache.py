@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import mmap
 import os
 import shutil
 import tempfile
@@ -78,13 +79,26 @@ class Cache:
         if place is None:
             key = _key(path, header, settings)
             place, sure = self.folder / key[:2] / key[2:], False
-        kept = _read(place, sure=sure)
+        kept = _picture(self._bytes(place), sure=sure)
         if kept is None:
             kept = make()
             self._keep(place, kept)
         elif not sure and len(self._known) < _REMEMBERED:
             self._known[name] = place  # read once and found whole: neither file needs to be summed up again
         return kept
+
+    def _bytes(self, place: Path) -> bytes | mmap.mmap | None:
+        """What a file holds: looked at where it lies in memory, so that only the parts that are used are touched.
+
+        A file of a disk is read: one that can't be, when it is looked at, ends the process.
+        """
+        try:
+            if not self.in_memory:
+                return place.read_bytes()
+            with place.open("rb") as file:
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):  # there is none, or it is empty
+            return None
 
     @staticmethod
     def size_of(width: int, height: int) -> int:
@@ -176,13 +190,9 @@ def _write(file: Any, picture: Picture) -> None:
     file.write(data.data)
 
 
-def _read(place: Path, *, sure: bool) -> Picture | None:
+def _picture(data: bytes | mmap.mmap | None, *, sure: bool) -> Picture | None:
     """A kept picture; None when there is none or it isn't whole."""
-    try:
-        data = place.read_bytes()
-    except OSError:
-        return None
-    if len(data) < _HEAD or data[:8] != _MAGIC:
+    if data is None or len(data) < _HEAD or data[:8] != _MAGIC:
         return None
     width, height, tall, wide, _, _ = np.frombuffer(data, "<i8", 6, 8).tolist()
     pixels = np.frombuffer(data, np.uint8, offset=_HEAD)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .loader import Batch, Loader
+from .loader import Batch, HostPlan, Loader
 
 if TYPE_CHECKING:
     import torch
@@ -17,34 +17,37 @@ if TYPE_CHECKING:
 def on_device(batches: Iterable[Batch], device: str | torch.device) -> Iterator[Batch]:
     """Batches with their images on a device, as bytes: a quarter of what floats would move.
 
-    On a GPU a thread copies each batch to pinned memory, unless the loader's plan says no, and sends it while the one
-    before is in use: whoever trains only ever waits for the copy that it needs, and then on the GPU. Torch gives the
-    pinned memory back when the copy is done. Elsewhere batches are passed on as they are.
+    On a GPU a thread has each batch put into pinned memory, unless the loader's plan says no, and sends it while the
+    one before is in use: whoever trains only ever waits for the copy that it needs, and then on the GPU. Elsewhere
+    batches are passed on as they are.
     """
     import torch  # noqa: PLC0415
 
+    target = torch.device(device)
     # Asked for now, so that batches are being made before the first one is wanted.
-    return _sent(iter(batches), torch.device(device), pinned=_pins(batches))
-
-
-def _sent(batches: Iterator[Batch], target: torch.device, *, pinned: bool) -> Iterator[Batch]:
     if target.type != "cuda":
-        for batch in batches:
-            yield batch._replace(images=batch.images.to(target))
-        return
-    yield from _Sender(batches, target, pinned=pinned)
+        return _moved(iter(batches), target)
+    if isinstance(batches, Loader):
+        return iter(_Sender(batches.pinned() if _pins(batches.plan) else iter(batches), target))
+    return iter(_Sender((batch._replace(images=batch.images.pin_memory()) for batch in batches), target))
+
+
+def _moved(batches: Iterator[Batch], target: torch.device) -> Iterator[Batch]:
+    for batch in batches:
+        yield batch._replace(images=batch.images.to(target))
 
 
 class _Sender:
     """A thread that sends batches; at most one lies on the device beside the one in use."""
 
-    def __init__(self, batches: Iterator[Batch], target: torch.device, *, pinned: bool) -> None:
+    def __init__(self, batches: Iterator[Batch], target: torch.device) -> None:
         import torch  # noqa: PLC0415
 
-        self._batches, self._target, self._pinned = batches, target, pinned
+        self._batches, self._target = batches, target
         self._stream = torch.cuda.Stream(target)
         self._room = threading.Semaphore(1)
         self._sent: queue.SimpleQueue[tuple[Batch, Any] | BaseException | None] = queue.SimpleQueue()
+        self._flying: list[tuple[Any, torch.Tensor]] = []
         self._over = False
         self._thread = threading.Thread(target=self._work, name="oomph-sender", daemon=True)
 
@@ -84,21 +87,19 @@ class _Sender:
     def _send(self, batch: Batch) -> bool:
         import torch  # noqa: PLC0415
 
-        images = batch.images.pin_memory() if self._pinned else batch.images
         self._room.acquire()
         if self._over:
             return False
         with torch.cuda.device(self._target), torch.cuda.stream(self._stream):
-            images = images.to(self._target, non_blocking=True)
+            images = batch.images.to(self._target, non_blocking=True)
             arrived = torch.cuda.Event()
             arrived.record()
         self._sent.put((batch._replace(images=images), arrived))
+        # What is copied from must stay as it is until it was: pinned memory that is let go of is given out again.
+        self._flying = [one for one in self._flying if not one[0].query()] + [(arrived, batch.images)]
         return True
 
 
-def _pins(batches: Iterable[Batch]) -> bool:
+def _pins(plan: HostPlan) -> bool:
     """Whether there is memory to pin; a plan that knew of no GPU didn't think of it."""
-    if not isinstance(batches, Loader):
-        return True
-    plan = batches.plan
     return plan.pin or (plan.options.pin is None and not plan.room.gpu)

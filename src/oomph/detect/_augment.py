@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ._letterbox import letterbox
-from ._pixels import Matrix, Pixels, blank, recolour, scale_into, turn_over, warp
+from ._pixels import Matrix, Pixels, Placed, blank, recolour, scale_into, turn_over, warp
 
 Labels = NDArray[np.float32]  # (n, 5): class, x, y, w, h as fractions
 Sample = tuple[Pixels, Labels]
@@ -149,12 +149,17 @@ def to_fractions(boxes: Labels, size: int) -> Labels:
 
 @dataclass(frozen=True)
 class _Tile:
-    """An image and where it lies on the canvas: x to `scale * x + shift`."""
+    """An image and how it lies on the canvas."""
 
     image: Pixels
     labels: Labels
-    scale: float
-    shift: tuple[float, float]
+    placed: Placed
+
+    def boxes(self) -> Labels:
+        """Its boxes there, in pixels."""
+        sides = self.image.shape[1::-1]
+        across, down = (scale * side for scale, side in zip(self.placed.scale, sides, strict=True))
+        return to_pixels(self.labels, (across, down), self.placed.shift)
 
 
 def _mosaic(parts: Sequence[Sample], size: int, augmentation: Augmentation, rng: np.random.Generator) -> Sample:
@@ -166,7 +171,7 @@ def _mosaic(parts: Sequence[Sample], size: int, augmentation: Augmentation, rng:
         wide, high = image.shape[1] * scale, image.shape[0] * scale
         left = meeting[0] - (wide if place % 2 == 0 else 0)
         top = meeting[1] - (high if place < _TILES // 2 else 0)
-        tiles.append(_Tile(image, labels, scale, (float(left), float(top))))
+        tiles.append(_Tile(image, labels, Placed((scale, scale), (float(left), float(top)))))
     mapping = _mapping(2 * size, size, augmentation, rng)
     return _look(tiles, mapping, 2 * size, size, upright=augmentation.upright)
 
@@ -176,7 +181,9 @@ def _alone(part: Sample, size: int, augmentation: Augmentation, rng: np.random.G
     scale = size / max(image.shape[:2])
     shift = ((size - image.shape[1] * scale) / 2, (size - image.shape[0] * scale) / 2)
     mapping = _mapping(size, size, augmentation, rng)
-    return _look([_Tile(image, labels, scale, shift)], mapping, size, size, upright=augmentation.upright)
+    return _look(
+        [_Tile(image, labels, Placed((scale, scale), shift))], mapping, size, size, upright=augmentation.upright
+    )
 
 
 def _mapping(canvas: int, size: int, augmentation: Augmentation, rng: np.random.Generator) -> Matrix:
@@ -200,23 +207,26 @@ def _look(tiles: Sequence[_Tile], mapping: Matrix, canvas: int, size: int, *, up
     """Draw the tiles as the mapping shows them, and keep the boxes that are left of theirs."""
     if upright:
         image = blank(size, size)
-        factor = float(mapping[0, 0])
-        for tile in tiles:
-            across, down = (factor * tile.shift[axis] + float(mapping[axis, 2]) for axis in (0, 1))
-            scale = factor * tile.scale
-            scale_into(image, tile.image, (scale, scale), (across, down))
+        tiles = [_drawn(tile, image, mapping) for tile in tiles]
     else:
         whole = blank(canvas, canvas)
         for tile in tiles:
-            scale_into(whole, tile.image, (tile.scale, tile.scale), tile.shift)
+            scale_into(whole, tile.image, tile.placed.scale, tile.placed.shift)
         image = warp(whole, mapping, (size, size))
-    boxes = [
-        to_pixels(tile.labels, (tile.scale * tile.image.shape[1], tile.scale * tile.image.shape[0]), tile.shift)
-        for tile in tiles
-    ]
-    together = np.concatenate(boxes)
+    together = np.concatenate([tile.boxes() for tile in tiles])
     together[:, 1:] = together[:, 1:].clip(0, canvas)
     return image, _move(together, mapping, size)
+
+
+def _drawn(tile: _Tile, image: Pixels, mapping: Matrix) -> _Tile:
+    """Draw a tile as an upright mapping shows it; the tile as the canvas would hold it to look like that."""
+    factor, move = float(mapping[0, 0]), mapping[:2, 2]
+    across, down = (factor * shift + float(by) for shift, by in zip(tile.placed.shift, move, strict=True))
+    wide, high = (factor * scale for scale in tile.placed.scale)
+    seen = scale_into(image, tile.image, (wide, high), (across, down))
+    scale = seen.scale[0] / factor, seen.scale[1] / factor
+    shift = (seen.shift[0] - float(move[0])) / factor, (seen.shift[1] - float(move[1])) / factor
+    return replace(tile, placed=Placed(scale, shift))
 
 
 def _move(boxes: Labels, mapping: Matrix, size: int) -> Labels:

@@ -6,8 +6,9 @@ the result, (0, 0) being the corner of the first pixel and not its centre.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,10 @@ Pixels = NDArray[np.uint8]
 Matrix = NDArray[np.float64]
 
 FILL = 114
+_FEW = 32  # pixels
 _SHRINK = 0.5  # below this scale, neighbouring pixels are averaged and not picked
 _TABLE = 17  # points a side of the colour table
+_CIRCLE = 180  # hues that OpenCV tells apart
 
 
 @cache
@@ -37,48 +40,65 @@ def blank(height: int, width: int) -> Pixels:
     return np.full((height, width, 3), FILL, dtype=np.uint8)
 
 
-def scale_into(canvas: Pixels, image: Pixels, scale: tuple[float, float], shift: tuple[float, float]) -> None:
-    """Draw an image onto a canvas, x to `scale * x + shift` (of x and y), as far as it lies inside."""
-    ends = [
-        (max(round(shift[axis]), 0), min(round(side * scale[axis] + shift[axis]), limit))
-        for axis, (side, limit) in enumerate(zip(image.shape[1::-1], canvas.shape[1::-1], strict=True))
-    ]
-    (left, right), (top, bottom) = ends
-    if left >= right or top >= bottom:
-        return
-    local = (shift[0] - left, shift[1] - top)
-    canvas[top:bottom, left:right] = _scaled(image, scale, local, (right - left, bottom - top))
+@dataclass(frozen=True)
+class Placed:
+    """How an image lies on a canvas: x to `scale * x + shift`, for x and for y."""
+
+    scale: tuple[float, float]
+    shift: tuple[float, float]
 
 
-def _scaled(image: Pixels, scale: tuple[float, float], shift: tuple[float, float], size: tuple[int, int]) -> Pixels:
-    """A part of a scaled image, (width, height) pixels of it."""
-    if shift == (0.0, 0.0) and scale == (1.0, 1.0) and size == image.shape[1::-1]:
-        return image
+def scale_into(canvas: Pixels, image: Pixels, scale: tuple[float, float], shift: tuple[float, float]) -> Placed:
+    """Draw an image onto a canvas, x to `scale * x + shift` (of x and y), as far as it lies inside.
+
+    Returns:
+        How it lies there now. Where only a part is to be seen, one that begins and ends between two pixels of the
+        image, it is moved by up to half a pixel: whole pixels are scaled more than twice as fast.
+    """
+    across, down = (
+        _span(side, limit, *along)
+        for side, limit, *along in zip(image.shape[1::-1], canvas.shape[1::-1], scale, shift, strict=True)
+    )
+    if across.first < across.end and down.first < down.end:
+        window = canvas[down.first : down.end, across.first : across.end]
+        _resize(image, (across.low, down.low, across.high, down.high), window)
+    return Placed((across.scale, down.scale), (across.shift, down.shift))
+
+
+class _Span(NamedTuple):
+    """Pixels of a canvas along one axis, the whole pixels of an image that are drawn there, and what that comes to."""
+
+    first: int
+    end: int
+    low: int
+    high: int
+    scale: float
+    shift: float
+
+
+def _span(side: int, limit: int, scale: float, shift: float) -> _Span:
+    first, end = max(round(shift), 0), min(round(side * scale + shift), limit)
+    low = min(max(round((first - shift) / scale), 0), side - 1)
+    high = min(max(round((end - shift) / scale), low + 1), side)
+    if high - low >= _FEW:  # of fewer, the rounding would change the scale, for all that isn't to be seen too
+        scale = (end - first) / (high - low)
+        shift = first - scale * low
+    return _Span(first, end, low, high, scale, shift)
+
+
+def _resize(image: Pixels, box: tuple[int, int, int, int], window: Pixels) -> None:
+    """Draw a part of an image, (left, top, right, bottom), as large as the window is."""
+    left, top, right, bottom = box
+    size = high, wide = window.shape[:2]
     cv2 = opencv()
-    if cv2 is None:
-        return _scaled_by_pillow(image, scale, shift, size)
-    if min(scale) < _SHRINK:
-        smaller = [max(round(side * factor), 1) for side, factor in zip(image.shape[1::-1], scale, strict=True)]
-        scale = (scale[0] * image.shape[1] / smaller[0], scale[1] * image.shape[0] / smaller[1])
-        image = cv2.resize(image, smaller, interpolation=cv2.INTER_AREA)
-    across, down = scale
-    back = np.array([[1 / across, 0, (0.5 - shift[0]) / across - 0.5], [0, 1 / down, (0.5 - shift[1]) / down - 0.5]])
-    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    drawn: Pixels = cv2.warpAffine(image, back, size, flags=flags, borderMode=cv2.BORDER_REPLICATE)
-    return drawn
-
-
-def _scaled_by_pillow(
-    image: Pixels, scale: tuple[float, float], shift: tuple[float, float], size: tuple[int, int]
-) -> Pixels:
-    box = []
-    for axis, side in enumerate(image.shape[1::-1]):
-        low = min(max(-shift[axis] / scale[axis], 0.0), side - 1e-3)
-        high = min(max((size[axis] - shift[axis]) / scale[axis], low + 1e-3), float(side))
-        box.append((low, high))
-    (left, right), (top, bottom) = box
-    picture = Image.fromarray(image)
-    return np.asarray(picture.resize(size, Image.Resampling.BILINEAR, box=(left, top, right, bottom)))
+    if (bottom - top, right - left) == size:
+        window[:] = image[top:bottom, left:right]
+    elif cv2 is None:
+        window[:] = np.asarray(Image.fromarray(image).resize((wide, high), Image.Resampling.BILINEAR, box=box))
+    else:
+        shrinks = min(high / (bottom - top), wide / (right - left)) < _SHRINK
+        way = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+        cv2.resize(image[top:bottom, left:right], (wide, high), dst=window, interpolation=way)
 
 
 def warp(image: Pixels, mapping: Matrix, size: tuple[int, int]) -> Pixels:
@@ -111,10 +131,13 @@ def recolour(image: Pixels, hue: float, saturation: float, value: float) -> Pixe
     if cv2 is None:
         table = _colour_table(hue, saturation, value)
         return np.asarray(Image.fromarray(image).filter(ImageFilter.Color3DLUT(_TABLE, table)))
-    steps = np.arange(256)
-    columns = (steps * hue % 180, np.minimum(steps * saturation, 255), np.minimum(steps * value, 255))
-    look_up = np.stack(columns, -1).astype(np.uint8)[None]
-    changed = cv2.LUT(cv2.cvtColor(image, cv2.COLOR_RGB2HSV), look_up)
+    told = cv2.cvtColor(image, cv2.COLOR_RGB2HSV)
+    if hue * (_CIRCLE - 1) <= 255:  # noqa: PLR2004  OpenCV goes round by itself, and multiplies five times as fast
+        changed = cv2.transform(told, np.diag((hue, saturation, value)))
+    else:
+        steps = np.arange(256)
+        columns = (steps * hue % _CIRCLE, np.minimum(steps * saturation, 255), np.minimum(steps * value, 255))
+        changed = cv2.LUT(told, np.stack(columns, -1).astype(np.uint8)[None])
     drawn: Pixels = cv2.cvtColor(changed, cv2.COLOR_HSV2RGB)
     return drawn
 

@@ -25,7 +25,7 @@ from ._pilot import Pilot
 from ._plan import Frame, HostOptions, HostPlan, asked, cache_of, copies_of, pooled, settle
 from ._pool import Pool
 from ._recipe import Recipe, Whole
-from ._ring import Bytes, Ring, Slots
+from ._ring import Bytes, Ring, Room, Slots
 from ._run import Desk, Hand, Job, Run, Work
 from ._shelf import Shelf
 from ._slab import Slab
@@ -167,6 +167,13 @@ class Loader:
         return self._plan[1]
 
     def __iter__(self) -> Iterator[Batch]:
+        return self._pass(None)
+
+    def pinned(self) -> Iterator[Batch]:
+        """A pass with images in pinned memory, which a GPU copies from while it computes."""
+        return self._pass(_pinned)
+
+    def _pass(self, room: Room | None) -> Iterator[Batch]:
         self._stop()
         self._slots.renew()
         begin, self._start = self._start, 0
@@ -177,15 +184,15 @@ class Loader:
         run = Run(desk, self._hands(admission, hands), None if hands else self.plan.threads)
         self._pilot.begin(desk, admission)
         self._run, self._place = run, (self._epoch, begin)
-        return self._batches(run)
+        return self._batches(run, room)
 
-    def _batches(self, run: Run) -> Iterator[Batch]:
+    def _batches(self, run: Run, room: Room | None) -> Iterator[Batch]:
         try:
             while (job := self._timed(run.desk)) is not None:
                 if job.fault is not None:
                     raise job.fault[1]
                 self._place = (self._epoch, run.desk.wanted)
-                batch = self._batch(self._slots.hand_out(job.canvas), job.indices, job.targets, job.kept)
+                batch = self._batch(self._slots.hand_out(job.canvas, room), job.indices, job.targets, job.kept)
                 job = None
                 given = time.perf_counter()
                 if batch is not None:
@@ -321,6 +328,13 @@ def _driver(worker: Worker, maker: Maker, epoch: int, admission: Admission | Non
         return worker.ask_all(samples, epoch, canvas)
 
     return Hand(perform, perform_all if admission is None else None, most)
+
+
+def _pinned(shape: tuple[int, ...]) -> Bytes:
+    """Memory that torch pins, and gives out again when it was let go of."""
+    import torch  # noqa: PLC0415  index and decoding work without it
+
+    return torch.empty(shape, dtype=torch.uint8, pin_memory=True).numpy()
 
 
 def _nothing(index: ImageIndex, aside: dict[int, str]) -> OomphError:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
+Room = Callable[[tuple[int, ...]], Bytes]  # memory for a batch
 
 
 class Slots(Protocol):
@@ -20,8 +22,8 @@ class Slots(Protocol):
         """Memory for a batch."""
         ...
 
-    def hand_out(self, canvas: Bytes) -> Bytes:
-        """The batch's memory as its consumer may keep it, for as long as it likes."""
+    def hand_out(self, canvas: Bytes, room: Room | None = None) -> Bytes:
+        """The batch as its consumer may keep it, for as long as it likes; in memory of a kind, if there is one."""
         ...
 
     def renew(self) -> None:
@@ -66,9 +68,9 @@ class Ring:
         weakref.finalize(held, self._free.append, slot).atexit = False
         return held.reshape(shape)
 
-    def hand_out(self, canvas: Bytes) -> Bytes:
-        """The memory itself."""
-        return canvas
+    def hand_out(self, canvas: Bytes, room: Room | None = None) -> Bytes:
+        """The memory itself, or a copy in memory of a kind."""
+        return canvas if room is None else copied(canvas, room)
 
     def renew(self) -> None:
         """Slots come back by themselves."""
@@ -77,3 +79,10 @@ class Ring:
     def nbytes(self) -> int:
         """Bytes of all slots that were made."""
         return self.made * self._size
+
+
+def copied(canvas: Bytes, room: Room) -> Bytes:
+    """A copy in memory of a kind."""
+    copy = room(canvas.shape)
+    np.copyto(copy, canvas)
+    return copy

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import CannotFit
 from ...units import format_size
-from ._ring import Bytes
+from ._ring import Bytes, Room, copied
 
 _SHM = "/dev/shm"  # noqa: S108  the name is the system's
 
@@ -39,9 +39,9 @@ class Slab:
         start = self._free.popleft() * self._size
         return self.bytes[start : start + int(np.prod(shape))].reshape(shape)
 
-    def hand_out(self, canvas: Bytes) -> Bytes:
+    def hand_out(self, canvas: Bytes, room: Room | None = None) -> Bytes:
         """A copy; the slot is free again."""
-        copy = canvas.copy()
+        copy = copied(canvas, room or _plain)
         self._free.append(self.offset(canvas) // self._size)
         return copy
 
@@ -61,6 +61,10 @@ class Slab:
     def close(self) -> None:
         """Remove the file; what is mapped stays until it is dropped."""
         self._close()
+
+
+def _plain(shape: tuple[int, ...]) -> Bytes:
+    return np.empty(shape, np.uint8)
 
 
 def mapped(path: str) -> Bytes:
