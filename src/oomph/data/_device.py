@@ -18,8 +18,8 @@ def on_device(batches: Iterable[Batch], device: str | torch.device) -> Iterator[
     """Batches with their images on a device, as bytes: a quarter of what floats would move.
 
     On a GPU a thread has each batch put into pinned memory, unless the loader's plan says no, and sends it while the
-    one before is in use: whoever trains only ever waits for the copy that it needs, and then on the GPU. Elsewhere
-    batches are passed on as they are.
+    one before is in use: whoever trains only ever waits for the copy that it needs, and then on the GPU. A batch for
+    which the GPU has no room stays on the host.
     """
     import torch  # noqa: PLC0415
 
@@ -60,9 +60,10 @@ class _Sender:
                 if isinstance(sent, BaseException):
                     raise sent
                 batch, arrived = sent
-                use = torch.cuda.current_stream(self._target)
-                use.wait_event(arrived)
-                batch.images.record_stream(use)
+                if arrived is not None:
+                    use = torch.cuda.current_stream(self._target)
+                    use.wait_event(arrived)
+                    batch.images.record_stream(use)
                 self._room.release()
                 del sent
                 yield batch
@@ -90,10 +91,14 @@ class _Sender:
         self._room.acquire()
         if self._over:
             return False
-        with torch.cuda.device(self._target), torch.cuda.stream(self._stream):
-            images = batch.images.to(self._target, non_blocking=True)
-            arrived = torch.cuda.Event()
-            arrived.record()
+        try:
+            with torch.cuda.device(self._target), torch.cuda.stream(self._stream):
+                images = batch.images.to(self._target, non_blocking=True)
+                arrived = torch.cuda.Event()
+                arrived.record()
+        except torch.OutOfMemoryError:  # there is no room beside the step that is under way
+            self._sent.put((batch, None))
+            return True
         self._sent.put((batch._replace(images=images), arrived))
         # What is copied from must stay as it is until it was: pinned memory that is let go of is given out again.
         self._flying = [one for one in self._flying if not one[0].query()] + [(arrived, batch.images)]

@@ -173,6 +173,7 @@ class Course:
         asked = self.form.threads
         if self.device.type == "cuda":
             workers = asked or min(max(cores - 2, 1), _MOST_WORKERS)
+            torch.set_num_threads(1)  # of many, one would always wait for a core that a worker has
             return HostOptions(workers=workers, prefetch=_AHEAD, cache=self._copies())
         loading = asked or max(cores // 4, 1)
         torch.set_num_threads(max(cores - loading, 1))

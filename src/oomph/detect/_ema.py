@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from operator import is_
 from typing import Any
 
 import torch
@@ -11,6 +12,34 @@ from torch import Tensor, nn
 
 _DECAY = 0.9999
 _RAMP = 2000.0
+
+
+class _Pairs:
+    """Tensors of an average beside those of the network, found once: that takes as long as a fifth of a step."""
+
+    def __init__(self, module: nn.Module | None = None, model: nn.Module | None = None) -> None:
+        self._tensors = [] if model is None else _tensors(model)
+        self.averaged: list[Tensor] = []
+        self.weights: list[Tensor] = []
+        self.copied: list[Tensor] = []
+        self.counters: list[Tensor] = []
+        if module is None or model is None:
+            return
+        state = model.state_dict()
+        for name, value in module.state_dict().items():
+            floats = value.is_floating_point()
+            (self.averaged if floats else self.copied).append(value)
+            (self.weights if floats else self.counters).append(state[name].detach())
+
+    def of(self, module: nn.Module, model: nn.Module) -> _Pairs:
+        """These, if the network still has the same tensors; those that it has now otherwise."""
+        found = _tensors(model)
+        same = len(found) == len(self._tensors) and all(map(is_, found, self._tensors))
+        return self if same else _Pairs(module, model)
+
+
+def _tensors(model: nn.Module) -> list[Tensor]:
+    return [*model.parameters(), *model.buffers()]
 
 
 class Ema:
@@ -25,6 +54,7 @@ class Ema:
         self.module = copy.deepcopy(_bare(model)).eval().requires_grad_(requires_grad=False)
         self.updates = 0
         self._decay, self._ramp = decay, ramp
+        self._pairs = _Pairs()
 
     @property
     def decay(self) -> float:
@@ -34,17 +64,11 @@ class Ema:
     def update(self, model: nn.Module) -> None:
         """Move the average toward the network."""
         self.updates += 1
-        ours: list[Tensor] = []
-        theirs: list[Tensor] = []
-        state = _bare(model).state_dict()
-        for name, value in self.module.state_dict().items():
-            if value.is_floating_point():
-                ours.append(value)
-                theirs.append(state[name].detach())
-            else:
-                value.copy_(state[name])
-        with torch.no_grad():
-            torch._foreach_lerp_(ours, theirs, 1 - self.decay)  # one kernel for all of them
+        pairs = self._pairs = self._pairs.of(self.module, _bare(model))
+        with torch.no_grad():  # one call for all of them, and one for all counters
+            torch._foreach_lerp_(pairs.averaged, pairs.weights, 1 - self.decay)
+            if pairs.copied:
+                torch._foreach_copy_(pairs.copied, pairs.counters)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs."""

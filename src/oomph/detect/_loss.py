@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812  torch's own name for it
 
 from ..errors import WrongCall
 from ._boxes import complete_iou
-from ._matching import Candidates, match
+from ._matching import Candidates, count, match
 from ._network import Yolov5, grid_sizes
 
 _BALANCE = (4.0, 1.0, 0.4)  # objectness of the strides 8, 16 and 32
@@ -95,20 +95,19 @@ class DetectionLoss:
 
     def normaliser(self, batch: Batch) -> Positives:
         """Count the positives of a whole batch (images, targets), for its pieces to share."""
-        images, targets = batch
-        matched = [self._match(targets, level, grid) for level, grid in enumerate(grid_sizes(images))]
-        return self._count(matched, len(images))
+        return self._positives(batch, self._anchors(batch[1].device))
 
     def counter(self) -> Callable[[Batch], Positives]:
         """What counts as `normaliser` does, on the CPU and by the anchors of now, so that it never waits for a GPU."""
         anchors = self._head.anchors.detach().cpu().clone()
+        return lambda batch: self._positives(batch, anchors)
 
-        def count(batch: Batch) -> Positives:
-            images, targets = batch
-            levels = zip(anchors, grid_sizes(images), strict=True)
-            return self._count([match(targets.float(), own, grid, self._ratio) for own, grid in levels], len(images))
-
-        return count
+    def _positives(self, batch: Batch, anchors: Tensor) -> Positives:
+        images, targets = batch
+        levels = zip(anchors, grid_sizes(images), strict=True)
+        return Positives(
+            torch.stack([count(targets.float(), own, grid, self._ratio) for own, grid in levels]), len(images)
+        )
 
     def parts(self, outputs: Any, targets: Tensor, normaliser: Positives | None = None) -> LossParts:
         """The loss and what it is made of; `outputs` may be those of eval mode, decoded predictions first."""
@@ -116,7 +115,7 @@ class DetectionLoss:
         targets = targets.to(levels[0].device, torch.float32)
         with torch.autocast(targets.device.type, enabled=False):
             matched = [self._match(targets, index, level.shape[2:4]) for index, level in enumerate(levels)]
-            norm = normaliser or self._count(matched, len(levels[0]))
+            norm = normaliser or Positives(torch.stack([found.counts.sum() for found in matched]), len(levels[0]))
             counts = norm.counts.to(targets.device).clamp(min=1)
             box = objectness = classes = torch.zeros((), device=targets.device)
             for index, (level, found) in enumerate(zip(levels, matched, strict=True)):
@@ -143,10 +142,6 @@ class DetectionLoss:
         if self._copy is None or self._copy[0] != state:
             self._copy = (state, own.detach().to(device))
         return self._copy[1]
-
-    @staticmethod
-    def _count(matched: Sequence[Candidates], images: int) -> Positives:
-        return Positives(torch.stack([found.counts.sum() for found in matched]), images)
 
     def _level(self, level: Tensor, found: Candidates, anchors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Sums over one level: boxes over positives, objectness over cells, classes over positives and classes."""

@@ -61,6 +61,13 @@ def match(targets: Tensor, anchors: Tensor, grid: tuple[int, int], ratio: float 
     return Candidates(counts, image, anchor, row, column, torch.where(counts[:, None], box, 1.0), label)
 
 
+def count(targets: Tensor, anchors: Tensor, grid: tuple[int, int], ratio: float = 4.0) -> Tensor:
+    """How many candidates of `match` are positives."""
+    sides = targets.new_tensor([grid[1], grid[0]])
+    near = _near(targets[:, 2:4] * sides, sides).sum(0)
+    return (near * _fits(targets[:, 4:6] * sides, anchors, ratio).sum(0)).sum()
+
+
 def _fits(size: Tensor, anchors: Tensor, most: float) -> Tensor:
     """Which anchors have nearly the size of which boxes, as (anchors, targets)."""
     ratio = size[None] / anchors[:, None].to(size.dtype)
