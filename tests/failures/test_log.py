@@ -63,6 +63,18 @@ def test_another_process_is_named_with_its_number() -> None:
     )
 
 
+def test_other_processes_are_no_cause_where_the_gpu_had_room_and_only_a_cap_was_reached() -> None:
+    text = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 139.80 "
+        "GiB of which 117.56 GiB is free. Process 7800 has 6.63 GiB memory in use. Including non-PyTorch memory, this "
+        "process has 712.00 MiB memory in use. 3.10 GiB allowed; Of the allocated memory 150.00 MiB is allocated by "
+        "PyTorch, and 2.00 MiB is reserved by PyTorch but unallocated."
+    )
+    (found,) = read_log(text)
+    assert not any("held by" in line for line in found.detail)
+    assert any("may use only 3.1 GiB of 139.8 GiB" in line for line in found.detail)
+
+
 def test_in_a_container_the_process_itself_is_no_other_one() -> None:
     (found,) = read_log(TEXT["a notebook, without the module's name"])
     assert "others" not in found.figures

@@ -31,7 +31,7 @@ from ._material import Material, Samples, gather
 from ._metrics import Scores, has_metrics, score
 from ._network import Yolov5, yolov5
 from ._order_form import OrderForm
-from ._planning import side_of, target_of
+from ._planning import side_of
 from ._ranks import ALONE, Ranks
 from ._recipe import build_optimizer, freeze
 from ._results import write_results
@@ -100,7 +100,6 @@ class Course:
         torch.manual_seed(form.seed)
         self.keeper = keeper
         side = side_of(form.size)
-        self._cap()
         model = self._network(anchors).to(self.device)
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         recipe = form.recipe
@@ -183,13 +182,6 @@ class Course:
         """Decoded copies of all images, each of which a mosaic asks for four times an epoch, where they fit easily."""
         size = len(self.training.index) * 3 * side_of(self.form.size) ** 2
         return Cache(None, size) if size < read_room().memory * _SPARE else None
-
-    def _cap(self) -> None:
-        """Hold torch's allocator to the budget: what it would take beyond is refused, and the guard splits."""
-        if self.device.type == "cuda" and self.form.budget is not None:
-            total = torch.cuda.get_device_properties(self.device).total_memory
-            room = self.form.budget - target_of(self.device).outside[1]
-            torch.cuda.set_per_process_memory_fraction(min(max(room / total, 0.0), 1.0), self.device)
 
     def _network(self, anchors: AnchorCheck) -> Yolov5:
         form, classes = self.form, len(self.data.names)

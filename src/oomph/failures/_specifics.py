@@ -89,6 +89,8 @@ def _spilled(figures: Mapping[str, float]) -> Iterator[Specific]:
 
 def _others(figures: Mapping[str, float]) -> Iterator[Specific]:
     others, capacity = figures.get("others", 0), figures.get("capacity", 0)
+    if _was_free(figures):
+        return  # what others hold was not missing
     if others >= max(_OTHERS, capacity * 0.02):
         count, pid = int(figures["other_count"]), int(figures["other_pid"])
         who = f"process {pid}" if count == 1 else f"{count} other processes (the largest is {pid})"
@@ -108,14 +110,20 @@ def _others(figures: Mapping[str, float]) -> Iterator[Specific]:
             )
 
 
+def _was_free(figures: Mapping[str, float]) -> bool:
+    """Whether the GPU had what was asked for, and plenty beside."""
+    asked, free = figures.get("asked"), figures.get("free")
+    return asked is not None and free is not None and free - asked > max(GIB, figures.get("capacity", 0) * 0.05)
+
+
 def _capped(figures: Mapping[str, float]) -> Iterator[Specific]:
-    allowed, asked, free = figures.get("allowed"), figures.get("asked"), figures.get("free")
+    allowed = figures.get("allowed")
     if allowed is not None and "capacity" in figures:
         yield (
             f"The process may use only {format_size(allowed)} of {format_size(figures['capacity'])}.",
             CAUSES[Kind.CAPPED].fix,
         )
-    elif asked is not None and free is not None and free - asked > max(GIB, figures.get("capacity", 0) * 0.05):
+    elif _was_free(figures):
         yield (
             (
                 "More was free than it asked for: something caps this process, or the driver can't give out all that "

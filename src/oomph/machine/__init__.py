@@ -9,11 +9,12 @@ from ._lookup import find, find_cloud, find_gpu, machines_with
 from ._machine import Machine, load_machine, machine_document, read_machine
 from ._peak import peak_resident
 from ._surroundings import Place
-from ._target import Target, find_target, target_of, this_device
+from ._target import OUTSIDE, Target, find_target, target_of, this_device
 from .verdicts import Load, Severity, Verdict, default_workers, judge
 
 __all__ = [
     "NO_LIMIT",
+    "OUTSIDE",
     "Bound",
     "Budget",
     "CloudMachine",

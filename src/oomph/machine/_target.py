@@ -62,8 +62,9 @@ _CORES = {
 }
 _THREADS = {(7, 5): 1024, (8, 6): 1536, (8, 7): 1536, (8, 9): 1536, (12, 0): 1536}
 _MEASURED = {(9, 0)}
-# Seen on an H200: 543 MiB after the first kernel, 640 after one network, 800 after thirteen families.
-_OUTSIDE = (520 * MIB, 640 * MIB, 900 * MIB)
+# What a process holds beside torch's memory: at least, usually, at most. Seen on an H200: 543 MiB after the first
+# kernel, 640 after one network, 800 after thirteen families.
+OUTSIDE = (520 * MIB, 640 * MIB, 900 * MIB)
 
 
 def find_target(name: str) -> Target:
@@ -96,7 +97,7 @@ def target_of(spec: GpuSpec, share: float = 1.0) -> Target:
         threads=_THREADS.get(capability, 2048),
         bandwidth=spec.bandwidth,
         rates=spec.rates,
-        outside=_OUTSIDE,
+        outside=OUTSIDE,
         measured=capability in _MEASURED,
     )
 

@@ -12,7 +12,7 @@ import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from ..machine import HostGauge
+from ..machine import OUTSIDE, HostGauge
 from ..units import MIB, format_size
 
 _MARGIN = 0.95  # of the limit that a prediction may fill
@@ -219,5 +219,15 @@ def meter_for(device: torch.device, budget: int | None) -> Meter:
 
 def _cap(device: torch.device, budget: int) -> None:
     free, total = torch.cuda.mem_get_info(device)
-    outside = max(total - free - torch.cuda.memory_reserved(device), 0)
+    outside = outside_torch(total - free, torch.cuda.memory_reserved(device))
     torch.cuda.set_per_process_memory_fraction(min(max((budget - outside) / total, 0.0), 1.0), device)
+
+
+def outside_torch(used: int, reserved: int) -> int:
+    """What this process holds of a GPU beside torch's memory: the rest of all that is used, unless others use it too.
+
+    Args:
+        used: bytes of the GPU, by whomever.
+        reserved: bytes of this process's allocator.
+    """
+    return min(max(used - reserved, 0), OUTSIDE[-1])
