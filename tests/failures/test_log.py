@@ -72,7 +72,7 @@ def test_other_processes_are_no_cause_where_the_gpu_had_room_and_only_a_cap_was_
     )
     (found,) = read_log(text)
     assert not any("held by" in line for line in found.detail)
-    assert any("may use only 3.1 GiB of 139.8 GiB" in line for line in found.detail)
+    assert any("may use only 3.1 GiB of 140 GiB" in line for line in found.detail)
 
 
 def test_in_a_container_the_process_itself_is_no_other_one() -> None:
