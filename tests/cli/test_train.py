@@ -74,3 +74,8 @@ def test_training_validating_and_detecting(tmp_path: Path, capsys: pytest.Captur
     assert len(list(Path("runs/detect").glob("*.jpg"))) == 4
     assert run(["val", "--weights", weights, "--data", data, "--task", "other"]) == 2
     assert run(["detect", source, "--weights", weights, "--conf-thres", "2"]) == 2
+    assert run(["detect", "--source", source, "--weights", weights, "--img", "64", "--device", "cpu", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["images"]) == 4
+    for asked in ([], [source, "--source", source]):
+        assert run(["detect", *asked, "--weights", weights]) == 2
+        assert "name an image or a folder" in capsys.readouterr().err

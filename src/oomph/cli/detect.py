@@ -12,8 +12,9 @@ from ._options import Device, Json, Side, Weights
 
 
 def detect(
-    source: Annotated[Path, typer.Argument(help="An image, or a folder of images.")],
     weights: Weights,
+    images: Annotated[Path | None, typer.Argument(help="An image, or a folder of images.", show_default=False)] = None,
+    source: Annotated[Path | None, typer.Option(help="The same, as YOLOv5 calls it.", show_default=False)] = None,
     img: Side = 640,
     tiles: Annotated[
         int,
@@ -33,10 +34,14 @@ def detect(
     from ..report import FoundReport, emit  # noqa: PLC0415
     from .train import device_name  # noqa: PLC0415
 
+    where = images or source
+    if where is None or (images and source):
+        said = "no images are named" if where is None else f"both '{images}' and --source '{source}' are named"
+        raise WrongCall(said, "name an image or a folder of images")
     for name, value in (("--conf-thres", sure), ("--iou-thres", overlap)):
         if not 0 <= value <= 1:
             raise WrongCall(f"{name} is {value}", "it must be between 0 and 1")
     found = find_objects(
-        weights, source, out, size=img, limits=(sure, overlap), device=device_name(device), tiles=tiles
+        weights, where, out, size=img, limits=(sure, overlap), device=device_name(device), tiles=tiles
     )
     emit(FoundReport(found), as_json=json)
