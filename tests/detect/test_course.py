@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,34 @@ train(form(Path({str(data)!r}), Path({str(tmp_path / "run")!r}), minutes=0.0), L
     train(form(data, tmp_path / "run"), teller, resume=True)
     assert any(words.startswith("resumed at iteration") for words in teller.words)
     assert 0 < teller.steps < 6
+    ours = read_weights(tmp_path / "run" / "weights" / "last.pt").state
+    theirs = read_weights(undisturbed[1] / "weights" / "last.pt").state
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_batches_on_their_way_are_not_trained_yet(
+    data: Path, undisturbed: tuple[Outcome, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ahead(batches: Iterable[Any], device: torch.device) -> Iterator[Any]:
+        """As beside a GPU: a batch is taken from the loader while the one before is in use."""
+        del device
+        source = iter(batches)
+        held = next(source)
+        for batch in source:
+            yield held
+            held = batch
+        yield held
+
+    class Stopped(Quiet):
+        def stepped(self, epoch: int, done: int, total: int, facts: dict[str, Any]) -> None:
+            super().stepped(epoch, done, total, facts)
+            if self.steps == 5:  # in the middle of the second epoch, when four steps were saved
+                raise EOFError
+
+    monkeypatch.setattr("oomph.detect._course.on_device", ahead)
+    with pytest.raises(EOFError):
+        train(form(data, tmp_path / "run", minutes=0.0), Stopped())
+    train(form(data, tmp_path / "run"), Quiet(), resume=True)
     ours = read_weights(tmp_path / "run" / "weights" / "last.pt").state
     theirs = read_weights(undisturbed[1] / "weights" / "last.pt").state
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
