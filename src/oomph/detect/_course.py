@@ -353,7 +353,9 @@ class Course:
         self.teller.ended_epoch(row)
 
     def _validate(self, *, last: bool) -> Scores | None:
-        own = results_by_image(self.average.module, self.held, self.checks, self.guard.evaluate)
+        # Images of other shapes would be laid between what training left, and the other way round after it.
+        with _room_of_its_own(self.device):
+            own = results_by_image(self.average.module, self.held, self.checks, self.guard.evaluate)
         parts = self.ranks.collect(own)
         if parts is None:
             return None
@@ -369,6 +371,16 @@ class Course:
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device)
         return peak_resident()
+
+
+@contextlib.contextmanager
+def _room_of_its_own(device: torch.device) -> Iterator[None]:
+    """Return what torch's allocator keeps of a GPU before and after something that is laid out otherwise."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    yield
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _fitness(row: dict[str, Any]) -> float:
