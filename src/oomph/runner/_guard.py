@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..errors import OomphError, WrongCall
+from ._backward import can_begin, differentiate
 from ._evaluate import Evaluation
 from ._fault import Fault, free
 from ._foresight import Foresight
 from ._keepers import Buffers, Gradients, ObjectState
 from ._ladder import Ladder
-from ._loss import Number, Tally, combine, differentiate
+from ._loss import Number, Tally, combine
 from ._meter import meter_for
 from ._notices import BatchNorms, Notices, check_loss, refuse_closures
 from ._options import Options, read_options
@@ -129,6 +130,7 @@ class Guard:
         self._update = Update(self.model, optimizers, options, self.scaler)
         self._evaluation = Evaluation(self._work, device, options.keep)
         self._stop = Stop()
+        can_begin()  # tried here, and not in the middle of a step
         self.pending: Number | None = None
         self.steps = 0
 

@@ -1,7 +1,6 @@
 """The loss of a batch from those of its pieces, so that the gradient is that of the whole batch.
 
-A plain mean is weighted by samples: backward begins with the weight instead of one, which gives the same numbers as a
-product and takes two kernels less. A loss with a `normaliser` is given the whole batch's, and its pieces add up. A
+A plain mean is weighted by samples. A loss with a `normaliser` is given the whole batch's, and its pieces add up. A
 `Sum` tells its count only after the forward: pieces are divided by a first guess, and the gradients corrected at the
 end by the ratio of guess and truth.
 """
@@ -110,16 +109,6 @@ class Tally:
 def _alone(value: Tensor) -> Tensor:
     """A loss without what came with it: torch's mean squared error is one number in memory for all the outputs."""
     return value.clone() if type(value) is Tensor and value.untyped_storage().nbytes() > _TINY else value
-
-
-def differentiate(value: Tensor, weight: float) -> None:
-    """Add a weighted loss's gradients to those that there are."""
-    if weight == 1.0:
-        value.backward()  # type: ignore[no-untyped-call]
-    elif value.is_floating_point():
-        value.backward(torch.full_like(value, weight))  # type: ignore[no-untyped-call]
-    else:
-        (value * weight).backward()  # type: ignore[no-untyped-call]  # torch says what is wrong with it
 
 
 def _positive(count: Number) -> Number:
