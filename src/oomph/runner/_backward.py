@@ -8,6 +8,7 @@ that take longer than the kernels, and imports them first; so the function benea
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,16 +18,18 @@ from torch.autograd import graph
 def differentiate(value: Tensor, weight: float) -> None:
     """Add the gradients of a weighted loss to those that there are."""
     if weight == 1.0:
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
     elif type(value) is Tensor and value.is_floating_point() and can_begin():
         _begin(value, weight)
     else:
-        (value * weight).backward()  # type: ignore[no-untyped-call]
+        (value * weight).backward()
 
 
 def _begin(value: Tensor, weight: float) -> None:
     first = torch.full_like(value, weight)
-    graph._engine_run_backward((value,), (first,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+    run: Any = graph._engine_run_backward  # noqa: SLF001  beneath torch.autograd.backward
+    keep = create = False  # the graph, for a second time, and one of its own
+    run((value,), (first,), keep, create, (), allow_unreachable=True, accumulate_grad=True)
 
 
 @functools.cache

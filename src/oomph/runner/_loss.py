@@ -98,7 +98,7 @@ class Tally:
             return torch.stack(shares).sum()
         if weights.count(weights[0]) == len(weights):
             return torch.stack(shares).mean()
-        return torch.stack(torch._foreach_mul(shares, weights)).sum()
+        return torch.stack(torch._foreach_mul(shares, weights)).sum()  # noqa: SLF001  there is no public name for it
 
     @property
     def weight(self) -> Number:
