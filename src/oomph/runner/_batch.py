@@ -63,8 +63,13 @@ def count_samples(batch: Any, *, ragged: bool = False) -> int:
 
 def _count_rows(batch: Any) -> list[int]:
     """The rows of each tensor that has any."""
-    plain = type(batch) in {list, tuple} and all(type(one) is Tensor for one in batch)  # the usual pair
-    return [tensor.shape[0] for tensor in (batch if plain else tensors_in(batch)) if tensor.dim() > 0]
+    sizes: list[int] = []
+    for one in batch if type(batch) in {list, tuple} else (batch,):
+        if type(one) is Tensor:  # of the usual pair
+            sizes += one.shape[:1]
+        else:
+            sizes += [tensor.shape[0] for tensor in tensors_in(one) if tensor.dim() > 0]
+    return sizes
 
 
 def move(value: Any, device: torch.device) -> Any:
