@@ -17,12 +17,10 @@ from torch.autograd import graph
 
 def differentiate(value: Tensor, weight: float) -> None:
     """Add the gradients of a weighted loss to those that there are."""
-    if weight == 1.0:
-        value.backward()
-    elif type(value) is Tensor and value.is_floating_point() and can_begin():
+    if type(value) is Tensor and value.is_floating_point() and can_begin():
         _begin(value, weight)
     else:
-        (value * weight).backward()
+        (value if weight == 1.0 else value * weight).backward()
 
 
 def _begin(value: Tensor, weight: float) -> None:
