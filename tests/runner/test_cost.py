@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import oomph
-from oomph.runner import Guard
+from oomph.runner import Guard, _guard
+from oomph.runner._backward import differentiate
 
 OURS = str(Path(oomph.__file__).parent)
 
@@ -52,7 +53,7 @@ def calls(layers: int, pieces: int) -> int:
 def test_a_step_makes_few_calls_however_large_the_model_is() -> None:
     small, large = calls(5, 1), calls(20, 1)
     assert large <= small + 20, "something walks over modules or parameters in every step"
-    assert large < 320  # it was 2,000 once
+    assert large < 250  # it was 2,000 once
 
 
 def test_a_piece_makes_few_calls() -> None:
@@ -83,7 +84,7 @@ def test_a_step_takes_little_longer_than_its_parts(pieces: int, monkeypatch: pyt
     guard, batch = build(20, pieces, clock.around(nn.functional.mse_loss))
     monkeypatch.setattr(guard.model, "forward", clock.around(guard.model.forward))
     monkeypatch.setattr(guard.optimizers[0], "step", clock.around(guard.optimizers[0].step))
-    monkeypatch.setattr(Tensor, "backward", clock.around(Tensor.backward))
+    monkeypatch.setattr(_guard, "differentiate", clock.around(differentiate))
     shares = []
     for _ in range(100):
         clock.seconds = 0.0

@@ -28,7 +28,11 @@ def split(batch: Any, pieces: int) -> list[Any]:
     Raises:
         WrongCall: the tensors have different numbers of rows, or there are more pieces than samples.
     """
-    samples = count_samples(batch)
+    return cut(batch, count_samples(batch), pieces)
+
+
+def cut(batch: Any, samples: int, pieces: int) -> list[Any]:
+    """As `split`, of a batch that is known to have so many samples."""
     if not 1 <= pieces <= samples:
         raise WrongCall(f"{samples} samples can't make {pieces} pieces", "ask for fewer")
     if pieces == 1:
@@ -48,18 +52,35 @@ def count_samples(batch: Any, *, ragged: bool = False) -> int:
     Raises:
         WrongCall: it has no tensor, or tensors with different numbers of rows.
     """
-    sizes = [int(tensor.shape[0]) for tensor in tensors_in(batch) if tensor.dim() > 0]
+    sizes = _count_rows(batch)
     if not sizes:
         raise WrongCall("the batch holds no tensor with a first dimension", "pass tensors with one row a sample")
-    if not ragged and len(set(sizes)) > 1:
+    if not ragged and sizes.count(sizes[0]) < len(sizes):
         shown = " and ".join(str(size) for size in sorted(set(sizes))[:4])
         raise WrongCall(f"the batch's tensors have {shown} rows, so it can't be cut by samples", _HOW)
     return sizes[0]
 
 
-def move(batch: Any, device: torch.device) -> Any:
+def _count_rows(batch: Any) -> list[int]:
+    """The rows of each tensor that has any."""
+    sizes: list[int] = []
+    for one in batch if type(batch) in {list, tuple} else (batch,):
+        if type(one) is Tensor:  # of the usual pair
+            sizes += one.shape[:1]
+        else:
+            sizes += [tensor.shape[0] for tensor in tensors_in(one) if tensor.dim() > 0]
+    return sizes
+
+
+def move(value: Any, device: torch.device) -> Any:
     """Put a piece onto the device; what is there already is not copied."""
-    return _map(batch, lambda tensor: tensor if tensor.device == device else tensor.to(device, non_blocking=True))
+    if isinstance(value, Tensor):
+        return value if value.device == device else value.to(device, non_blocking=True)
+    if isinstance(value, (list, tuple)):
+        return _remake(value, [move(one, device) for one in value])
+    if isinstance(value, Mapping):  # a tokenizer's output, which is a mapping of its own kind, becomes a plain one
+        return {name: move(one, device) for name, one in value.items()}
+    return value
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
@@ -74,25 +95,18 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
             yield from tensors_in(one)
 
 
-def _map(value: Any, function: Callable[[Tensor], Any]) -> Any:
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, (list, tuple)):
-        return _remake(value, [_map(one, function) for one in value])
-    if isinstance(value, Mapping):  # a tokenizer's output, which is a mapping of its own kind, becomes a plain one
-        return {name: _map(one, function) for name, one in value.items()}
-    return value
-
-
 def _remake(old: Any, values: list[Any]) -> Any:
     """A sequence of the same kind; a named tuple takes its values one by one."""
-    return type(old)(*values) if hasattr(old, "_fields") else type(old)(values)
+    kind = type(old)
+    if kind is list:
+        return values
+    return kind(*values) if hasattr(old, "_fields") else kind(values)
 
 
 def _cut(value: Any, samples: int, sizes: list[int]) -> list[Any]:
     """The part of a value that goes into each piece."""
     if isinstance(value, Tensor):
-        return list(value.split(sizes)) if value.dim() > 0 else [value] * len(sizes)
+        return list(torch.split_with_sizes(value, sizes)) if value.dim() > 0 else [value] * len(sizes)
     if isinstance(value, (list, tuple)) and value:
         if len(value) == samples and next(tensors_in(value), None) is None:
             ends = itertools.accumulate(sizes)  # names of files, for example

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..errors import WrongCall
+from ..errors import OomphError, WrongCall
+from ._backward import can_begin, differentiate
 from ._evaluate import Evaluation
 from ._fault import Fault, free
 from ._foresight import Foresight
@@ -66,7 +67,7 @@ def guard(
 class _Attempts:
     """What happened in a step so far."""
 
-    began: float = field(default_factory=time.perf_counter)
+    began: float
     pieces: int = 1
     samples: int = 0  # of the largest batch of all ranks
     asked: int | None = None  # the signal that asked any rank to end
@@ -129,6 +130,7 @@ class Guard:
         self._update = Update(self.model, optimizers, options, self.scaler)
         self._evaluation = Evaluation(self._work, device, options.keep)
         self._stop = Stop()
+        can_begin()  # tried here, and not in the middle of a step
         self.pending: Number | None = None
         self.steps = 0
 
@@ -154,11 +156,17 @@ class Guard:
             OutOfRungs: nothing made it fit; everything is as before the step, and was saved.
             RankLost: another rank died or gave up.
         """
-        tries = _Attempts()
+        tries = _Attempts(time.perf_counter())
         samples = self._work.samples(batch)
-        with self._whole():
-            self._accumulate(batch, samples, forward or self.options.forward, tries, update=update)
-            done = self._finish(tries, update=update)
+        try:
+            with self._ranks.busy():
+                self._accumulate(batch, samples, forward or self.options.forward, tries, update=update)
+                done = self._finish(tries, update=update)
+        except BaseException as error:
+            lost = self._undo(error)
+            if lost is None:
+                raise
+            raise lost from error
         self._transaction.let_go()
         self.steps += 1
         now = -(-samples // tries.pieces)
@@ -167,19 +175,12 @@ class Guard:
         self._end_if_asked(tries.asked if update else None)
         return report
 
-    @contextlib.contextmanager
-    def _whole(self) -> Iterator[None]:
-        """An error that comes out of here leaves everything as before, and is told to the other ranks."""
-        try:
-            with self._ranks.busy():
-                yield
-        except BaseException as error:
-            self._transaction.undo()
-            lost = self._ranks.find_lost(error)
-            self._ranks.leave(f"{type(error).__name__}: {error}")
-            if lost is None:
-                raise
-            raise lost from error
+    def _undo(self, error: BaseException) -> OomphError | None:
+        """An error that leaves the guard leaves everything as before; what it really is, if another rank is gone."""
+        self._transaction.undo()
+        lost = self._ranks.find_lost(error)
+        self._ranks.leave(f"{type(error).__name__}: {error}")
+        return lost
 
     def _accumulate(
         self, batch: Any, samples: int, forward: Callable[..., Any] | None, tries: _Attempts, *, update: bool
@@ -191,7 +192,7 @@ class Guard:
             self._meter.begin(closely=closely)
             self._ranks.begin(update=update)
             try:
-                work = functools.partial(self._attempt, batch, forward, tries, update=update)
+                work = functools.partial(self._attempt, batch, samples, forward, tries, update=update)
                 fault = self._transaction.attempt(
                     functools.partial(self._blocks.measure, work) if tries.retries else work
                 )
@@ -215,9 +216,11 @@ class Guard:
                 self._give_up(fault)
             tries.rungs.append(rung)
 
-    def _attempt(self, batch: Any, forward: Callable[..., Any] | None, tries: _Attempts, *, update: bool) -> None:
+    def _attempt(
+        self, batch: Any, samples: int, forward: Callable[..., Any] | None, tries: _Attempts, *, update: bool
+    ) -> None:
         tries.tally = None
-        tally = self._work.run(batch, tries.pieces, forward, self._backward)
+        tally = self._work.run(batch, tries.pieces, forward, self._backward, samples)
         parameters = self._gradients.parameters
         tally.correct(gradients_of(parameters))
         aside = self._gradients.aside
@@ -233,9 +236,9 @@ class Guard:
     def _announce(self, final: bool) -> None:  # noqa: FBT001  the only question
         self._ranks.announce(final=final and self.pending is None and not self._gradients.aside)
 
-    def _backward(self, share: Tensor) -> None:
+    def _backward(self, value: Tensor, weight: float) -> None:
         self._meter.look()
-        (share if self.scaler is None else self.scaler.scale(share)).backward()
+        differentiate(value if self.scaler is None else self.scaler.scale(value), weight)
 
     def _finish(self, tries: _Attempts, *, update: bool) -> Done:
         assert tries.tally is not None  # noqa: S101  the attempt succeeded
@@ -252,8 +255,7 @@ class Guard:
             self._tell(done.fault, tries)
             self._transaction.put_back()
             self._give_up(done.fault, half=done.half)
-        for parameter in self._update.parameters:
-            parameter.grad = None  # written out, because zero_grad calls into the profiler, which may run short too
+        self._update.clear_gradients()
         self.pending = None
         return done
 
@@ -319,10 +321,16 @@ class Guard:
         """
         results: list[Any] = []
         for batch in loader:
-            with self._whole():
-                fault = self._evaluation.run(model or self.model, batch, function, results)
-                if fault is not None:
-                    self._give_up(fault)
+            try:
+                with self._ranks.busy():
+                    fault = self._evaluation.run(model or self.model, batch, function, results)
+                    if fault is not None:
+                        self._give_up(fault)
+            except BaseException as error:
+                lost = self._undo(error)
+                if lost is None:
+                    raise
+                raise lost from error
             self._end_if_asked(None)
         return results
 

@@ -48,6 +48,8 @@ class Buffers:
     def take(self) -> None:
         """Copy them: the small ones always, because kernels change statistics without telling; others if changed."""
         self._taken = False
+        if not self._places:
+            return
         tensors = [owner._buffers[name] for owner, name in self._places]
         if len(tensors) != len(self._tensors) or not all(map(is_, tensors, self._tensors)):
             present = [tensor for tensor in tensors if tensor is not None]
@@ -100,7 +102,7 @@ class Gradients:
 
     def take(self) -> None:
         """Set them aside."""
-        self.aside = {index: one.grad for index, one in enumerate(self.parameters) if one.grad is not None}
+        self.aside = {index: own for index, one in enumerate(self.parameters) if (own := one.grad) is not None}
         self._taken = True
         for index in self.aside:
             self.parameters[index].grad = None
@@ -169,8 +171,9 @@ class OptimizerState:
         self._taken = False
         self._look()
         self._groups = [_options(group) for group in self._optimizer.param_groups]
-        everything = parameters_of(self._optimizer)
-        tensors = [one for one in everything if one.grad is not None] if self._ready else everything
+        tensors = parameters_of(self._optimizer)
+        if self._ready:
+            tensors = [one for one in tensors if one.grad is not None]
         self._copies.take(tensors + self._inside, host=self.host)
         self._taken = True
 
@@ -213,7 +216,11 @@ def parameters_of(optimizer: Optimizer) -> list[Any]:
 
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:
-    return {name: _clone(value) for name, value in group.items() if name != "params"}
+    options = group.copy()
+    del options["params"]
+    for name in [name for name, value in options.items() if isinstance(value, Tensor)]:
+        options[name] = options[name].clone()
+    return options
 
 
 def _clone(value: Any) -> Any:

@@ -52,7 +52,9 @@ class Ladder:
     @property
     def is_climbed(self) -> bool:
         """Whether anything is in force that could be undone."""
-        return self.micro is not None or any(last.leave for last in self._lasts[: self._climbed])
+        if self.micro is not None:
+            return True
+        return self._climbed > 0 and any(last.leave for last in self._lasts[: self._climbed])
 
     @property
     def is_deciding(self) -> bool:

@@ -18,6 +18,7 @@ from ._batch import move
 from ._sum import Sum
 
 Number = Tensor | float
+_TINY = 512  # bytes: a block of the CUDA allocator
 
 
 class Normaliser:
@@ -37,35 +38,36 @@ class Tally:
 
     def __init__(self, samples: int, *, additive: bool) -> None:
         self._samples, self._additive = samples, additive
-        self._done = 0
         self._shares: list[Tensor] = []
+        self._weights: list[float] = []  # of the shares
         self._count: Number | None = None
         self._guess: Number | None = None
 
-    def weigh(self, value: Any, samples: int) -> Tensor:
-        """The share of a piece in the loss of the batch, to be differentiated.
+    def weigh(self, value: Any, samples: int) -> tuple[Tensor, float]:
+        """What is to be differentiated for a piece, and the weight of that in the loss of the batch.
 
         Raises:
             WrongCall: the value is no scalar tensor and no Sum.
         """
-        self._done += samples
         if isinstance(value, Sum):
-            return self._weigh_sum(value, samples)
+            return self._weigh_sum(value, samples), 1.0
         if not isinstance(value, Tensor) or value.numel() != 1:
             got = (
                 f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
             )
             raise WrongCall(f"the loss is {got}", "return a scalar tensor, or an oomph.Sum of a total and a count")
-        whole = self._additive or samples == self._samples
-        share = value if whole else value * (samples / self._samples)
-        self._shares.append(share.detach())
-        return share
+        weight = 1.0 if self._additive else samples / self._samples
+        value = _alone(value)
+        self._shares.append(value.detach())
+        self._weights.append(weight)
+        return value, weight
 
     def _weigh_sum(self, value: Sum, samples: int) -> Tensor:
         count = value.count.detach() if isinstance(value.count, Tensor) else value.count
         if self._guess is None:
             self._guess = count if samples == self._samples else _positive(count) * (self._samples / samples)
-        self._shares.append(value.total.detach())
+        self._shares.append(_alone(value.total).detach())
+        self._weights.append(1.0)
         self._count = count if self._count is None else self._count + count
         return value.total / self._guess
 
@@ -84,14 +86,29 @@ class Tally:
     @property
     def loss(self) -> Tensor:
         """The loss of the batch."""
-        shares = self._shares  # added up at the end, by one kernel for all pieces
-        total = shares[0] if len(shares) == 1 else torch.stack([share.reshape(()) for share in shares]).sum()
+        total = self._shares[0] if len(self._shares) == 1 else self._add_up()
         return total if self._count is None else total / self._count
+
+    def _add_up(self) -> Tensor:
+        """All shares, weighted and added at the end, by few kernels for all pieces."""
+        shares, weights = self._shares, self._weights
+        if any(share.shape for share in shares):
+            shares = [share.reshape(()) for share in shares]
+        if weights.count(1.0) == len(weights):
+            return torch.stack(shares).sum()
+        if weights.count(weights[0]) == len(weights):
+            return torch.stack(shares).mean()
+        return torch.stack(torch._foreach_mul(shares, weights)).sum()  # noqa: SLF001  there is no public name for it
 
     @property
     def weight(self) -> Number:
         """What the batch counts among others that are accumulated with it: its samples, or the count of its Sum."""
         return float(self._samples) if self._count is None else self._count
+
+
+def _alone(value: Tensor) -> Tensor:
+    """A loss without what came with it: torch's mean squared error is one number in memory for all the outputs."""
+    return value.clone() if type(value) is Tensor and value.untyped_storage().nbytes() > _TINY else value
 
 
 def _positive(count: Number) -> Number:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import WrongCall
-from ._batch import Splitter, count_samples, move, piece_sizes, split
+from ._batch import Splitter, count_samples, cut, move, piece_sizes
 from ._loss import Normaliser, Tally
 
 _AS_IT_IS = contextlib.nullcontext()  # can be entered as often as wanted
@@ -69,7 +69,7 @@ class Piecework:
         if pieces == 1:
             return [batch]
         if self._splitter is None:
-            return split(batch, pieces)
+            return cut(batch, self.samples(batch), pieces)
         found = self._splitter(batch, pieces)
         if len(found) != pieces:
             raise WrongCall(f"split made {len(found)} pieces of a batch, not {pieces}", "return as many as are asked")
@@ -80,9 +80,18 @@ class Piecework:
         batch: Any,
         pieces: int,
         forward: Callable[..., Any] | None,
-        backward: Callable[[Tensor], object],
+        backward: Callable[[Tensor, float], object],
+        samples: int | None = None,
     ) -> Tally:
-        """Forward, loss and backward of each piece; the tally of their losses."""
+        """Forward, loss and backward of each piece; the tally of their losses.
+
+        Args:
+            batch: all of it.
+            pieces: into how many it is cut.
+            forward: what is called instead of the model and the loss.
+            backward: is given what to differentiate, and its weight.
+            samples: how many the batch has, if that is known.
+        """
         function = forward or self._loss
         if function is None:
             raise WrongCall("the guard has neither a loss nor a forward", "give it one of them")
@@ -90,21 +99,23 @@ class Piecework:
         # First of all: what the loss is divided by may depend on the size.
         for _ in range(self._setting.resized):
             assert self._setting.resize is not None  # noqa: S101  the ladder resizes only with it
-            batch = self._setting.resize(batch)
+            batch, samples = self._setting.resize(batch), None
         extra = normaliser.arguments(batch, self.device)
-        samples = self.samples(batch)
+        samples = self.samples(batch) if samples is None else samples
         tally = Tally(samples, additive=normaliser.is_wanted)
-        sizes = piece_sizes(samples, pieces)
-        for number, piece in enumerate(self.cut(batch, pieces), 1):
-            size = sizes[number - 1] if self._splitter is None or pieces == 1 else self.samples(piece)
+        # Pieces of a user's own making have sizes of their own.
+        sizes = piece_sizes(samples, pieces) if self._splitter is None or pieces == 1 else None
+        parts = self.cut(batch, pieces) if sizes is None else cut(batch, samples, pieces)
+        for number, piece in enumerate(parts):
+            size = self.samples(piece) if sizes is None else sizes[number]
             if self.announce is not None:
-                self.announce(number == pieces and not tally.will_correct)
-            backward(self._share(piece, tally, size, forward, extra))
+                self.announce(number + 1 == pieces and not tally.will_correct)
+            backward(*self._share(piece, tally, size, forward, extra))
         return tally
 
     def _share(
         self, piece: Any, tally: Tally, size: int, forward: Callable[..., Any] | None, extra: tuple[Any, ...]
-    ) -> Tensor:
+    ) -> tuple[Tensor, float]:
         # In a function of its own, so that nothing of a piece is alive when the next one begins.
         with self.autocast():
             return tally.weigh(self._value(move(piece, self.device), forward, extra), size)

@@ -1,7 +1,8 @@
 """Random states: of torch on the CPU and on a device, of Python and of NumPy.
 
 They are taken in every step. torch gives its own in a microsecond; Python's and above all NumPy's are built number by
-number, in 10 and 75 microseconds. So these two are asked only when the memory that they live in has changed.
+number, in 10 and 75 microseconds. So these two are asked only when the memory that they live in has changed: all of it
+is compared, because a state that somebody sets may differ from the last one anywhere.
 """
 
 from __future__ import annotations
@@ -26,17 +27,19 @@ class Randomness:
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device if device.type == "cuda" else None
-        self._python = _Seldom(random.getstate, _python_print if _python_tells() else None)
+        self._python = _Seldom(random.getstate, _PythonPrint(_python_generator()) if _python_tells() else None)
         self._numpy: _Seldom | None = None
         self._taken: dict[str, Any] = {}
 
     def take(self) -> None:
         """Remember them."""
-        self._taken = {"python": self._python.state(), **_torch_states(self._cuda)}
+        taken = _torch_states(self._cuda)
+        taken["python"] = self._python.state()
         if "numpy" in sys.modules:
             if self._numpy is None:
-                self._numpy = _Seldom(_numpy_state, _numpy_print if _numpy_tells() else None)
-            self._taken["numpy"] = self._numpy.state()
+                self._numpy = _Seldom(_numpy_state, _NumpyPrint(_numpy_generator()) if _numpy_tells() else None)
+            taken["numpy"] = self._numpy.state()
+        self._taken = taken
 
     def put_back(self) -> None:
         """Set them."""
@@ -105,23 +108,52 @@ class _Seldom:
         return self._state
 
 
-def _memory(thing: object) -> bytes:
-    """What an object keeps in itself, read and never written."""
-    return ctypes.string_at(id(thing) + _HEAD, type(thing).__basicsize__ - _HEAD)
+def _memory(address: int, size: int) -> ctypes.Array[ctypes.c_char]:
+    """A stretch of memory, read and never written; made once, because that takes longer than to read it."""
+    return (ctypes.c_char * size).from_address(address)
 
 
-def _python_print(generator: Any = None) -> Print:
-    generator = random.getstate.__self__ if generator is None else generator  # type: ignore[attr-defined]
-    return _memory(generator), generator.gauss_next
+def _inside(thing: object) -> ctypes.Array[ctypes.c_char]:
+    """What an object keeps in itself."""
+    return _memory(id(thing) + _HEAD, type(thing).__basicsize__ - _HEAD)
 
 
-def _numpy_print(generator: Any = None) -> Print:
-    generator = sys.modules["numpy"].random.get_state.__self__ if generator is None else generator
-    words = generator._bit_generator  # noqa: SLF001  there is no public name for it
-    if type(words).__name__ != "MT19937":
-        return (object(),)  # somebody's own generator: like nothing that was seen before
-    # The second normal number of each pair is kept in the generator itself, and taken without a new word.
-    return _memory(generator), ctypes.string_at(words.ctypes.state_address, _WORDS)
+class _PythonPrint:
+    """Fingerprints of a generator of Python's."""
+
+    def __init__(self, generator: Any) -> None:
+        self._generator, self._words = generator, _inside(generator)
+
+    def __call__(self) -> Print:
+        return self._words.raw, self._generator.gauss_next
+
+
+class _NumpyPrint:
+    """Fingerprints of a generator of NumPy's."""
+
+    def __init__(self, generator: Any) -> None:
+        self._generator, self._own = generator, _inside(generator)
+        self._source: Any = None  # where its words come from: held, so that no other one can be in its place
+        self._words: ctypes.Array[ctypes.c_char] | None = None
+
+    def __call__(self) -> Print:
+        source = self._generator._bit_generator  # noqa: SLF001  there is no public name for it
+        if source is not self._source:
+            known = type(source).__name__ == "MT19937"
+            self._words = _memory(source.ctypes.state_address, _WORDS) if known else None
+            self._source = source
+        if self._words is None:
+            return (object(),)  # somebody's own generator: like nothing that was seen before
+        # The second normal number of each pair is kept in the generator itself, and taken without a new word.
+        return self._own.raw, self._words.raw
+
+
+def _python_generator() -> Any:
+    return random.getstate.__self__  # type: ignore[attr-defined]
+
+
+def _numpy_generator() -> Any:
+    return sys.modules["numpy"].random.get_state.__self__
 
 
 @functools.cache
@@ -130,8 +162,12 @@ def _python_tells() -> bool:
     if sys.implementation.name != "cpython":
         return False
     own = random.Random(0)  # noqa: S311  no secrets
-    prints = [_python_print(own), own.random() and _python_print(own), own.gauss() and _python_print(own)]
-    return _all_differ(prints) and _python_print(own) == prints[-1]
+    look = _PythonPrint(own)
+    prints = [look()]
+    for draw in (own.random, own.gauss, lambda: own.seed(1)):
+        draw()
+        prints.append(look())
+    return _all_differ(prints) and look() == prints[-1]
 
 
 @functools.cache
@@ -141,11 +177,12 @@ def _numpy_tells() -> bool:
         return False
     try:
         own = sys.modules["numpy"].random.RandomState(0)
-        prints = [_numpy_print(own)]
-        for draw in (own.random_sample, own.standard_normal, own.standard_normal):
+        look = _NumpyPrint(own)
+        prints = [look()]
+        for draw in (own.random_sample, own.standard_normal, own.standard_normal, lambda: own.seed(1)):
             draw()
-            prints.append(_numpy_print(own))
-        return _all_differ(prints) and _numpy_print(own) == prints[-1]
+            prints.append(look())
+        return _all_differ(prints) and look() == prints[-1]
     except AttributeError:
         return False
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -30,8 +29,7 @@ NOTHING = contextlib.nullcontext()  # can be entered as often as wanted
 _FOREVER = dt.timedelta(days=7)  # waiting for a slow rank is no fault: the watchdog knows the living from the dead
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(NamedTuple):
     """What all ranks know after an attempt.
 
     Attributes:
@@ -215,7 +213,7 @@ class DdpRanks(ManyRanks):
             again = self.overlap.hear(told.rest[1:], failed=told.fault is not None)
         except RuntimeError as error:
             raise self.lost(error) from error
-        return replace(told, again=again)
+        return told._replace(again=again)
 
     def exchange(self, parameters: Sequence[nn.Parameter]) -> None:
         """Average gradients; take the first rank's buffers, as DDP does.

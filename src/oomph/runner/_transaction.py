@@ -51,7 +51,8 @@ class Transaction:
     def attempt(self, work: Callable[[], object]) -> Fault | None:
         """As `run`, but what was taken is kept: the work can still be put back after it happened."""
         try:
-            fault = self._take() or catch(work)
+            fault = catch(self._take_all)
+            fault = catch(work) if fault is None or self._take_again() is None else fault
         except BaseException:
             self.undo()
             raise
@@ -82,14 +83,11 @@ class Transaction:
         finally:
             self.let_go()
 
-    def _take(self) -> Fault | None:
-        """Remember how everything is; a second time after freeing, if there is no memory for it."""
-        fault = catch(self._take_all)
-        if fault is not None:
-            self.put_back()
-            free(collect=False)
-            fault = catch(self._take_all)
-        return fault
+    def _take_again(self) -> Fault | None:
+        """Remember how everything is, after freeing, because there was no memory for it."""
+        self.put_back()
+        free(collect=False)
+        return catch(self._take_all)
 
     def _take_all(self) -> None:
         for keeper in self._keepers:

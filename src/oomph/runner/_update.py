@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from ._transaction import Transaction
 from ._wholeness import Wholeness
 
 _HOST = Rung("host copy", "kept the copy of weights and optimizer state on the host", "a transfer in this step")
+_AS_IT_IS = contextlib.nullcontext()
 _ONE = Rung("one by one", "updated parameters one after the other", "more and smaller kernels in this step")
 
 
@@ -53,6 +55,13 @@ class Update:
     def parameters(self) -> list[nn.Parameter]:
         """Everything that is updated."""
         return [one for optimizer in self._optimizers for one in parameters_of(optimizer)]
+
+    def clear_gradients(self) -> None:
+        """Take them off: written out, because zero_grad calls into the profiler, which may run short too."""
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None
 
     @property
     def copy_bytes(self) -> int:
@@ -125,19 +134,12 @@ class Update:
         return fault
 
     def _step(self, optimizer: Optimizer, *, one_by_one: bool) -> None:
-        groups = [group for group in optimizer.param_groups if one_by_one and "foreach" in group]
-        before = [group["foreach"] for group in groups]
-        for group in groups:
-            group["foreach"] = False
-        try:
+        with _one_by_one(optimizer) if one_by_one else _AS_IT_IS:
             if self._scaler is None:
                 optimizer.step()
                 self._ran.add(id(optimizer))
             else:
                 self._scaler.step(optimizer)
-        finally:
-            for group, value in zip(groups, before, strict=True):
-                group["foreach"] = value
 
     def _follow(self) -> None:
         if self._scaler is not None:
@@ -148,9 +150,23 @@ class Update:
             self._scheduler.step()
 
     def _finish(self, done: Done) -> None:
-        knows = not any(getattr(one, "_step_supports_amp_scaling", False) for one in self._optimizers)
         if self._scaler is not None and self._scaler.is_enabled():
+            knows = not any(getattr(one, "_step_supports_amp_scaling", False) for one in self._optimizers)
             done.skipped = len(self._ran) < len(self._optimizers) if knows else None
+
+
+@contextlib.contextmanager
+def _one_by_one(optimizer: Optimizer) -> Iterator[None]:
+    """Without temporaries for all parameters at once."""
+    groups = [group for group in optimizer.param_groups if "foreach" in group]
+    before = [group["foreach"] for group in groups]
+    for group in groups:
+        group["foreach"] = False
+    try:
+        yield
+    finally:
+        for group, value in zip(groups, before, strict=True):
+            group["foreach"] = value
 
 
 def _owner(ema: Any) -> Any:

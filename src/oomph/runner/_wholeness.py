@@ -25,6 +25,8 @@ class Wholeness:
         """On a GPU, it is one kernel a group, which needs no memory, or takes all that it needs before it writes."""
         groups = self._optimizer.param_groups
         if not all(group.get("fused") for group in groups):
+            if type(self._optimizer) is not SGD:
+                return False
             settings = [
                 (*map(group.get, _SETTINGS), isinstance(group["lr"], Tensor), len(group["params"])) for group in groups
             ]
