@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
+
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from oomph.detect import Ema
 
@@ -36,6 +39,49 @@ def test_statistics_are_averaged_and_counters_copied() -> None:
     assert torch.allclose(ema.module.state_dict()["1.running_mean"], model.state_dict()["1.running_mean"], atol=1e-3)
     assert not ema.module.training
     assert not any(parameter.requires_grad for parameter in ema.module.parameters())
+
+
+class Operations(TorchDispatchMode):
+    """Remembers what was done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_an_update_changes_tensors_in_place_and_makes_none() -> None:
+    model = net()
+    ema = Ema(model)
+    ema.update(model)
+    with Operations() as done:
+        ema.update(model)
+    assert done.names == ["aten._foreach_lerp_.Scalar", "aten._foreach_copy_.default"]
+    assert ema.takes_no_memory
+
+
+def test_new_tensors_of_the_network_are_found() -> None:
+    model = net()
+    ema = Ema(model)
+    ema.update(model)
+    model[0].weight = nn.Parameter(torch.full_like(model[0].weight, 7.0))
+    model[1].running_mean = torch.full_like(model[1].running_mean, 9.0)
+    for _ in range(2):
+        ema.update(model)
+    assert torch.allclose(ema.module[0].weight, torch.tensor(7.0), atol=1e-3)
+    assert torch.allclose(ema.module[1].running_mean, torch.tensor(9.0), atol=1e-3)
+
+
+def test_a_network_without_counters_is_averaged_too() -> None:
+    model = nn.Linear(2, 2)
+    ema = Ema(model)
+    with torch.no_grad():
+        model.weight.fill_(3.0)
+    ema.update(model)
+    assert torch.allclose(ema.module.weight, torch.tensor(3.0), atol=1e-2)
 
 
 def test_it_goes_on_from_its_state() -> None:

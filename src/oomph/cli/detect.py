@@ -41,7 +41,5 @@ def detect(
     for name, value in (("--conf-thres", sure), ("--iou-thres", overlap)):
         if not 0 <= value <= 1:
             raise WrongCall(f"{name} is {value}", "it must be between 0 and 1")
-    found = find_objects(
-        weights, where, out, size=img, limits=(sure, overlap), device=device_name(device), tiles=tiles
-    )
+    found = find_objects(weights, where, out, size=img, limits=(sure, overlap), device=device_name(device), tiles=tiles)
     emit(FoundReport(found), as_json=json)

@@ -48,7 +48,10 @@ class Ema:
     Attributes:
         module: the average, in eval mode; buffers such as BatchNorm's statistics are averaged too.
         updates: how often it was moved.
+        takes_no_memory: an update changes tensors in place and makes none, so that a guard needs no copy of them.
     """
+
+    takes_no_memory = True
 
     def __init__(self, model: nn.Module, decay: float = _DECAY, ramp: float = _RAMP) -> None:
         self.module = copy.deepcopy(_bare(model)).eval().requires_grad_(requires_grad=False)

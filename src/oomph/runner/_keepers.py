@@ -228,10 +228,15 @@ def _clone(value: Any) -> Any:
 
 
 class ObjectState:
-    """Any object's attributes, and the tensors and containers in them: a scaler, an average, a scheduler, a metric."""
+    """Any object's attributes, and the tensors and containers in them: a scaler, an average, a scheduler, a metric.
 
-    def __init__(self, *objects: object) -> None:
-        self._objects = objects
+    Args:
+        objects: all of them.
+        values: whether tensors are copied; not needed where nothing can fail once they are being changed.
+    """
+
+    def __init__(self, *objects: object, values: bool = True) -> None:
+        self._objects, self._values = objects, values
         self._attributes: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._containers: list[tuple[Any, Any]] = []
         self._trees: dict[nn.Module, list[nn.Module]] = {}
@@ -245,7 +250,7 @@ class ObjectState:
         tensors: dict[int, Tensor] = {}
         for one in self._objects:
             self._look(one, tensors, set(), top=True)
-        self._copies.take(list(tensors.values()))
+        self._copies.take(list(tensors.values()) if self._values else [])
         self._taken = True
 
     def put_back(self) -> None:
@@ -282,7 +287,7 @@ class ObjectState:
             self._containers.append((value, value.copy()))
             for one in list(value.values() if isinstance(value, dict) else value):
                 self._look(one, tensors, seen)
-        elif isinstance(value, nn.Module):
+        elif isinstance(value, nn.Module) and self._values:
             self._look_into(value, tensors)
         if (_has_state(value) or (top and hasattr(value, "__dict__"))) and id(value) not in seen:
             seen.add(id(value))

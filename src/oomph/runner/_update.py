@@ -47,7 +47,9 @@ class Update:
         self._scheduler, self._clip = options.scheduler, options.clip
         self._average = None if options.ema is None else _average(options.ema, model)
         self._states = {id(optimizer): OptimizerState(optimizer, ready=True) for optimizer in optimizers}
-        self._others = [ObjectState(one) for one in (scaler, options.scheduler, _owner(options.ema)) if one is not None]
+        self._others = [ObjectState(one) for one in (scaler, options.scheduler) if one is not None]
+        if options.ema is not None:
+            self._others.append(ObjectState(_owner(options.ema), values=not _is_whole(options.ema, model)))
         self._whole = {id(optimizer): Wholeness(optimizer) for optimizer in optimizers}
         self._ran: set[int] = set()
 
@@ -172,6 +174,11 @@ def _one_by_one(optimizer: Optimizer) -> Iterator[None]:
 def _owner(ema: Any) -> Any:
     """The object that a method belongs to: what an average keeps is kept there."""
     return getattr(ema, "__self__", ema)
+
+
+def _is_whole(ema: Any, model: nn.Module) -> bool:
+    """Whether an average says of itself that its update takes no memory, and it is one on a GPU: it can't run short."""
+    return getattr(_owner(ema), "takes_no_memory", False) and all(one.is_cuda for one in model.parameters())
 
 
 def _average(ema: Any, model: nn.Module) -> Callable[[], object]:
