@@ -42,6 +42,12 @@ class Fault:
         """The name of what happened."""
         return "another-rank" if self.finding is None else self.finding.kind.value
 
+    @property
+    def is_full(self) -> bool:
+        """Whether all that was reserved and unused was less than what was asked for: there are no holes to close."""
+        figures = {} if self.finding is None else self.finding.figures
+        return {"asked", "unallocated"} <= figures.keys() and figures["unallocated"] < figures["asked"]
+
 
 def catch(work: Callable[[], object]) -> Fault | None:
     """Run something; what it says if memory ran short. Any other error passes through."""

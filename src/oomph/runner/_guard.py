@@ -211,7 +211,9 @@ class Guard:
             free(collect=tries.retries > 0)
             tries.retries += 1
             foresees = None if self.options.predict is None else self._fits
-            rung = self.ladder.climb(tries.samples, self._smallest(certainly=True), foresees)
+            # Ranks climb alike, and only one of them knows how full its memory was.
+            holes = not (self._ranks.is_alone and fault.is_full)
+            rung = self.ladder.climb(tries.samples, self._smallest(certainly=True), foresees, holes=holes)
             if rung is None:
                 self._give_up(fault)
             tries.rungs.append(rung)

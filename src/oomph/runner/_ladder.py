@@ -66,15 +66,24 @@ class Ladder:
         wanted = self._forced if self.micro is None else max(self._forced, math.ceil(samples / self.micro))
         return max(1, min(wanted, samples // smallest))
 
-    def climb(self, samples: int, smallest: int = 1, foresees: Callable[[int], bool] | None = None) -> Rung | None:
+    def climb(
+        self,
+        samples: int,
+        smallest: int = 1,
+        foresees: Callable[[int], bool] | None = None,
+        *,
+        holes: bool = True,
+    ) -> Rung | None:
         """Do the next thing after a fault; None if there is nothing left.
 
         Args:
             samples: of the batch.
             smallest: samples that a piece must have.
             foresees: whether pieces of so many samples would fit, where somebody can tell.
+            holes: whether there may be room between blocks, which is found when all of them are returned.
         """
         self._quiet = 0
+        self._freed = self._freed or not holes
         rung = self._next(samples, smallest, foresees)
         if rung is not None:
             _log.warning("Memory ran short: %s.", rung)
