@@ -161,6 +161,37 @@ def test_a_scaled_image_lies_where_it_is_said_to(key: int) -> None:
             assert abs(off[inner].mean() if inner.any() else 0) < (0.6 if narrow else 0.25)
 
 
+@pytest.mark.usefixtures("path")
+def test_what_lies_beyond_the_canvas_is_neither_labelled_nor_drawn() -> None:
+    class Full:
+        """White images that are one box each."""
+
+        def __len__(self) -> int:
+            return 4
+
+        def image(self, index: int) -> NDArray[np.uint8]:
+            del index
+            return np.full((100, 100, 3), 255, np.uint8)
+
+        def labels(self, index: int) -> NDArray[np.float32]:
+            return np.array([[index, 0.5, 0.5, 1.0, 1.0]], np.float32)
+
+    shrunk = Augmentation(hue=0, saturation=0, value=0, scale=0.5, translate=0.1, flip_horizontal=0)
+    beyond = 0
+    for key in range(60):
+        image, labels = sample(Full(), 0, 100, shrunk, (key,))
+        boxes = to_pixels(labels, (100, 100), (0, 0))
+        seen = np.zeros((100, 100), np.bool_)
+        for _, left, top, right, bottom in boxes:
+            seen[max(round(top) - 1, 0) : round(bottom) + 1, max(round(left) - 1, 0) : round(right) + 1] = True
+        drawn = image[..., 0] > 200
+        small = 4 - len(boxes)  # tiles of which less than a tenth is left are drawn without their box
+        if not small:
+            assert not (drawn & ~seen).any()
+            beyond += int((~drawn).sum() > 500)
+    assert beyond > 3, "some look past the edge of the canvas"
+
+
 @pytest.mark.parametrize(
     "gains", [(1.0, 1.0, 1.0), (1.0, 0.5, 1.0), (1.0, 1.4, 0.7), (1.01, 1.2, 1.2), (1.4, 1.0, 1.0), (1.9, 1.0, 0.9)]
 )

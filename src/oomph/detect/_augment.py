@@ -207,7 +207,7 @@ def _look(tiles: Sequence[_Tile], mapping: Matrix, canvas: int, size: int, *, up
     """Draw the tiles as the mapping shows them, and keep the boxes that are left of theirs."""
     if upright:
         image = blank(size, size)
-        tiles = [_drawn(tile, image, mapping) for tile in tiles]
+        tiles = [_drawn(tile, image, mapping, canvas) for tile in tiles]
     else:
         whole = blank(canvas, canvas)
         for tile in tiles:
@@ -218,14 +218,20 @@ def _look(tiles: Sequence[_Tile], mapping: Matrix, canvas: int, size: int, *, up
     return image, _move(together, mapping, size)
 
 
-def _drawn(tile: _Tile, image: Pixels, mapping: Matrix) -> _Tile:
-    """Draw a tile as an upright mapping shows it; the tile as the canvas would hold it to look like that."""
-    factor, move = float(mapping[0, 0]), mapping[:2, 2]
-    across, down = (factor * shift + float(by) for shift, by in zip(tile.placed.shift, move, strict=True))
+def _drawn(tile: _Tile, image: Pixels, mapping: Matrix, canvas: int) -> _Tile:
+    """Draw a tile as an upright mapping shows it; the tile as the canvas would hold it to look like that.
+
+    What lies beyond the canvas is not drawn: the boxes there are cut off, too.
+    """
+    factor, move = float(mapping[0, 0]), [float(by) for by in mapping[:2, 2]]
+    size = len(image)
+    left, top = (min(max(round(by), 0), size) for by in move)
+    right, bottom = (min(max(round(by + factor * canvas), 0), size) for by in move)
+    across, down = (factor * shift + by for shift, by in zip(tile.placed.shift, move, strict=True))
     wide, high = (factor * scale for scale in tile.placed.scale)
-    seen = scale_into(image, tile.image, (wide, high), (across, down))
+    seen = scale_into(image[top:bottom, left:right], tile.image, (wide, high), (across - left, down - top))
     scale = seen.scale[0] / factor, seen.scale[1] / factor
-    shift = (seen.shift[0] - float(move[0])) / factor, (seen.shift[1] - float(move[1])) / factor
+    shift = (seen.shift[0] + left - move[0]) / factor, (seen.shift[1] + top - move[1]) / factor
     return replace(tile, placed=Placed(scale, shift))
 
 
