@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psutil
@@ -22,6 +22,7 @@ from ._material import Material
 from ._network import STRIDES, yolov5
 from ._order_form import LARGEST, OrderForm
 from ._ranks import Ranks
+from ._recipe import freeze
 from ._tiles import cut, samples_of
 
 _AMPERE = 8  # compute capability from which bf16 is fast
@@ -73,6 +74,7 @@ def plan_run(form: OrderForm, data: DataSet, training: Material, device: torch.d
         # The guard wants some room left, and batches wait in memory of their own.
         budget -= _ROOM + _RING * max(form.batch, 1) * 3 * side_of(form.size) ** 2
     known: dict[Settings, Prediction] = {}
+    kept = kept_weights(form, len(data.names), device)
 
     def asked_for(settings: Settings) -> Prediction:
         # One sample of each kind of piece tells: how many there are changes nothing.
@@ -81,7 +83,8 @@ def plan_run(form: OrderForm, data: DataSet, training: Material, device: torch.d
         lean = replace(settings, batch=batch, micro_batch=piece if piece < batch else None)
         if lean not in known:
             waiting = 2 * max(form.batch, 1) - (settings.micro_batch or settings.batch)
-            known[lean] = _here(predict(job, lean, target), target, max(waiting, 0) * 3 * side_of(form.size) ** 2)
+            made = kept.beside(predict(job, lean, target))
+            known[lean] = _here(made, target, max(waiting, 0) * 3 * side_of(form.size) ** 2)
         return known[lean]
 
     if form.batch == LARGEST:
@@ -134,6 +137,36 @@ def budget_of(form: OrderForm, device: torch.device) -> int | None:
     return psutil.Process().memory_info().rss + form.spare
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Weights that a run holds beside those that are trained, in bytes.
+
+    Attributes:
+        average: the moving average, always.
+        copy: what the guard copies before an update, and frees after it.
+    """
+
+    average: int
+    copy: int
+
+    def beside(self, made: Prediction) -> Prediction:
+        """A prediction with all of that; the copy counts where an update with it is the peak."""
+        update = dict(made.phases)["steady step, optimizer"] + self.copy
+        return _with(made, self.average + max(update - int(made.allocated.value), 0))
+
+
+def kept_weights(form: OrderForm, classes: int, device: torch.device) -> Kept:
+    """What a run keeps beside its weights: on a GPU, the usual SGD and the average need no copy (see the guard)."""
+    with torch.device("meta"):
+        model = yolov5(form.network, classes)
+    average = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
+    freeze(model, form.freeze)
+    weights = sum(one.numel() * one.element_size() for one in model.parameters() if one.requires_grad)
+    if device.type == "cuda":
+        return Kept(average, 3 * weights if form.recipe.optimizer == "AdamW" else 0)
+    return Kept(average, average + (3 if form.recipe.optimizer == "AdamW" else 2) * weights)
+
+
 def _here(made: Prediction, target: Target, waiting: int) -> Prediction:
     """What this very process will need.
 
@@ -141,17 +174,22 @@ def _here(made: Prediction, target: Target, waiting: int) -> Prediction:
     process has taken by now is known.
     """
     if not target.is_cpu:
-        return replace(
-            made,
-            allocated=_more(made.allocated, waiting),
-            reserved=_more(made.reserved, waiting),
-            needed=_more(made.needed, waiting),
-            comfortable=_more(made.comfortable, waiting),
-            device=_more(made.device, waiting),
-        )
+        return _with(made, waiting)
     taken = psutil.Process().memory_info().rss + _BESIDE
     whole = _more(made.allocated, taken)
     return replace(made, device=whole, host=whole)
+
+
+def _with(made: Prediction, size: int) -> Prediction:
+    """A prediction with so many bytes more."""
+    return replace(
+        made,
+        allocated=_more(made.allocated, size),
+        reserved=_more(made.reserved, size),
+        needed=_more(made.needed, size),
+        comfortable=_more(made.comfortable, size),
+        device=_more(made.device, size),
+    )
 
 
 def _more(figure: Range, size: int) -> Range:

@@ -1,0 +1,56 @@
+"""What a run holds beside the step that is predicted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from oomph.detect import OrderForm, Recipe, detection_job, yolov5
+from oomph.detect._planning import Kept, kept_weights
+from oomph.ledger import Prediction, predict
+from oomph.settings import Settings
+
+
+def form(optimizer: str = "SGD", frozen: int = 0) -> OrderForm:
+    recipe = replace(Recipe(), optimizer=optimizer)
+    return OrderForm(data=Path("data.yaml"), folder=Path("run"), network="n", recipe=recipe, freeze=frozen)
+
+
+@pytest.fixture(scope="module")
+def made() -> Prediction:
+    return predict(detection_job("n", 4), Settings(batch=2, size=64), "H200")
+
+
+def test_the_average_is_always_there_and_as_large_as_the_weights() -> None:
+    model = yolov5("n", 4)
+    size = sum(one.numel() * one.element_size() for one in model.state_dict().values())
+    for device in ("cuda", "cpu"):
+        assert kept_weights(form(), 4, torch.device(device)).average == pytest.approx(size, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("device", "optimizer", "times"), [("cuda", "SGD", 0), ("cuda", "AdamW", 3), ("cpu", "SGD", 3), ("cpu", "AdamW", 4)]
+)
+def test_what_an_update_copies_depends_on_device_and_optimizer(device: str, optimizer: str, times: int) -> None:
+    weights = sum(one.numel() * one.element_size() for one in yolov5("n", 4).parameters())
+    copy = kept_weights(form(optimizer), 4, torch.device(device)).copy
+    assert copy == pytest.approx(times * weights, rel=0.02)  # buffers of the average, on the CPU
+
+
+def test_frozen_layers_are_averaged_and_not_copied() -> None:
+    all_of_it = kept_weights(form("AdamW"), 4, torch.device("cuda"))
+    part = kept_weights(form("AdamW", frozen=10), 4, torch.device("cuda"))
+    assert part.average == all_of_it.average
+    assert part.copy < 0.6 * all_of_it.copy
+
+
+def test_a_copy_counts_only_where_an_update_with_it_is_the_peak(made: Prediction) -> None:
+    update = dict(made.phases)["steady step, optimizer"]
+    above = int(made.allocated.value) - update
+    assert above > 0
+    assert Kept(100, above - 1).beside(made).allocated.value == made.allocated.value + 100
+    assert Kept(100, above + 50).beside(made).allocated.value == made.allocated.value + 150
+    assert Kept(100, 0).beside(made).device.high == made.device.high + 100
