@@ -133,7 +133,7 @@ class Recorder(TorchDispatchMode):
         held: list[int] = []
         for step in steps:
             if isinstance(step, Result):
-                self._result(outs[step.index], op, module)
+                self._result(outs[step.index], op, module, step.size)
             elif isinstance(step, Drop):
                 self._events.extend(-index - 1 for index in held[: step.count])
                 del held[: step.count]
@@ -163,14 +163,14 @@ class Recorder(TorchDispatchMode):
             self._blas.add("bias")
             self._take(device.blas_light_workspace, op, module)
 
-    def _result(self, tensor: object, op: str, module: str) -> None:
+    def _result(self, tensor: object, op: str, module: str, size: int = 0) -> None:
         if not isinstance(tensor, Tensor):
             return
         storage = tensor.untyped_storage()
         if storage._cdata in self._alive or not storage.nbytes():
             return
-        place = self._place
-        self._birth(storage, Storage(storage.nbytes(), Kind.TEMPORARY, op, module, place.phase, place.step))
+        place, size = self._place, size or storage.nbytes()
+        self._birth(storage, Storage(size, Kind.TEMPORARY, op, module, place.phase, place.step))
 
     def _take(self, size: int, op: str, module: str, *, workspace: bool = True, optional: bool = False) -> int:
         kind = Kind.WORKSPACE if workspace else Kind.TEMPORARY

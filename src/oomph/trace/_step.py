@@ -153,17 +153,18 @@ class _Run:
     def _piece(self, step: int, count: int, pieces: int) -> None:
         with self.recorder.phase(Phase.FORWARD, step):
             batch = self._batch(count)
-            loss = self._loss(batch) / pieces
+            loss = self._loss(batch)  # which stays until the end: loops report it
+            share = loss / pieces
             if self.autocast is not None:
                 self.autocast.forget()
         with self.recorder.phase(Phase.BACKWARD, step):
             if self.scale is not None:
-                loss = loss * self.scale
-            loss.backward()
+                share = share * self.scale
+            share.backward()
             for name, parameter in self.model.named_parameters():
                 if parameter.grad is not None:
                     self.recorder.label(parameter.grad, Kind.GRADIENT, name)
-            del batch, loss
+            del batch, loss, share
 
     def _batch(self, count: int) -> Any:
         recording, self.recorder._recording = self.recorder._recording, False

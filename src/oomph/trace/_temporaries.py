@@ -22,9 +22,15 @@ from ._reduction import Reduction, scratch
 
 @dataclass(frozen=True)
 class Result:
-    """The operation's result of that index is allocated now."""
+    """The operation's result of that index is allocated now.
+
+    Attributes:
+        index: which result.
+        size: bytes of its storage, where CUDA's kernel makes it larger than the result.
+    """
 
     index: int
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,7 @@ def _convolution(x: Tensor, weight: Tensor, out: Tensor, args: tuple[Any, ...]) 
         element=x.element_size(),
         channels_last=layout_of(x) is not torch.contiguous_format or layout_of(weight) is not torch.contiguous_format,
         dims=x.dim() - 2,
+        bfloat16=x.dtype is torch.bfloat16,
     )
 
 
@@ -118,7 +125,7 @@ def _conv_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device)
         yield Temp((forward_workspace if rest[3] else input_gradient_workspace)(conv), optional=True)
     if outs[1] is not None:
         yield Result(1)
-        yield Temp(weight_gradient_workspace(conv), optional=True)
+        yield Temp(weight_gradient_workspace(conv, device.processors), optional=True)
     if outs[2] is not None:
         yield Result(2)
         yield from _partial_sums(grad, (0, *range(2, grad.dim())), device)
@@ -182,12 +189,27 @@ def _softmax_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Devi
     yield Result(0)
 
 
-def _mean_loss(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
+def _huber_loss(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
     """An elementwise loss that is then averaged."""
     del device
     if outs[0].dim() == 0:
         yield Temp(nbytes(args[0]), hold=True, workspace=False)
     yield Result(0)
+
+
+def _squared_loss(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
+    """The result is made as large as the elementwise loss before it is known to be one number, and stays so."""
+    del device
+    size = nbytes(args[0])
+    yield Result(0, size)
+    if outs[0].dim() == 0:
+        yield Temp(size, hold=True, workspace=False)
+
+
+def _cross_entropy(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
+    """The elementwise loss is overwritten with its mean."""
+    del outs, device
+    yield Result(0, nbytes(args[0]))
 
 
 def _bce_with_logits(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
@@ -269,10 +291,10 @@ RULES: dict[str, Rule] = {
     "aten.max_pool3d_with_indices_backward.default": _copies_first(0),
     "aten.avg_pool2d_backward.default": _copies_first(0),
     "aten._softmax_backward_data.default": _softmax_backward,
-    "aten.mse_loss.default": _mean_loss,
-    "aten.smooth_l1_loss.default": _mean_loss,
-    "aten.huber_loss.default": _mean_loss,
-    "aten.binary_cross_entropy.default": _mean_loss,
+    "aten.mse_loss.default": _squared_loss,
+    "aten.smooth_l1_loss.default": _squared_loss,
+    "aten.huber_loss.default": _huber_loss,
+    "aten.binary_cross_entropy.default": _cross_entropy,
     "aten.binary_cross_entropy_with_logits.default": _bce_with_logits,
     "aten.roll.default": _roll,
     "aten._scaled_dot_product_cudnn_attention_backward.default": _attention_backward,
