@@ -115,10 +115,9 @@ def weight_gradient_workspace(conv: Convolution, processors: int = 132) -> int:
         samples = conv.batch * conv.ins * conv.outs * 4
         if samples <= _DEAR[conv.element] * (conv.input() + conv.output()):
             return samples
-    if _short(conv) and conv.element == _SINGLE:
+    if _short(conv) and conv.element == _SINGLE and conv.dims == 2:  # noqa: PLR2004
         return 0
-    padding = conv.align if conv.bfloat16 or not conv.channels_last else 1
-    return _converted(conv, _input_padding(conv, gradient=True), padding) + _partial_sums(conv, processors)
+    return _converted(conv, _input_padding(conv, gradient=True), conv.align) + _partial_sums(conv, processors)
 
 
 def _short(conv: Convolution) -> bool:
@@ -136,9 +135,7 @@ def _input_padding(conv: Convolution, *, gradient: bool = False) -> int:
     """What the channels of the input are padded to a multiple of."""
     if _stem(conv):
         return _FEW
-    if conv.bfloat16 or (gradient and not conv.channels_last):
-        return conv.align
-    return 1
+    return conv.align if conv.bfloat16 or gradient else 1
 
 
 def _direct(conv: Convolution, *, gradient: bool = False) -> bool:
@@ -160,7 +157,7 @@ def _direct(conv: Convolution, *, gradient: bool = False) -> bool:
 def _starved(conv: Convolution) -> bool:
     """So few channels for so many pixels that one product a sample wouldn't fill the GPU."""
     sums, pixels = conv.batch * conv.ins * conv.outs, conv.batch * conv.pixels_in
-    return conv.dims == 2 and conv.element == _SINGLE and sums <= _FULL <= pixels  # noqa: PLR2004
+    return conv.dims == 2 and conv.element == _SINGLE and sums <= _FULL <= pixels
 
 
 def _depthwise_sums(conv: Convolution) -> int:

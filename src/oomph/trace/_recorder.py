@@ -18,6 +18,7 @@ from ._data import Taken, answer_for
 from ._device import Device, Host
 from ._events import Kind, Phase, Storage, Trace, Work
 from ._host import HOST_RULES
+from ._sums import merge
 from ._temporaries import BLAS, RULES, Drop, Result, Step
 from ._work import work_of
 
@@ -49,6 +50,8 @@ class Recorder(TorchDispatchMode):
         self._trained: int | None = None
         self._blas: set[str] = set()
         self._work: list[Work] = []
+        self._node: dict[int, int] = {}  # living storage to the node of the backward pass that made it
+        self._sums: dict[int, tuple[int, ...]] = {}
 
     def __torch_dispatch__(
         self,
@@ -109,11 +112,19 @@ class Recorder(TorchDispatchMode):
 
     def trace(self) -> Trace:
         """Everything recorded so far."""
+        merged = merge(self._events, self._sums)
+        for index, host in merged.hosts.items():
+            if self._storages[index].kind is Kind.GRADIENT:
+                self._storages[host] = replace(self._storages[index], op=self._storages[host].op)
+        trained = len(self._events) if self._trained is None else self._trained
+        self._events = list(merged.events)
+        self._marks = [(merged.places[place], step, phase) for place, step, phase in self._marks]
+        self._sums.clear()
         return Trace(
             storages=tuple(self._classified()),
-            events=tuple(self._events),
+            events=merged.events,
             marks=tuple(self._marks),
-            trained=len(self._events) if self._trained is None else self._trained,
+            trained=merged.places[trained],
             work=tuple(self._work),
             assumptions=tuple(dict.fromkeys(self.assumptions)),
         )
@@ -127,6 +138,8 @@ class Recorder(TorchDispatchMode):
         if steps is None:
             for tensor in tree_leaves(out):
                 self._result(tensor, op, module)
+            if op == "aten.add.Tensor" and isinstance(out, Tensor):
+                self._sum(out, args)
             if op in BLAS and isinstance(self.device, Device):
                 self._multiply(self.device, op, module)
             return
@@ -172,6 +185,17 @@ class Recorder(TorchDispatchMode):
         place, size = self._place, size or storage.nbytes()
         self._birth(storage, Storage(size, Kind.TEMPORARY, op, module, place.phase, place.step))
 
+    def _sum(self, out: Tensor, args: tuple[Any, ...]) -> None:
+        """Note a sum of two gradients: the first of them is not of the node that has just run."""
+        if self._place.phase is not Phase.BACKWARD or torch.is_grad_enabled() or len(args) != 2:  # noqa: PLR2004
+            return
+        node = torch._C._current_autograd_node()
+        addends = [arg for arg in args if isinstance(arg, Tensor) and arg.shape == out.shape and arg.dtype == out.dtype]
+        found = [self._alive.get(arg.untyped_storage()._cdata) for arg in addends if _dense(arg)]
+        indices = [index for index in found if index is not None]
+        if len(addends) == len(args) and node is not None and self._node.get(indices[0]) != node._sequence_nr():
+            self._sums[len(self._storages) - 1] = tuple(indices)
+
     def _take(self, size: int, op: str, module: str, *, workspace: bool = True, optional: bool = False) -> int:
         kind = Kind.WORKSPACE if workspace else Kind.TEMPORARY
         self._storages.append(Storage(size, kind, op, module, self._place.phase, self._place.step, optional))
@@ -183,6 +207,9 @@ class Recorder(TorchDispatchMode):
         self._storages.append(known)
         self._events.append(index + 1)
         self._alive[key] = index
+        node = torch._C._current_autograd_node() if self._place.phase is Phase.BACKWARD else None
+        if node is not None:
+            self._node[index] = node._sequence_nr()
 
         def died(_: object) -> None:
             self._events.append(-index - 1)
@@ -218,6 +245,16 @@ class Recorder(TorchDispatchMode):
                     yield replace(storage, kind=Kind.ACTIVATION)
                     continue
             yield storage
+
+
+def _dense(tensor: Tensor) -> bool:
+    """Whether a tensor's elements fill their stretch of memory."""
+    size = 1
+    for stride, count in sorted(pair for pair in zip(tensor.stride(), tensor.shape, strict=True) if pair[1] > 1):
+        if stride != size:
+            return False
+        size *= count
+    return True
 
 
 @contextmanager

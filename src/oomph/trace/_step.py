@@ -93,14 +93,16 @@ class _Run:
         self.autocast, self.mode = autocast, mode
 
     def build(self, model: nn.Module) -> None:
-        """Put the model and the optimizer onto the device."""
-        convert_model(model, self.settings)
+        """Put the model and the optimizer onto the device; what changes there is copied there."""
         self.model = model
         if self.settings.checkpointing == "blocks":
             checkpoint(model, blocks(model))
         with self.recorder.phase(Phase.BUILD, 0):
             for prefix, module in in_order(model):
                 self._move(prefix, module)
+            convert_model(model, self.settings)
+            for prefix, module in in_order(model):
+                self._name(prefix, module)
         self.optimizer = build_optimizer(self.job, model, on_gpu=isinstance(self.recorder.device, Device))
         set_variant(self.optimizer, self.settings.optimizer)
         scaled = self.settings.precision == "amp-fp16"
@@ -112,8 +114,11 @@ class _Run:
         if isinstance(module, nn.RNNBase) and isinstance(self.recorder.device, Device):
             with self.mode:
                 flatten(module)
-            for name, tensor, _ in own_tensors(module):
-                self.recorder.label(tensor, Kind.PARAMETER, prefix + name)
+            self._name(prefix, module)
+
+    def _name(self, prefix: str, module: nn.Module) -> None:
+        for name, tensor, is_parameter in own_tensors(module):
+            self.recorder.label(tensor, Kind.PARAMETER if is_parameter else Kind.BUFFER, prefix + name)
 
     def step(self, step: int) -> None:
         """One optimizer step over all pieces."""

@@ -228,12 +228,23 @@ def _roll(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Itera
     yield Result(0)
 
 
+def _pool_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
+    """The gradient is needed in the layout of the input."""
+    del outs, device
+    yield from copy(args[0], layout_of(args[1]))
+    yield Result(0)
+
+
 def _attention_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
-    """CuDNN and flash sum up the gradient of the queries in fp32, with one number a row beside it."""
+    """CuDNN and flash sum up the gradient of the queries in fp32, with one number a row beside it.
+
+    Where heads share keys and values, the gradients of these are made for every head first.
+    """
     del device
     yield from (Result(index) for index, out in enumerate(outs) if out is not None)
-    q = args[1]
-    yield Temp(q.numel() * 4 + q.numel() // q.shape[-1] * 4)
+    q, k = args[1], args[2]
+    shared = 2 * nbytes(q) if k.shape[1] < q.shape[1] else 0
+    yield Temp(q.numel() * 4 + q.numel() // q.shape[-1] * 4 + shared)
 
 
 def _efficient_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
@@ -243,7 +254,11 @@ def _efficient_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: De
     q = args[1]
     rows = q.numel() // q.shape[-1] * 4
     yield Temp(rows, hold=True)
-    yield Temp(q.numel() * 4)
+    tokens = q.shape[-2]
+    yield Temp(q.numel() // tokens * math.ceil(tokens / _ATTENTION_BLOCK) * _ATTENTION_BLOCK * 4)
+
+
+_ATTENTION_BLOCK = 64  # tokens that are computed at once
 
 
 def _embedding_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
@@ -266,10 +281,17 @@ def _log_sigmoid(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -
     yield Result(0)
 
 
-def _cudnn_batch_norm(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
-    del device
-    yield from (Result(index) for index, out in enumerate(outs) if out is not None)
-    yield Temp(nbytes(args[0]) // 40)
+def _batch_norm(share: int, place: int) -> Rule:
+    """In channels_last cuDNN takes over, but for bfloat16, and needs room for a share of the input's elements."""
+
+    def rule(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
+        del device
+        x = args[place]
+        yield from (Result(index) for index, out in enumerate(outs) if out is not None)
+        if layout_of(x) is not torch.contiguous_format and x.dtype is not torch.bfloat16:
+            yield Temp(x.numel() // share)
+
+    return rule
 
 
 RULES: dict[str, Rule] = {
@@ -287,7 +309,7 @@ RULES: dict[str, Rule] = {
     "aten.upsample_bilinear2d_backward.default": _copies_first(0),
     "aten.upsample_nearest3d_backward.default": _copies_first(0),
     "aten.upsample_trilinear3d_backward.default": _copies_first(0),
-    "aten.max_pool2d_with_indices_backward.default": _copies_first(0),
+    "aten.max_pool2d_with_indices_backward.default": _pool_backward,
     "aten.max_pool3d_with_indices_backward.default": _copies_first(0),
     "aten.avg_pool2d_backward.default": _copies_first(0),
     "aten._softmax_backward_data.default": _softmax_backward,
@@ -302,8 +324,8 @@ RULES: dict[str, Rule] = {
     "aten._scaled_dot_product_efficient_attention_backward.default": _efficient_backward,
     "aten.embedding_dense_backward.default": _embedding_backward,
     "aten.log_sigmoid_forward.default": _log_sigmoid,
-    "aten.cudnn_batch_norm.default": _cudnn_batch_norm,
-    "aten.cudnn_batch_norm_backward.default": _cudnn_batch_norm,
+    "aten.native_batch_norm.default": _batch_norm(20, 0),
+    "aten.native_batch_norm_backward.default": _batch_norm(12, 1),
 }
 
 # Operations that end in cuBLAS, whose workspace is made at the first of them in each thread and stays.
