@@ -102,10 +102,10 @@ class CudaAutocast:
         self._library.impl(name, kernel, _KEY)
 
     def _lower(self, op: Kernel) -> Kernel:
-        return lambda *args, **kwargs: op(*self._to(args, self.dtype), **self._to(kwargs, self.dtype))
+        return lambda *args, **kwargs: self._call(op, args, kwargs, self.dtype)
 
     def _full(self, op: Kernel) -> Kernel:
-        return lambda *args, **kwargs: op(*self._to(args, torch.float32), **self._to(kwargs, torch.float32))
+        return lambda *args, **kwargs: self._call(op, args, kwargs, torch.float32)
 
     def _full_result(self, op: Kernel) -> Kernel:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -120,9 +120,15 @@ class CudaAutocast:
         def call(*args: Any, **kwargs: Any) -> Any:
             full = any(leaf.dtype == torch.float32 for leaf in tree_leaves((args, kwargs)) if _eligible(leaf))
             wanted = torch.float32 if full else self.dtype
-            return op(*self._to(args, wanted), **self._to(kwargs, wanted))
+            return self._call(op, args, kwargs, wanted)
 
         return call
+
+    def _call(self, op: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype) -> Any:
+        """Call with everything cast; the last argument first, as the compiler of torch's binaries orders them."""
+        named = {name: self._to(kwargs[name], dtype) for name in reversed(kwargs)}
+        given = [self._to(value, dtype) for value in reversed(args)]
+        return op(*reversed(given), **named)
 
     def _to(self, values: Any, dtype: torch.dtype) -> Any:
         return tree_map(lambda value: self._cached(value, dtype) if _eligible(value) else value, values)

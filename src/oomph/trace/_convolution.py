@@ -157,7 +157,7 @@ def _direct(conv: Convolution, *, gradient: bool = False) -> bool:
 def _starved(conv: Convolution) -> bool:
     """So few channels for so many pixels that one product a sample wouldn't fill the GPU."""
     sums, pixels = conv.batch * conv.ins * conv.outs, conv.batch * conv.pixels_in
-    return conv.dims == 2 and conv.element == _SINGLE and sums <= _FULL <= pixels
+    return conv.dims == 2 and conv.element == _SINGLE and sums <= _FULL <= pixels  # noqa: PLR2004
 
 
 def _depthwise_sums(conv: Convolution) -> int:

@@ -136,12 +136,7 @@ class Recorder(TorchDispatchMode):
             self._work.extend(work_of(op, args, outs))
         steps = self._steps(op, args, outs)
         if steps is None:
-            for tensor in tree_leaves(out):
-                self._result(tensor, op, module)
-            if op == "aten.add.Tensor" and isinstance(out, Tensor):
-                self._sum(out, args)
-            if op in BLAS and isinstance(self.device, Device):
-                self._multiply(self.device, op, module)
+            self._plain(op, args, out, module)
             return
         held: list[int] = []
         for step in steps:
@@ -157,6 +152,15 @@ class Recorder(TorchDispatchMode):
                 else:
                     self._events.append(-index - 1)
         self._events.extend(-index - 1 for index in held)
+
+    def _plain(self, op: str, args: tuple[Any, ...], out: Any, module: str) -> None:
+        """An operation without a rule: its results, and what it has in common with others."""
+        for tensor in tree_leaves(out):
+            self._result(tensor, op, module)
+        if op == "aten.add.Tensor":
+            self._sum(out, args)
+        if op in BLAS and isinstance(self.device, Device):
+            self._multiply(self.device, op, module)
 
     def _steps(self, op: str, args: tuple[Any, ...], outs: tuple[Any, ...]) -> Iterator[Step] | None:
         """How memory comes and goes within an operation, where there is a rule for it."""
@@ -186,15 +190,17 @@ class Recorder(TorchDispatchMode):
         self._birth(storage, Storage(size, Kind.TEMPORARY, op, module, place.phase, place.step))
 
     def _sum(self, out: Tensor, args: tuple[Any, ...]) -> None:
-        """Note a sum of two gradients: the first of them is not of the node that has just run."""
-        if self._place.phase is not Phase.BACKWARD or torch.is_grad_enabled() or len(args) != 2:  # noqa: PLR2004
+        """Note a sum of two gradients: of those, the first was made before the node that has just run."""
+        node = torch._C._current_autograd_node() if self._place.phase is Phase.BACKWARD else None
+        if node is None or torch.is_grad_enabled():
             return
-        node = torch._C._current_autograd_node()
-        addends = [arg for arg in args if isinstance(arg, Tensor) and arg.shape == out.shape and arg.dtype == out.dtype]
-        found = [self._alive.get(arg.untyped_storage()._cdata) for arg in addends if _dense(arg)]
-        indices = [index for index in found if index is not None]
-        if len(addends) == len(args) and node is not None and self._node.get(indices[0]) != node._sequence_nr():
-            self._sums[len(self._storages) - 1] = tuple(indices)
+        addends = [arg for arg in args if isinstance(arg, Tensor) and _dense(arg)]
+        if any(arg.shape != out.shape or arg.dtype != out.dtype for arg in addends):
+            return
+        total, *found = (self._alive.get(tensor.untyped_storage()._cdata) for tensor in (out, *addends))
+        indices = tuple(index for index in found if index is not None)
+        if total is not None and indices and self._node.get(indices[0]) != node._sequence_nr():
+            self._sums[total] = indices
 
     def _take(self, size: int, op: str, module: str, *, workspace: bool = True, optional: bool = False) -> int:
         kind = Kind.WORKSPACE if workspace else Kind.TEMPORARY

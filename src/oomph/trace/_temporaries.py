@@ -197,6 +197,13 @@ def _huber_loss(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) ->
     yield Result(0)
 
 
+def _dropout(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
+    """The mask is made first."""
+    del args, outs, device
+    yield Result(1)
+    yield Result(0)
+
+
 def _squared_loss(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
     """The result is made as large as the elementwise loss before it is known to be one number, and stays so."""
     del device
@@ -313,6 +320,7 @@ RULES: dict[str, Rule] = {
     "aten.max_pool3d_with_indices_backward.default": _copies_first(0),
     "aten.avg_pool2d_backward.default": _copies_first(0),
     "aten._softmax_backward_data.default": _softmax_backward,
+    "aten.native_dropout.default": _dropout,
     "aten.mse_loss.default": _squared_loss,
     "aten.smooth_l1_loss.default": _squared_loss,
     "aten.huber_loss.default": _huber_loss,
