@@ -22,6 +22,14 @@ from ._sums import merge
 from ._temporaries import BLAS, RULES, Drop, Result, Step
 from ._work import work_of
 
+# Operations whose result autograd writes into an argument, but not of fake tensors: which nodes do so by themselves.
+_IN_PLACE = {
+    "aten.add.Tensor": frozenset[str](),
+    "aten.index_put.default": frozenset({"IndexBackward0"}),
+    "aten.sub.Tensor": frozenset({"BinaryCrossEntropyWithLogitsBackward0"}),
+    "aten.mul.Tensor": frozenset({"BinaryCrossEntropyWithLogitsBackward0"}),
+}
+
 
 @dataclass
 class _Place:
@@ -157,8 +165,8 @@ class Recorder(TorchDispatchMode):
         """An operation without a rule: its results, and what it has in common with others."""
         for tensor in tree_leaves(out):
             self._result(tensor, op, module)
-        if op == "aten.add.Tensor":
-            self._sum(out, args)
+        if op in _IN_PLACE and self._place.phase is Phase.BACKWARD and not torch.is_grad_enabled():
+            self._reuse(op, out, args)
         if op in BLAS and isinstance(self.device, Device):
             self._multiply(self.device, op, module)
 
@@ -189,18 +197,21 @@ class Recorder(TorchDispatchMode):
         place, size = self._place, size or storage.nbytes()
         self._birth(storage, Storage(size, Kind.TEMPORARY, op, module, place.phase, place.step))
 
-    def _sum(self, out: Tensor, args: tuple[Any, ...]) -> None:
-        """Note a sum of two gradients: of those, the first was made before the node that has just run."""
-        node = torch._C._current_autograd_node() if self._place.phase is Phase.BACKWARD else None
-        if node is None or torch.is_grad_enabled():
+    def _reuse(self, op: str, out: Tensor, args: tuple[Any, ...]) -> None:
+        """Note a result that autograd writes into an argument, if it isn't a fake one."""
+        node: Any = torch._C._current_autograd_node()
+        if node is None:
             return
-        addends = [arg for arg in args if isinstance(arg, Tensor) and _dense(arg)]
-        if any(arg.shape != out.shape or arg.dtype != out.dtype for arg in addends):
+        like = [arg for arg in args if isinstance(arg, Tensor) and _alike(arg, out)]
+        total, *found = (self._alive.get(tensor.untyped_storage()._cdata) for tensor in (out, *like))
+        indices = [index for index in found if index is not None]
+        if total is None or not indices:
             return
-        total, *found = (self._alive.get(tensor.untyped_storage()._cdata) for tensor in (out, *addends))
-        indices = tuple(index for index in found if index is not None)
-        if total is not None and indices and self._node.get(indices[0]) != node._sequence_nr():
-            self._sums[total] = indices
+        # A sum of gradients that meet has a first addend from before the node that has just run.
+        if op == "aten.add.Tensor" and self._node.get(indices[0]) != node._sequence_nr():
+            self._sums[total] = tuple(indices)
+        elif node.name() in _IN_PLACE[op]:
+            self._sums[total] = (indices[0],)
 
     def _take(self, size: int, op: str, module: str, *, workspace: bool = True, optional: bool = False) -> int:
         kind = Kind.WORKSPACE if workspace else Kind.TEMPORARY
@@ -253,14 +264,14 @@ class Recorder(TorchDispatchMode):
             yield storage
 
 
-def _dense(tensor: Tensor) -> bool:
-    """Whether a tensor's elements fill their stretch of memory."""
+def _alike(tensor: Tensor, other: Tensor) -> bool:
+    """Whether a tensor could hold another's elements: it fills its stretch of memory, and fits."""
     size = 1
     for stride, count in sorted(pair for pair in zip(tensor.stride(), tensor.shape, strict=True) if pair[1] > 1):
         if stride != size:
             return False
         size *= count
-    return True
+    return tensor.shape == other.shape and tensor.dtype == other.dtype
 
 
 @contextmanager

@@ -235,11 +235,11 @@ def _roll(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Itera
     yield Result(0)
 
 
-def _pool_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
-    """The gradient is needed in the layout of the input."""
-    del outs, device
-    yield from copy(args[0], layout_of(args[1]))
+def _resized_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
+    """The gradient is needed in the layout of the result, which is there by then."""
+    del device
     yield Result(0)
+    yield from copy(args[0], layout_of(outs[0]))
 
 
 def _attention_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
@@ -288,7 +288,7 @@ def _log_sigmoid(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -
     yield Result(0)
 
 
-def _batch_norm(share: int, place: int) -> Rule:
+def _batch_norm(share: float, place: int) -> Rule:
     """In channels_last cuDNN takes over, but for bfloat16, and needs room for a share of the input's elements."""
 
     def rule(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
@@ -296,7 +296,7 @@ def _batch_norm(share: int, place: int) -> Rule:
         x = args[place]
         yield from (Result(index) for index, out in enumerate(outs) if out is not None)
         if layout_of(x) is not torch.contiguous_format and x.dtype is not torch.bfloat16:
-            yield Temp(x.numel() // share)
+            yield Temp(int(x.numel() / share))
 
     return rule
 
@@ -312,13 +312,13 @@ RULES: dict[str, Rule] = {
     "aten.native_layer_norm_backward.default": _copies_first(0, 1),
     "aten.native_group_norm.default": _copies_first(0),
     "aten.native_group_norm_backward.default": _copies_first(0, 1),
-    "aten.upsample_nearest2d_backward.default": _copies_first(0),
-    "aten.upsample_bilinear2d_backward.default": _copies_first(0),
-    "aten.upsample_nearest3d_backward.default": _copies_first(0),
-    "aten.upsample_trilinear3d_backward.default": _copies_first(0),
-    "aten.max_pool2d_with_indices_backward.default": _pool_backward,
-    "aten.max_pool3d_with_indices_backward.default": _copies_first(0),
-    "aten.avg_pool2d_backward.default": _copies_first(0),
+    "aten.upsample_nearest2d_backward.default": _resized_backward,
+    "aten.upsample_bilinear2d_backward.default": _resized_backward,
+    "aten.upsample_nearest3d_backward.default": _resized_backward,
+    "aten.upsample_trilinear3d_backward.default": _resized_backward,
+    "aten.max_pool2d_with_indices_backward.default": _resized_backward,
+    "aten.max_pool3d_with_indices_backward.default": _resized_backward,
+    "aten.avg_pool2d_backward.default": _resized_backward,
     "aten._softmax_backward_data.default": _softmax_backward,
     "aten.native_dropout.default": _dropout,
     "aten.mse_loss.default": _squared_loss,
@@ -332,7 +332,7 @@ RULES: dict[str, Rule] = {
     "aten._scaled_dot_product_efficient_attention_backward.default": _efficient_backward,
     "aten.embedding_dense_backward.default": _embedding_backward,
     "aten.log_sigmoid_forward.default": _log_sigmoid,
-    "aten.native_batch_norm.default": _batch_norm(20, 0),
+    "aten.native_batch_norm.default": _batch_norm(19.84, 0),
     "aten.native_batch_norm_backward.default": _batch_norm(12, 1),
 }
 
