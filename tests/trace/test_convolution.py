@@ -60,10 +60,8 @@ def test_most_workspaces_follow_the_rules(kind: str, rule: Callable[[Convolution
 
 def conv(**changes: Any) -> Convolution:
     """A 3 x 3 in half precision and channels_last, changed."""
-    usual: dict[str, Any] = {
-        **{"batch": 8, "ins": 64, "outs": 64, "pixels_in": 6400, "pixels_out": 6400, "kernel": 9, "groups": 1},
-        **{"pointwise": False, "element": 2, "channels_last": True},
-    }
+    shape = {"batch": 8, "ins": 64, "outs": 64, "pixels_in": 6400, "pixels_out": 6400, "kernel": 9, "groups": 1}
+    usual: dict[str, Any] = {**shape, "pointwise": False, "element": 2, "channels_last": True}
     return Convolution(**{**usual, **changes})
 
 

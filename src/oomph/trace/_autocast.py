@@ -61,6 +61,7 @@ class CudaAutocast:
         self.dtype = dtype
         self._cast: dict[int, tuple[Tensor, Tensor]] = {}
         self._library: torch.library.Library | None = None
+        self._clear = torch.clear_autocast_cache
 
     def __enter__(self) -> CudaAutocast:  # noqa: PYI034  Self is not in Python 3.10
         self._library = torch.library.Library("aten", "IMPL")
@@ -79,15 +80,18 @@ class CudaAutocast:
                 if _operation(name) is not None:
                     # What such an operation calls is still cast, as on CUDA: it falls through, it isn't excluded.
                     self._library.impl(name, torch.library.fallthrough_kernel, _KEY)
+        torch.clear_autocast_cache = self.forget  # an outermost region that ends calls it
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._library is not None  # noqa: S101  set on entry
         self._library._destroy()
+        torch.clear_autocast_cache = self._clear
         self._cast.clear()
 
     def forget(self) -> None:
-        """Drop the cast weights, as leaving the outermost autocast region does."""
+        """Drop the cast weights, as leaving an outermost autocast region does, also where a forward pass is repeated."""
+        self._clear()
         self._cast.clear()
 
     def _replace(self, name: str, policy: Callable[[Kernel], Kernel]) -> None:

@@ -179,13 +179,13 @@ class Recorder(TorchDispatchMode):
         return None if own is None else own(args, outs)
 
     def _multiply(self, device: Device, op: str, module: str) -> None:
-        """The workspaces of cuBLAS: one for the main thread's handle, one for the backward thread's, kept for good."""
+        """The workspaces of cuBLAS: those of the main thread's handle and of the backward thread's, kept for good."""
         thread = "backward" if self._place.phase is Phase.BACKWARD else "main"
         if thread not in self._blas:
             self._blas.add(thread)
             self._take(device.blas_workspace, op, module)
-        if op == "aten.addmm.default" and "bias" not in self._blas:
-            self._blas.add("bias")
+        if op == "aten.addmm.default" and f"{thread}, bias" not in self._blas:
+            self._blas.add(f"{thread}, bias")
             self._take(device.blas_light_workspace, op, module)
 
     def _result(self, tensor: object, op: str, module: str, size: int = 0) -> None:

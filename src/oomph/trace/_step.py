@@ -62,13 +62,12 @@ def _trace(job: Job, settings: Settings, device: Device | Host, steps: int, take
         model = build_model(job, mode)
         with ExitStack() as stack:
             stack.enter_context(_cuda_means_cpu())
-            autocast = None
             if isinstance(device, Device):
                 stack.enter_context(CudaKernels(device, recorder.assumptions))
             if isinstance(device, Device) and settings.precision in _AUTOCAST:
-                autocast = stack.enter_context(CudaAutocast(_AUTOCAST[settings.precision]))
+                stack.enter_context(CudaAutocast(_AUTOCAST[settings.precision]))
             stack.enter_context(mode)
-            run = _Run(job, settings, recorder, autocast, mode)
+            run = _Run(job, settings, recorder, mode)
             stack.enter_context(recorder)
             run.build(model)
             with watching(model, recorder):
@@ -86,11 +85,8 @@ def _trace(job: Job, settings: Settings, device: Device | Host, steps: int, take
 class _Run:
     """One traced run."""
 
-    def __init__(
-        self, job: Job, settings: Settings, recorder: Recorder, autocast: CudaAutocast | None, mode: FakeTensorMode
-    ) -> None:
-        self.job, self.settings, self.recorder = job, settings, recorder
-        self.autocast, self.mode = autocast, mode
+    def __init__(self, job: Job, settings: Settings, recorder: Recorder, mode: FakeTensorMode) -> None:
+        self.job, self.settings, self.recorder, self.mode = job, settings, recorder, mode
 
     def build(self, model: nn.Module) -> None:
         """Put the model and the optimizer onto the device; what changes there is copied there."""
@@ -160,8 +156,6 @@ class _Run:
             batch = self._batch(count)
             loss = self._loss(batch)  # which stays until the end: loops report it
             share = loss / pieces
-            if self.autocast is not None:
-                self.autocast.forget()
         with self.recorder.phase(Phase.BACKWARD, step):
             if self.scale is not None:
                 share = share * self.scale
