@@ -90,7 +90,7 @@ class CudaAutocast:
         self._cast.clear()
 
     def forget(self) -> None:
-        """Drop the cast weights, as leaving an outermost autocast region does, also where a forward pass is repeated."""
+        """Drop the cast weights, as leaving an outermost region of autocast does, in repeated forward passes too."""
         self._clear()
         self._cast.clear()
 
