@@ -255,14 +255,15 @@ def _attention_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: De
 
 
 def _efficient_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
+    """Gradient times output is summed up a row; the gradient of the queries is summed up in blocks of tokens."""
     del device
-    yield from copy(args[0])
     yield from (Result(index) for index, out in enumerate(outs) if out is not None)
     q = args[1]
-    rows = q.numel() // q.shape[-1] * 4
-    yield Temp(rows, hold=True)
+    yield Temp(q.numel() * 4, workspace=False)
+    yield Temp(q.numel() // q.shape[-1] * 4, hold=True)
     tokens = q.shape[-2]
-    yield Temp(q.numel() // tokens * math.ceil(tokens / _ATTENTION_BLOCK) * _ATTENTION_BLOCK * 4)
+    sums = q.numel() // tokens * math.ceil(tokens / _ATTENTION_BLOCK) * _ATTENTION_BLOCK * 4
+    yield Temp(sums + sums // 1024)  # with a lock for each block
 
 
 _ATTENTION_BLOCK = 64  # tokens that are computed at once
@@ -296,7 +297,8 @@ def _batch_norm(share: float, place: int) -> Rule:
         x = args[place]
         yield from (Result(index) for index, out in enumerate(outs) if out is not None)
         if layout_of(x) is not torch.contiguous_format and x.dtype is not torch.bfloat16:
-            yield Temp(int(x.numel() / share))
+            channels = x.shape[1]
+            yield Temp(int(x.numel() // channels * math.ceil(channels / 64) * 64 / share))
 
     return rule
 
