@@ -7,6 +7,7 @@ share them out.
 
 from __future__ import annotations
 
+import gzip
 import json
 import multiprocessing
 import statistics
@@ -31,6 +32,7 @@ from predict_all import predict_named  # noqa: E402  the path comes first
 from zoo import configs, truths  # noqa: E402
 
 RECORDED = json.loads((REPO / "tests/trace/recorded/recurrent_h200.json").read_text())
+REQUESTS = json.loads(gzip.decompress((REPO / "tests/trace/recorded/requests_h200.json.gz").read_bytes()))
 ZOO = Path(sys.prefix) / "zoo"  # where make puts the packages that must not be seen by the other tests
 ALLOCATORS = ("expandable", "default")
 MEASURED = {allocator: truths(allocator) for allocator in ALLOCATORS}
@@ -86,6 +88,32 @@ def test_recurrent_nets_ask_for_what_was_recorded(name: str) -> None:
     born = [trace.storages[event - 1].size for event in trace.events[: trace.trained] if event > 0]
     asked = [size for size, count in RECORDED["requests"][name] for _ in range(count)]
     assert sorted(size for size in born if size >= MIB) == pytest.approx(asked, abs=4096)
+
+
+def comes_and_goes(events: list[int]) -> tuple[list[int], list[int]]:
+    """Births and deaths as signed sizes: those of what stays a while, and the sizes of what goes at once."""
+    lasting, passing, place = [], [], 0
+    while place < len(events):
+        if events[place] > 0 and events[place + 1 : place + 2] == [-events[place]]:
+            passing.append(events[place])
+            place += 2
+        else:
+            lasting.append(events[place])
+            place += 1
+    return lasting, passing
+
+
+@pytest.mark.parametrize("name", REQUESTS["events"])
+def test_memory_comes_and_goes_in_the_order_that_was_recorded(name: str) -> None:
+    """Three steps of a GPU's allocator, requests of a MiB or more: tensors one by one, workspaces as a whole."""
+    config = configs()[name]
+    trace = trace_step(config.job, config.settings, device_of(find_target("H200")))
+    found = [trace.storages[abs(event) - 1].size * (1 if event > 0 else -1) for event in trace.events[: trace.trained]]
+    lasting, passing = comes_and_goes([size for size in found if abs(size) >= MIB])
+    real_lasting, real_passing = comes_and_goes(REQUESTS["events"][name])
+    assert lasting == pytest.approx(real_lasting[: len(lasting)], abs=4096)
+    assert all(size < 0 for size in real_lasting[len(lasting) :])  # what the end of the process gives back
+    assert sum(passing) == pytest.approx(sum(real_passing), rel=0.06)
 
 
 def bound(name: str, allocator: str) -> float:
