@@ -105,3 +105,9 @@ def test_a_pointwise_weight_gradient_is_one_product_a_sample_unless_that_is_dear
     assert weight_gradient_workspace(cheap) == 8 * 64 * 64 * 4
     dear = conv(kernel=1, pointwise=True, channels_last=False, ins=512, outs=2048, pixels_in=49, pixels_out=49)
     assert weight_gradient_workspace(dear) == dear.input() + dear.output()
+
+
+def test_double_precision_has_workspaces_too() -> None:
+    double = conv(ins=3, channels_last=False, element=8)
+    assert forward_workspace(double) == double.input() + double.output() + double.weight
+    assert weight_gradient_workspace(double) > forward_workspace(double)

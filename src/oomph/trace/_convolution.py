@@ -2,8 +2,8 @@
 
 cuDNN computes in channels_last on tensor cores. A tensor that is laid out otherwise is converted into the workspace:
 input, output and weight, with the channels padded to what the tensor cores take. The gradient of the weight is summed
-up in pieces, as many as fill the GPU, which need room of their own. Pointwise convolutions are plain matrix products and
-convert nothing; images of a first layer are read as they are. The rules were read off a sweep of 345 shapes
+up in pieces, as many as fill the GPU, which need room of their own. Pointwise convolutions are plain matrix products
+and convert nothing; images of a first layer are read as they are. The rules were read off a sweep of 345 shapes
 (`benchmarks/results/`) and three recorded steps of 75 networks.
 """
 
@@ -91,9 +91,7 @@ def forward_workspace(conv: Convolution) -> int:
     if conv.depthwise or _short(conv) or _direct(conv):
         return 0
     size = _converted(conv, _input_padding(conv), conv.align if conv.bfloat16 else 1)
-    if conv.element == _SINGLE and conv.ins <= _TILE // 2 < conv.outs and not conv.channels_last and conv.ins > _FEW:
-        size -= conv.output()  # one step makes whole outputs, which are written as they are wanted
-    return size
+    return size - conv.output() if _written_as_wanted(conv) else size
 
 
 def input_gradient_workspace(conv: Convolution) -> int:
@@ -114,7 +112,7 @@ def weight_gradient_workspace(conv: Convolution, processors: int = 132) -> int:
     if conv.pointwise and conv.groups == 1 and not conv.channels_last and not _starved(conv):
         # One product a sample, summed up at the end; where that is far more than a conversion, cuDNN converts.
         samples = conv.batch * conv.ins * conv.outs * 4
-        if samples <= _DEAR[conv.element] * (conv.input() + conv.output()):
+        if samples <= _DEAR.get(conv.element, 1) * (conv.input() + conv.output()):
             return samples
     if _short(conv) and conv.element == _SINGLE and conv.dims == 2:  # noqa: PLR2004
         return 0
@@ -123,7 +121,13 @@ def weight_gradient_workspace(conv: Convolution, processors: int = 132) -> int:
 
 def _short(conv: Convolution) -> bool:
     """Few channels and taps, as in a first layer: cuDNN reads such images as they are."""
-    return conv.groups == 1 and conv.ins <= _FEW and conv.ins * conv.kernel <= _SHORT[conv.element]
+    return conv.groups == 1 and conv.ins <= _FEW and conv.ins * conv.kernel <= _SHORT.get(conv.element, 0)
+
+
+def _written_as_wanted(conv: Convolution) -> bool:
+    """In fp32, where half a tile of channels makes more of them, outputs are written without a conversion."""
+    grows = _FEW < conv.ins <= _TILE // 2 < conv.outs
+    return grows and conv.element == _SINGLE and conv.groups == 1 and not conv.channels_last
 
 
 def _stem(conv: Convolution) -> bool:
