@@ -1,8 +1,8 @@
 """The training step that is predicted and measured: always the same one.
 
-A fresh process; the model and optimizer built; several steps; for each piece the inputs are made on the device,
-forward and loss run inside autocast (if any), the loss is divided among the pieces, backward, and the inputs are
-dropped; then the optimizer step and `zero_grad(set_to_none=True)`.
+A fresh process; the model moved, put into its precision and layout, and the optimizer built; several steps; for each
+piece the inputs are made on the device, forward and loss run inside autocast (if any), the loss is divided among the
+pieces, backward, and inputs and loss are dropped; then the optimizer step and `zero_grad(set_to_none=True)`.
 """
 
 from __future__ import annotations
