@@ -36,8 +36,8 @@ REQUESTS = json.loads(gzip.decompress((REPO / "tests/trace/recorded/requests_h20
 ZOO = Path(sys.prefix) / "zoo"  # where make puts the packages that must not be seen by the other tests
 ALLOCATORS = ("expandable", "default")
 MEASURED = {allocator: truths(allocator) for allocator in ALLOCATORS}
-# By how many percent `allocated` may be off, where it isn't the usual 0.3: cuDNN's workspaces of some convolutions, which
-# docs/accuracy.md speaks of; a detector's share of boxes.
+# By how many percent `allocated` may be off, where it isn't the usual 0.3: cuDNN's workspaces of some convolutions,
+# which docs/accuracy.md speaks of; a detector's share of boxes.
 USUAL = 0.3
 BOUNDS = {
     **dict.fromkeys(["resnet18-fp32-320", "resnet50-fp32"], 1.0),
