@@ -34,9 +34,6 @@ class OwnAutocast:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def forget(self) -> None:
-        """Nothing is cached."""
-
 
 def variants() -> dict[str, Any]:
     """Each correction and how to switch it off."""

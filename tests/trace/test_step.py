@@ -86,7 +86,73 @@ def test_steps_after_the_first_are_alike() -> None:
 def test_memory_is_attributed_to_modules_forward_and_backward() -> None:
     modules = {(storage.module, storage.phase) for storage in traced(job()).storages}
     assert ("0", Phase.FORWARD) in modules
-    assert ("0", Phase.BACKWARD) in modules
+    assert ("1", Phase.BACKWARD) in modules
+
+
+def born(trace: Trace, phase: Phase) -> list[tuple[str, int]]:
+    """Operation and size of everything born in a phase of the first step, in order."""
+    found = [trace.storages[event - 1] for event in trace.events[: trace.trained] if event > 0]
+    return [(one.op, one.size) for one in found if one.phase is phase and one.step == 0]
+
+
+def test_a_squared_loss_is_as_large_as_its_elements_until_backward_is_over() -> None:
+    trace = traced(job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=F.mse_loss))
+    size = 4 * 32 * 64 * 4
+    assert [one for one in born(trace, Phase.FORWARD) if one[0] == "aten.mse_loss.default"] == [
+        ("aten.mse_loss.default", size),  # the result
+        ("aten.mse_loss.default", size),  # what is averaged
+    ]
+    events = [(trace.storages[abs(event) - 1].op, event > 0) for event in trace.events]
+    last = events.index(("aten.mm.default", True))
+    assert events[:last].count(("aten.mse_loss.default", False)) == 1
+
+
+class Residual(nn.Module):
+    """Gradients meet at a tensor that is used twice, or picked from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        return h + self.second(h).tanh()
+
+
+def test_gradients_that_meet_are_summed_up_in_place() -> None:
+    backward = born(traced(job(model=Residual, batch=tokens, loss=F.mse_loss)), Phase.BACKWARD)
+    assert not [op for op, _ in backward if op.startswith("aten.add")]
+
+
+def test_the_gradient_of_an_index_is_written_in_place() -> None:
+    def run(model: nn.Module, batch: Any) -> Tensor:
+        outputs = model(batch[0])
+        return outputs[torch.zeros(3, dtype=torch.long)].square().mean()
+
+    backward = born(traced(job(model=Residual, batch=tokens, loss=None, step=run)), Phase.BACKWARD)
+    assert "aten.index_put.default" not in [op for op, _ in backward]
+    assert 4 * 32 * 64 * 4 in [size for op, size in backward if "zeros" in op]
+
+
+def test_autocast_casts_the_last_argument_first() -> None:
+    trace = traced(job(model=lambda: nn.Linear(64, 16), batch=tokens, loss=None, step=mean), precision="amp-bf16")
+    casts = [size for op, size in born(trace, Phase.FORWARD) if op == "aten._to_copy.default"]
+    assert casts[:3] == [16 * 2, 64 * 16 * 2, 4 * 32 * 64 * 2]  # bias, weight, input
+
+
+def mean(model: nn.Module, batch: Any) -> Tensor:
+    """The mean of what a model makes of the inputs."""
+    return model(batch[0]).float().mean()
+
+
+def test_concatenation_is_not_cast() -> None:
+    def run(model: nn.Module, batch: Any) -> Tensor:
+        return torch.cat([model(batch[0]), batch[0]], -1).mean()
+
+    trace = traced(job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=None, step=run), precision="amp-bf16")
+    ops = born(trace, Phase.FORWARD)
+    assert ("aten.cat.default", 4 * 32 * 128 * 4) in ops
+    assert sum(op == "aten._to_copy.default" for op, _ in ops) == 3  # bias, weight and input of the linear layer
 
 
 def test_autocast_follows_cuda_s_lists() -> None:

@@ -35,9 +35,10 @@ FULL_RESULT = """
     prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
     linalg_matrix_norm.str_ord sum sum.dim_IntList
 """
-WIDEST = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add cat stack"
+WIDEST = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add"
 # On the CPU's lists and not on CUDA's: these pass as they are.
 UNTOUCHED = """
+    cat stack
     avg_pool3d binary_cross_entropy polar quantile nanquantile stft trace cholesky cholesky_inverse cholesky_solve
     inverse lu_solve orgqr ormqr pinverse max_pool3d max_unpool2d max_unpool3d adaptive_avg_pool3d reflection_pad1d
     reflection_pad2d replication_pad1d replication_pad2d replication_pad3d cross_entropy_loss ctc_loss.IntList
@@ -60,6 +61,7 @@ class CudaAutocast:
         self.dtype = dtype
         self._cast: dict[int, tuple[Tensor, Tensor]] = {}
         self._library: torch.library.Library | None = None
+        self._clear = torch.clear_autocast_cache
 
     def __enter__(self) -> CudaAutocast:  # noqa: PYI034  Self is not in Python 3.10
         self._library = torch.library.Library("aten", "IMPL")
@@ -78,15 +80,18 @@ class CudaAutocast:
                 if _operation(name) is not None:
                     # What such an operation calls is still cast, as on CUDA: it falls through, it isn't excluded.
                     self._library.impl(name, torch.library.fallthrough_kernel, _KEY)
+        torch.clear_autocast_cache = self.forget  # an outermost region that ends calls it
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._library is not None  # noqa: S101  set on entry
         self._library._destroy()
+        torch.clear_autocast_cache = self._clear
         self._cast.clear()
 
     def forget(self) -> None:
-        """Drop the cast weights, as leaving the outermost autocast region does."""
+        """Drop the cast weights, as leaving an outermost region of autocast does, in repeated forward passes too."""
+        self._clear()
         self._cast.clear()
 
     def _replace(self, name: str, policy: Callable[[Kernel], Kernel]) -> None:
@@ -102,10 +107,10 @@ class CudaAutocast:
         self._library.impl(name, kernel, _KEY)
 
     def _lower(self, op: Kernel) -> Kernel:
-        return lambda *args, **kwargs: op(*self._to(args, self.dtype), **self._to(kwargs, self.dtype))
+        return lambda *args, **kwargs: self._call(op, args, kwargs, self.dtype)
 
     def _full(self, op: Kernel) -> Kernel:
-        return lambda *args, **kwargs: op(*self._to(args, torch.float32), **self._to(kwargs, torch.float32))
+        return lambda *args, **kwargs: self._call(op, args, kwargs, torch.float32)
 
     def _full_result(self, op: Kernel) -> Kernel:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -120,9 +125,15 @@ class CudaAutocast:
         def call(*args: Any, **kwargs: Any) -> Any:
             full = any(leaf.dtype == torch.float32 for leaf in tree_leaves((args, kwargs)) if _eligible(leaf))
             wanted = torch.float32 if full else self.dtype
-            return op(*self._to(args, wanted), **self._to(kwargs, wanted))
+            return self._call(op, args, kwargs, wanted)
 
         return call
+
+    def _call(self, op: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype) -> Any:
+        """Call with everything cast; the last argument first, as the compiler of torch's binaries orders them."""
+        named = {name: self._to(kwargs[name], dtype) for name in reversed(kwargs)}
+        given = [self._to(value, dtype) for value in reversed(args)]
+        return op(*reversed(given), **named)
 
     def _to(self, values: Any, dtype: torch.dtype) -> Any:
         return tree_map(lambda value: self._cached(value, dtype) if _eligible(value) else value, values)

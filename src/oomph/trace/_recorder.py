@@ -18,8 +18,17 @@ from ._data import Taken, answer_for
 from ._device import Device, Host
 from ._events import Kind, Phase, Storage, Trace, Work
 from ._host import HOST_RULES
+from ._sums import merge
 from ._temporaries import BLAS, RULES, Drop, Result, Step
 from ._work import work_of
+
+# Operations whose result autograd writes into an argument, but not of fake tensors: which nodes do so by themselves.
+_IN_PLACE = {
+    "aten.add.Tensor": frozenset[str](),
+    "aten.index_put.default": frozenset({"IndexBackward0"}),
+    "aten.sub.Tensor": frozenset({"BinaryCrossEntropyWithLogitsBackward0"}),
+    "aten.mul.Tensor": frozenset({"BinaryCrossEntropyWithLogitsBackward0"}),
+}
 
 
 @dataclass
@@ -49,6 +58,8 @@ class Recorder(TorchDispatchMode):
         self._trained: int | None = None
         self._blas: set[str] = set()
         self._work: list[Work] = []
+        self._node: dict[int, int] = {}  # living storage to the node of the backward pass that made it
+        self._sums: dict[int, tuple[int, ...]] = {}
 
     def __torch_dispatch__(
         self,
@@ -109,11 +120,19 @@ class Recorder(TorchDispatchMode):
 
     def trace(self) -> Trace:
         """Everything recorded so far."""
+        merged = merge(self._events, self._sums)
+        for index, host in merged.hosts.items():
+            if self._storages[index].kind is Kind.GRADIENT:
+                self._storages[host] = replace(self._storages[index], op=self._storages[host].op)
+        trained = len(self._events) if self._trained is None else self._trained
+        self._events = list(merged.events)
+        self._marks = [(merged.places[place], step, phase) for place, step, phase in self._marks]
+        self._sums.clear()
         return Trace(
             storages=tuple(self._classified()),
-            events=tuple(self._events),
+            events=merged.events,
             marks=tuple(self._marks),
-            trained=len(self._events) if self._trained is None else self._trained,
+            trained=merged.places[trained],
             work=tuple(self._work),
             assumptions=tuple(dict.fromkeys(self.assumptions)),
         )
@@ -125,15 +144,12 @@ class Recorder(TorchDispatchMode):
             self._work.extend(work_of(op, args, outs))
         steps = self._steps(op, args, outs)
         if steps is None:
-            for tensor in tree_leaves(out):
-                self._result(tensor, op, module)
-            if op in BLAS and isinstance(self.device, Device):
-                self._multiply(self.device, op, module)
+            self._plain(op, args, out, module)
             return
         held: list[int] = []
         for step in steps:
             if isinstance(step, Result):
-                self._result(outs[step.index], op, module)
+                self._result(outs[step.index], op, module, step.size)
             elif isinstance(step, Drop):
                 self._events.extend(-index - 1 for index in held[: step.count])
                 del held[: step.count]
@@ -145,6 +161,15 @@ class Recorder(TorchDispatchMode):
                     self._events.append(-index - 1)
         self._events.extend(-index - 1 for index in held)
 
+    def _plain(self, op: str, args: tuple[Any, ...], out: Any, module: str) -> None:
+        """An operation without a rule: its results, and what it has in common with others."""
+        for tensor in tree_leaves(out):
+            self._result(tensor, op, module)
+        if op in _IN_PLACE and self._place.phase is Phase.BACKWARD and not torch.is_grad_enabled():
+            self._reuse(op, out, args)
+        if op in BLAS and isinstance(self.device, Device):
+            self._multiply(self.device, op, module)
+
     def _steps(self, op: str, args: tuple[Any, ...], outs: tuple[Any, ...]) -> Iterator[Step] | None:
         """How memory comes and goes within an operation, where there is a rule for it."""
         if isinstance(self.device, Device):
@@ -154,23 +179,39 @@ class Recorder(TorchDispatchMode):
         return None if own is None else own(args, outs)
 
     def _multiply(self, device: Device, op: str, module: str) -> None:
-        """The workspaces of cuBLAS: one for the main thread's handle, one for the backward thread's, kept for good."""
+        """The workspaces of cuBLAS: those of the main thread's handle and of the backward thread's, kept for good."""
         thread = "backward" if self._place.phase is Phase.BACKWARD else "main"
         if thread not in self._blas:
             self._blas.add(thread)
             self._take(device.blas_workspace, op, module)
-        if op == "aten.addmm.default" and "bias" not in self._blas:
-            self._blas.add("bias")
+        if op == "aten.addmm.default" and f"{thread}, bias" not in self._blas:
+            self._blas.add(f"{thread}, bias")
             self._take(device.blas_light_workspace, op, module)
 
-    def _result(self, tensor: object, op: str, module: str) -> None:
+    def _result(self, tensor: object, op: str, module: str, size: int = 0) -> None:
         if not isinstance(tensor, Tensor):
             return
         storage = tensor.untyped_storage()
         if storage._cdata in self._alive or not storage.nbytes():
             return
-        place = self._place
-        self._birth(storage, Storage(storage.nbytes(), Kind.TEMPORARY, op, module, place.phase, place.step))
+        place, size = self._place, size or storage.nbytes()
+        self._birth(storage, Storage(size, Kind.TEMPORARY, op, module, place.phase, place.step))
+
+    def _reuse(self, op: str, out: Tensor, args: tuple[Any, ...]) -> None:
+        """Note a result that autograd writes into an argument, if it isn't a fake one."""
+        node: Any = torch._C._current_autograd_node()
+        if node is None:
+            return
+        like = [arg for arg in args if isinstance(arg, Tensor) and _alike(arg, out)]
+        total, *found = (self._alive.get(tensor.untyped_storage()._cdata) for tensor in (out, *like))
+        indices = [index for index in found if index is not None]
+        if total is None or not indices:
+            return
+        # A sum of gradients that meet has a first addend from before the node that has just run.
+        if op == "aten.add.Tensor" and self._node.get(indices[0]) != node._sequence_nr():
+            self._sums[total] = tuple(indices)
+        elif node.name() in _IN_PLACE[op]:
+            self._sums[total] = (indices[0],)
 
     def _take(self, size: int, op: str, module: str, *, workspace: bool = True, optional: bool = False) -> int:
         kind = Kind.WORKSPACE if workspace else Kind.TEMPORARY
@@ -183,6 +224,9 @@ class Recorder(TorchDispatchMode):
         self._storages.append(known)
         self._events.append(index + 1)
         self._alive[key] = index
+        node = torch._C._current_autograd_node() if self._place.phase is Phase.BACKWARD else None
+        if node is not None:
+            self._node[index] = node._sequence_nr()
 
         def died(_: object) -> None:
             self._events.append(-index - 1)
@@ -218,6 +262,16 @@ class Recorder(TorchDispatchMode):
                     yield replace(storage, kind=Kind.ACTIVATION)
                     continue
             yield storage
+
+
+def _alike(tensor: Tensor, other: Tensor) -> bool:
+    """Whether a tensor could hold another's elements: it fills its stretch of memory, and fits."""
+    size = 1
+    for stride, count in sorted(pair for pair in zip(tensor.stride(), tensor.shape, strict=True) if pair[1] > 1):
+        if stride != size:
+            return False
+        size *= count
+    return tensor.shape == other.shape and tensor.dtype == other.dtype
 
 
 @contextmanager

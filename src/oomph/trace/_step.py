@@ -1,8 +1,8 @@
 """The training step that is predicted and measured: always the same one.
 
-A fresh process; the model and optimizer built; several steps; for each piece the inputs are made on the device,
-forward and loss run inside autocast (if any), the loss is divided among the pieces, backward, and the inputs are
-dropped; then the optimizer step and `zero_grad(set_to_none=True)`.
+A fresh process; the model moved, put into its precision and layout, and the optimizer built; several steps; for each
+piece the inputs are made on the device, forward and loss run inside autocast (if any), the loss is divided among the
+pieces, backward, and inputs and loss are dropped; then the optimizer step and `zero_grad(set_to_none=True)`.
 """
 
 from __future__ import annotations
@@ -62,13 +62,12 @@ def _trace(job: Job, settings: Settings, device: Device | Host, steps: int, take
         model = build_model(job, mode)
         with ExitStack() as stack:
             stack.enter_context(_cuda_means_cpu())
-            autocast = None
             if isinstance(device, Device):
                 stack.enter_context(CudaKernels(device, recorder.assumptions))
             if isinstance(device, Device) and settings.precision in _AUTOCAST:
-                autocast = stack.enter_context(CudaAutocast(_AUTOCAST[settings.precision]))
+                stack.enter_context(CudaAutocast(_AUTOCAST[settings.precision]))
             stack.enter_context(mode)
-            run = _Run(job, settings, recorder, autocast, mode)
+            run = _Run(job, settings, recorder, mode)
             stack.enter_context(recorder)
             run.build(model)
             with watching(model, recorder):
@@ -86,21 +85,20 @@ def _trace(job: Job, settings: Settings, device: Device | Host, steps: int, take
 class _Run:
     """One traced run."""
 
-    def __init__(
-        self, job: Job, settings: Settings, recorder: Recorder, autocast: CudaAutocast | None, mode: FakeTensorMode
-    ) -> None:
-        self.job, self.settings, self.recorder = job, settings, recorder
-        self.autocast, self.mode = autocast, mode
+    def __init__(self, job: Job, settings: Settings, recorder: Recorder, mode: FakeTensorMode) -> None:
+        self.job, self.settings, self.recorder, self.mode = job, settings, recorder, mode
 
     def build(self, model: nn.Module) -> None:
-        """Put the model and the optimizer onto the device."""
-        convert_model(model, self.settings)
+        """Put the model and the optimizer onto the device; what changes there is copied there."""
         self.model = model
         if self.settings.checkpointing == "blocks":
             checkpoint(model, blocks(model))
         with self.recorder.phase(Phase.BUILD, 0):
             for prefix, module in in_order(model):
                 self._move(prefix, module)
+            convert_model(model, self.settings)
+            for prefix, module in in_order(model):
+                self._name(prefix, module)
         self.optimizer = build_optimizer(self.job, model, on_gpu=isinstance(self.recorder.device, Device))
         set_variant(self.optimizer, self.settings.optimizer)
         scaled = self.settings.precision == "amp-fp16"
@@ -112,8 +110,11 @@ class _Run:
         if isinstance(module, nn.RNNBase) and isinstance(self.recorder.device, Device):
             with self.mode:
                 flatten(module)
-            for name, tensor, _ in own_tensors(module):
-                self.recorder.label(tensor, Kind.PARAMETER, prefix + name)
+            self._name(prefix, module)
+
+    def _name(self, prefix: str, module: nn.Module) -> None:
+        for name, tensor, is_parameter in own_tensors(module):
+            self.recorder.label(tensor, Kind.PARAMETER if is_parameter else Kind.BUFFER, prefix + name)
 
     def step(self, step: int) -> None:
         """One optimizer step over all pieces."""
@@ -153,17 +154,16 @@ class _Run:
     def _piece(self, step: int, count: int, pieces: int) -> None:
         with self.recorder.phase(Phase.FORWARD, step):
             batch = self._batch(count)
-            loss = self._loss(batch) / pieces
-            if self.autocast is not None:
-                self.autocast.forget()
+            loss = self._loss(batch)  # which stays until the end: loops report it
+            share = loss / pieces
         with self.recorder.phase(Phase.BACKWARD, step):
             if self.scale is not None:
-                loss = loss * self.scale
-            loss.backward()
+                share = share * self.scale
+            share.backward()
             for name, parameter in self.model.named_parameters():
                 if parameter.grad is not None:
                     self.recorder.label(parameter.grad, Kind.GRADIENT, name)
-            del batch, loss
+            del batch, loss, share
 
     def _batch(self, count: int) -> Any:
         recording, self.recorder._recording = self.recorder._recording, False

@@ -22,9 +22,15 @@ from ._reduction import Reduction, scratch
 
 @dataclass(frozen=True)
 class Result:
-    """The operation's result of that index is allocated now."""
+    """The operation's result of that index is allocated now.
+
+    Attributes:
+        index: which result.
+        size: bytes of its storage, where CUDA's kernel makes it larger than the result.
+    """
 
     index: int
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,7 @@ def _convolution(x: Tensor, weight: Tensor, out: Tensor, args: tuple[Any, ...]) 
         element=x.element_size(),
         channels_last=layout_of(x) is not torch.contiguous_format or layout_of(weight) is not torch.contiguous_format,
         dims=x.dim() - 2,
+        bfloat16=x.dtype is torch.bfloat16,
     )
 
 
@@ -118,7 +125,7 @@ def _conv_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device)
         yield Temp((forward_workspace if rest[3] else input_gradient_workspace)(conv), optional=True)
     if outs[1] is not None:
         yield Result(1)
-        yield Temp(weight_gradient_workspace(conv), optional=True)
+        yield Temp(weight_gradient_workspace(conv, device.processors), optional=True)
     if outs[2] is not None:
         yield Result(2)
         yield from _partial_sums(grad, (0, *range(2, grad.dim())), device)
@@ -182,12 +189,34 @@ def _softmax_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Devi
     yield Result(0)
 
 
-def _mean_loss(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
+def _huber_loss(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
     """An elementwise loss that is then averaged."""
     del device
     if outs[0].dim() == 0:
         yield Temp(nbytes(args[0]), hold=True, workspace=False)
     yield Result(0)
+
+
+def _dropout(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
+    """The mask is made first."""
+    del args, outs, device
+    yield Result(1)
+    yield Result(0)
+
+
+def _squared_loss(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
+    """The result is made as large as the elementwise loss before it is known to be one number, and stays so."""
+    del device
+    size = nbytes(args[0])
+    yield Result(0, size)
+    if outs[0].dim() == 0:
+        yield Temp(size, hold=True, workspace=False)
+
+
+def _cross_entropy(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
+    """The elementwise loss is overwritten with its mean."""
+    del outs, device
+    yield Result(0, nbytes(args[0]))
 
 
 def _bce_with_logits(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
@@ -206,22 +235,38 @@ def _roll(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Itera
     yield Result(0)
 
 
+def _resized_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
+    """The gradient is needed in the layout of the result, which is there by then."""
+    del device
+    yield Result(0)
+    yield from copy(args[0], layout_of(outs[0]))
+
+
 def _attention_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
-    """CuDNN and flash sum up the gradient of the queries in fp32, with one number a row beside it."""
+    """CuDNN and flash sum up the gradient of the queries in fp32, with one number a row beside it.
+
+    Where heads share keys and values, the gradients of these are made for every head first.
+    """
     del device
     yield from (Result(index) for index, out in enumerate(outs) if out is not None)
-    q = args[1]
-    yield Temp(q.numel() * 4 + q.numel() // q.shape[-1] * 4)
+    q, k = args[1], args[2]
+    shared = 2 * nbytes(q) if k.shape[1] < q.shape[1] else 0
+    yield Temp(q.numel() * 4 + q.numel() // q.shape[-1] * 4 + shared)
 
 
 def _efficient_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
+    """Gradient times output is summed up a row; the gradient of the queries is summed up in blocks of tokens."""
     del device
-    yield from copy(args[0])
     yield from (Result(index) for index, out in enumerate(outs) if out is not None)
     q = args[1]
-    rows = q.numel() // q.shape[-1] * 4
-    yield Temp(rows, hold=True)
-    yield Temp(q.numel() * 4)
+    yield Temp(q.numel() * 4, workspace=False)
+    yield Temp(q.numel() // q.shape[-1] * 4, hold=True)
+    tokens = q.shape[-2]
+    sums = q.numel() // tokens * math.ceil(tokens / _ATTENTION_BLOCK) * _ATTENTION_BLOCK * 4
+    yield Temp(sums + sums // 1024)  # with a lock for each block
+
+
+_ATTENTION_BLOCK = 64  # tokens that are computed at once
 
 
 def _embedding_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
@@ -244,10 +289,18 @@ def _log_sigmoid(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -
     yield Result(0)
 
 
-def _cudnn_batch_norm(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
-    del device
-    yield from (Result(index) for index, out in enumerate(outs) if out is not None)
-    yield Temp(nbytes(args[0]) // 40)
+def _batch_norm(share: float, place: int) -> Rule:
+    """In channels_last cuDNN takes over, but for bfloat16, and needs room for a share of the input's elements."""
+
+    def rule(args: tuple[Any, ...], outs: tuple[Any, ...], device: Device) -> Iterator[Step]:
+        del device
+        x = args[place]
+        yield from (Result(index) for index, out in enumerate(outs) if out is not None)
+        if layout_of(x) is not torch.contiguous_format and x.dtype is not torch.bfloat16:
+            channels = x.shape[1]
+            yield Temp(int(x.numel() // channels * math.ceil(channels / 64) * 64 / share))
+
+    return rule
 
 
 RULES: dict[str, Rule] = {
@@ -261,18 +314,19 @@ RULES: dict[str, Rule] = {
     "aten.native_layer_norm_backward.default": _copies_first(0, 1),
     "aten.native_group_norm.default": _copies_first(0),
     "aten.native_group_norm_backward.default": _copies_first(0, 1),
-    "aten.upsample_nearest2d_backward.default": _copies_first(0),
-    "aten.upsample_bilinear2d_backward.default": _copies_first(0),
-    "aten.upsample_nearest3d_backward.default": _copies_first(0),
-    "aten.upsample_trilinear3d_backward.default": _copies_first(0),
-    "aten.max_pool2d_with_indices_backward.default": _copies_first(0),
-    "aten.max_pool3d_with_indices_backward.default": _copies_first(0),
-    "aten.avg_pool2d_backward.default": _copies_first(0),
+    "aten.upsample_nearest2d_backward.default": _resized_backward,
+    "aten.upsample_bilinear2d_backward.default": _resized_backward,
+    "aten.upsample_nearest3d_backward.default": _resized_backward,
+    "aten.upsample_trilinear3d_backward.default": _resized_backward,
+    "aten.max_pool2d_with_indices_backward.default": _resized_backward,
+    "aten.max_pool3d_with_indices_backward.default": _resized_backward,
+    "aten.avg_pool2d_backward.default": _resized_backward,
     "aten._softmax_backward_data.default": _softmax_backward,
-    "aten.mse_loss.default": _mean_loss,
-    "aten.smooth_l1_loss.default": _mean_loss,
-    "aten.huber_loss.default": _mean_loss,
-    "aten.binary_cross_entropy.default": _mean_loss,
+    "aten.native_dropout.default": _dropout,
+    "aten.mse_loss.default": _squared_loss,
+    "aten.smooth_l1_loss.default": _squared_loss,
+    "aten.huber_loss.default": _huber_loss,
+    "aten.binary_cross_entropy.default": _cross_entropy,
     "aten.binary_cross_entropy_with_logits.default": _bce_with_logits,
     "aten.roll.default": _roll,
     "aten._scaled_dot_product_cudnn_attention_backward.default": _attention_backward,
@@ -280,8 +334,8 @@ RULES: dict[str, Rule] = {
     "aten._scaled_dot_product_efficient_attention_backward.default": _efficient_backward,
     "aten.embedding_dense_backward.default": _embedding_backward,
     "aten.log_sigmoid_forward.default": _log_sigmoid,
-    "aten.cudnn_batch_norm.default": _cudnn_batch_norm,
-    "aten.cudnn_batch_norm_backward.default": _cudnn_batch_norm,
+    "aten.native_batch_norm.default": _batch_norm(19.84, 0),
+    "aten.native_batch_norm_backward.default": _batch_norm(12, 1),
 }
 
 # Operations that end in cuBLAS, whose workspace is made at the first of them in each thread and stays.
