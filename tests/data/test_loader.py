@@ -44,6 +44,15 @@ def samples(loader: Loader) -> list[int]:
     return [index for indices, _ in listed(loader) for index in indices]
 
 
+@pytest.mark.parametrize("host", [{"threads": 2}, {"workers": 1}])
+def test_pinned_batches_are_the_same_ones_and_may_be_kept(tmp_path: Path, host: dict[str, int]) -> None:
+    with Loader(photos(tmp_path, 5), size=64, batch=2, **host) as loader:  # type: ignore[arg-type]
+        plain = [batch.images.clone() for batch in loader]
+        kept = list(loader.pinned())
+        assert all(batch.images.is_pinned() == torch.cuda.is_available() for batch in kept)
+        assert all(torch.equal(one, batch.images) for one, batch in zip(plain, kept, strict=True))
+
+
 def test_a_batch_is_a_tuple_of_bytes_indices_and_places(tmp_path: Path) -> None:
     files = photos(tmp_path, 5)
     batches = list(Loader(files, size=64, batch=2))

@@ -331,10 +331,13 @@ def _driver(worker: Worker, maker: Maker, epoch: int, admission: Admission | Non
 
 
 def _pinned(shape: tuple[int, ...]) -> Bytes:
-    """Memory that torch pins, and gives out again when it was let go of."""
+    """Memory that torch pins, and gives out again when it was let go of; plain memory where nothing can be pinned."""
     import torch  # noqa: PLC0415  index and decoding work without it
 
-    return torch.empty(shape, dtype=torch.uint8, pin_memory=True).numpy()
+    try:
+        return torch.empty(shape, dtype=torch.uint8, pin_memory=True).numpy()
+    except RuntimeError:  # there is no GPU, or a limit on such memory was reached
+        return np.empty(shape, np.uint8)
 
 
 def _nothing(index: ImageIndex, aside: dict[int, str]) -> OomphError:
