@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor, nn
 
+import oomph
 from oomph.runner._fault import Fault, catch
 from oomph.runner._ladder import Ladder
 
@@ -41,3 +43,24 @@ def test_who_does_not_say_how_full_it_was_may_have_holes() -> None:
 def test_blocks_are_freed_first_where_there_may_be_holes_and_pieces_made_at_once_where_there_are_none() -> None:
     climbed = [Ladder(forced=1, calm=5, lasts=(), frees=True).climb(8, holes=holes) for holes in (True, False)]
     assert [rung.name for rung in climbed if rung is not None] == ["free", "pieces"]
+
+
+@pytest.mark.parametrize(("unused", "first"), [("30.97 MiB", "pieces"), ("2.10 GiB", "free")])
+def test_the_guard_tells_the_ladder_how_full_memory_was(unused: str, first: str) -> None:
+    faults = 0
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        nonlocal faults
+        if faults:
+            faults -= 1
+            raise torch.OutOfMemoryError(SENTENCE.format(asked="1024.00 MiB", unused=unused))
+        return nn.functional.mse_loss(outputs, targets)
+
+    model = nn.Linear(4, 2)
+    guard = oomph.guard(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), loss=loss)
+    guard.ladder._frees = True  # as on a GPU
+    batch = (torch.rand(8, 4), torch.rand(8, 2))
+    guard.step(batch)  # the first one looks at the loss, too
+    faults = 1
+    report = guard.step(batch)
+    assert [rung.name for rung in report.rungs] == [first]
