@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from oomph.detect import OrderForm, Recipe, detection_job, yolov5
+from oomph.detect import EmbeddedSize, OrderForm, Recipe, detection_job, train, write_embedded, yolov5
 from oomph.detect._planning import Kept, kept_weights
 from oomph.ledger import Prediction, predict
+from oomph.planner import Plan
 from oomph.settings import Settings
+from oomph.units import MIB
+
+from .test_course import Quiet
 
 
 def form(optimizer: str = "SGD", frozen: int = 0) -> OrderForm:
@@ -54,3 +58,26 @@ def test_a_copy_counts_only_where_an_update_with_it_is_the_peak(made: Prediction
     assert Kept(100, above - 1).beside(made).allocated.value == made.allocated.value + 100
     assert Kept(100, above + 50).beside(made).allocated.value == made.allocated.value + 150
     assert Kept(100, 0).beside(made).device.high == made.device.high + 100
+
+
+class Planned(Exception):  # noqa: N818  it is none
+    """The run needn't go on."""
+
+
+class UpToPlan(Quiet):
+    def planned(self, made: Plan) -> None:
+        super().planned(made)
+        raise Planned
+
+
+def test_plans_count_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write_embedded(tmp_path, EmbeddedSize(train=4, val=2))
+    asked = OrderForm(data=data, folder=tmp_path / "run", network="n", size=64, batch=2, device="cpu")
+    needs = []
+    for kept in (Kept(0, 0), Kept(10 * MIB, 0)):
+        monkeypatch.setattr("oomph.detect._planning.kept_weights", lambda *_, kept=kept: kept)
+        teller = UpToPlan()
+        with pytest.raises(Planned):
+            train(asked, teller)
+        needs.append(teller.plan.after.allocated.value)
+    assert needs[1] - needs[0] == 10 * MIB
