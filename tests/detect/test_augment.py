@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from oomph.detect import Augmentation, choose, collate, compose, plain_sample, sample
+from oomph.detect import Augmentation, choose, compose, sample
 from oomph.detect import _pixels as pixels
 from oomph.detect._augment import to_fractions, to_pixels
 
@@ -211,25 +211,6 @@ def test_colours_change_as_hue_saturation_and_value_say(gains: tuple[float, floa
     assert np.quantile(off, 0.95) < 16
 
 
-def test_validation_images_keep_their_boxes(path: str) -> None:
-    source = Squares()
-    for index in range(4):
-        image, labels = plain_sample(source, index, (96, 160))
-        assert image.shape == (96, 160, 3)
-        assert len(labels) == 1
-        assert filled(image, labels[0]) > 0.85, path
-
-
 def test_fractions_and_pixels_are_inverse() -> None:
     labels = np.array([[1, 0.5, 0.25, 0.2, 0.1]], dtype=np.float32)
     assert np.allclose(to_fractions(to_pixels(labels, (64, 64), (0, 0)), 64), labels)
-
-
-def test_a_batch_knows_which_box_is_whose() -> None:
-    source = Squares()
-    images, targets = collate([sample(source, index, 64, STILL, (0,)) for index in range(3)])
-    assert images.shape == (3, 3, 64, 64)
-    assert targets.shape == (3, 6)
-    assert targets[:, 0].tolist() == [0, 1, 2]
-    empty = np.zeros((64, 64, 3), np.uint8), np.zeros((0, 5), np.float32)
-    assert collate([empty, empty])[1].shape == (0, 6)

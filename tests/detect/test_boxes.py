@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oomph.detect._boxes import clip, complete_iou, iou_pairs, to_centres, to_corners, unletterbox
+from oomph.detect._boxes import clip, complete_iou, iou_pairs, to_centres, to_corners
 
 
 def some_boxes(count: int, seed: int = 0) -> Tensor:
@@ -32,9 +32,3 @@ def test_ciou_of_equal_boxes_is_one_and_of_distant_ones_negative() -> None:
 
 def test_clipping_keeps_boxes_inside() -> None:
     assert clip(torch.tensor([[-3.0, 4.0, 50.0, 99.0]]), 40, 30).tolist() == [[0.0, 4.0, 30.0, 40.0]]
-
-
-def test_a_letterboxed_box_finds_its_way_back() -> None:
-    original = torch.tensor([[10.0, 20.0, 100.0, 60.0]])
-    seen = original * 0.5 + torch.tensor([0.0, 12.0, 0.0, 12.0])
-    assert torch.allclose(unletterbox(seen, 0.5, (0.0, 12.0), (200, 300)), original)

@@ -242,6 +242,7 @@ def test_outputs_of_eval_mode_are_taken_too() -> None:
     with torch.no_grad():
         outputs = model(images)
         assert torch.equal(loss(outputs, targets), loss(outputs[1], targets))
+        assert torch.equal(loss(tuple(outputs[1]), targets), loss(outputs[1], targets))
 
 
 def test_pieces_get_their_own_targets() -> None:

@@ -6,27 +6,33 @@ import numpy as np
 import pytest
 import torch
 
-from oomph.detect import ImageResult, letterbox, plain_sample, read_results, score, write_results
+from oomph.data import Letterbox, Window
+from oomph.detect import ImageResult, read_results, score, write_results
 from oomph.detect._results import image_result
 from oomph.errors import MissingFile, WrongCall
 
-from .test_augment import Squares
-
 
 def test_results_are_in_pixels_of_the_original() -> None:
-    source = Squares()
+    rng = np.random.default_rng(0)
     results = []
     for index in range(4):
-        image = source.image(index)
-        _, fit = letterbox(image, (96, 128))
-        _, labels = plain_sample(source, index, (96, 128))
+        wide, high = 300 + 7 * index, 200 - 9 * index
+        labels = np.array([[index, *rng.uniform(0.3, 0.6, 2), *rng.uniform(0.1, 0.3, 2)]], np.float32)
+        tall = round(128 * high / wide)
+        spot = Letterbox(Window(0, 0, wide, high), (128, tall), 16, (128 - tall) // 2)
         # What a perfect network would say, in pixels of the frame.
-        frame = torch.tensor([128.0, 96.0, 128.0, 96.0])
-        x, y, w, h = (torch.from_numpy(labels[:, 1:]) * frame).unbind(1)
-        rows = torch.stack((x - w / 2, y - h / 2, x + w / 2, y + h / 2, torch.ones(1), torch.tensor(labels[:, 0])), 1)
-        results.append(image_result(rows, fit, source.labels(index)))
-        assert np.abs(results[-1].found[:, :4] - results[-1].truth[:, 1:]).max() < 1.5
+        _, x, y, w, h = labels[0] * np.array([1, wide, high, wide, high])
+        seen = spot.to_canvas(np.array([[x - w / 2, y - h / 2, x + w / 2, y + h / 2]]))
+        rows = torch.tensor([[*seen[0], 1.0, index]])
+        results.append(image_result(rows, spot, labels))
+        assert np.abs(results[-1].found[:, :4] - results[-1].truth[:, 1:]).max() < 1e-3
     assert score(results, ["a", "b", "c", "d"]).map50 == pytest.approx(1.0)
+
+
+def test_boxes_end_at_the_edge_of_the_image() -> None:
+    spot = Letterbox(Window(0, 0, 100, 50), (64, 32), 0, 16)
+    result = image_result(torch.tensor([[-5.0, 0.0, 70.0, 64.0, 1.0, 0.0]]), spot, np.zeros((0, 5), np.float32))
+    assert result.found[0, :4].tolist() == [0, 0, 100, 50]
 
 
 def test_results_survive_a_file(tmp_path: Path) -> None:

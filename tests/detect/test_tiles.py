@@ -111,7 +111,7 @@ def squares(pixels: NDArray[np.uint8]) -> list[tuple[int, int, int, int]]:
 def test_windows_put_together_find_what_the_whole_image_shows(data: Path) -> None:
     held = material(data, "val")
     limits = Suppression(confidence=0.5, overlap=0.9)
-    with validation_loader(held, 992, 1) as whole, validation_loader(held, 256, 4, tiles=Tiles(256)) as cut:
+    with validation_loader(held, 1024, 1) as whole, validation_loader(held, 256, 4, tiles=Tiles(256)) as cut:
         wholly = validate(Reds(), held, whole, plainly, limits)
         parts = validate(Reds(), held, cut, plainly, limits)
     assert len(wholly) == len(parts) == 2

@@ -14,14 +14,11 @@ if TYPE_CHECKING:
     from ._augment import Augmentation as Augmentation
     from ._augment import Source as Source
     from ._augment import choose as choose
-    from ._augment import collate as collate
     from ._augment import compose as compose
-    from ._augment import plain_sample as plain_sample
     from ._augment import sample as sample
     from ._boxes import iou_pairs as iou_pairs
     from ._boxes import to_centres as to_centres
     from ._boxes import to_corners as to_corners
-    from ._boxes import unletterbox as unletterbox
     from ._checkpoint import Weights as Weights
     from ._checkpoint import load_weights as load_weights
     from ._checkpoint import read_plain as read_plain
@@ -40,12 +37,10 @@ if TYPE_CHECKING:
     from ._embedded import EmbeddedSize as EmbeddedSize
     from ._embedded import draw_scene as draw_scene
     from ._embedded import write_embedded as write_embedded
+    from ._frames import Frame as Frame
+    from ._frames import frames as frames
     from ._job import detection_job as detection_job
     from ._labels import LabelTable as LabelTable
-    from ._letterbox import Fit as Fit
-    from ._letterbox import Frame as Frame
-    from ._letterbox import frames as frames
-    from ._letterbox import letterbox as letterbox
     from ._loss import DetectionLoss as DetectionLoss
     from ._loss import Gains as Gains
     from ._loss import LossParts as LossParts
@@ -127,10 +122,9 @@ _HOME = {
     "Ema": "_ema",
     "EmbeddedRun": "_embedded",
     "EmbeddedSize": "_embedded",
-    "Fit": "_letterbox",
     "FoundInImage": "_use",
     "FoundObjects": "_use",
-    "Frame": "_letterbox",
+    "Frame": "_frames",
     "Gains": "_loss",
     "ImageResult": "_metrics",
     "LabelTable": "_labels",
@@ -160,7 +154,6 @@ _HOME = {
     "changed_settings": "_settings_file",
     "check_anchors": "_anchors",
     "choose": "_augment",
-    "collate": "_augment",
     "compose": "_augment",
     "curves": "_plots",
     "detection_job": "_job",
@@ -170,7 +163,7 @@ _HOME = {
     "evaluate_weights": "_use",
     "find_objects": "_use",
     "found_boxes": "_pictures",
-    "frames": "_letterbox",
+    "frames": "_frames",
     "freeze": "_recipe",
     "has_metrics": "_metrics",
     "image_result": "_results",
@@ -178,10 +171,8 @@ _HOME = {
     "join_ranks": "_ranks",
     "label_path": "_dataset",
     "labelled_boxes": "_pictures",
-    "letterbox": "_letterbox",
     "load_weights": "_checkpoint",
     "parameter_groups": "_recipe",
-    "plain_sample": "_augment",
     "plainly": "_validation",
     "precision_recall": "_plots",
     "prepare": "_material",
@@ -207,7 +198,6 @@ _HOME = {
     "to_centres": "_boxes",
     "to_corners": "_boxes",
     "train": "_training",
-    "unletterbox": "_boxes",
     "validate": "_validation",
     "validation_loader": "_validation",
     "write_atomically": "_checkpoint",
@@ -232,7 +222,6 @@ __all__ = [
     "Ema",
     "EmbeddedRun",
     "EmbeddedSize",
-    "Fit",
     "FoundInImage",
     "FoundObjects",
     "Frame",
@@ -265,7 +254,6 @@ __all__ = [
     "changed_settings",
     "check_anchors",
     "choose",
-    "collate",
     "compose",
     "curves",
     "detection_job",
@@ -283,10 +271,8 @@ __all__ = [
     "join_ranks",
     "label_path",
     "labelled_boxes",
-    "letterbox",
     "load_weights",
     "parameter_groups",
-    "plain_sample",
     "plainly",
     "precision_recall",
     "prepare",
@@ -312,7 +298,6 @@ __all__ = [
     "to_centres",
     "to_corners",
     "train",
-    "unletterbox",
     "validate",
     "validation_loader",
     "write_atomically",

@@ -15,7 +15,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ._letterbox import letterbox
 from ._pixels import Matrix, Pixels, Placed, blank, recolour, scale_into, turn_over, warp
 
 Labels = NDArray[np.float32]  # (n, 5): class, x, y, w, h as fractions
@@ -276,22 +275,3 @@ def _flip(image: Pixels, boxes: Labels, canvas: Pixels, augmentation: Augmentati
         boxes[:, [1, 3]] = size - boxes[:, [1, 3]]
     turn_over(image, canvas, upside=upside, across=across)
     return boxes
-
-
-def plain_sample(source: Source, index: int, frame: tuple[int, int]) -> Sample:
-    """An image in its frame with boxes as fractions of the frame, unchanged otherwise."""
-    image, fit = letterbox(source.image(index), frame)
-    high, wide = fit.original
-    boxes = to_pixels(source.labels(index), (wide * fit.ratio, high * fit.ratio), fit.pad)
-    labels = boxes.copy()
-    sides = np.array([frame[1], frame[0]], dtype=np.float32)
-    labels[:, 1:3] = (boxes[:, 1:3] + boxes[:, 3:5]) / 2 / sides
-    labels[:, 3:5] = (boxes[:, 3:5] - boxes[:, 1:3]) / sides
-    return image, labels
-
-
-def collate(samples: Sequence[Sample]) -> tuple[Pixels, NDArray[np.float32]]:
-    """Samples of one size as a batch: images (n, 3, h, w) of bytes, targets (boxes, 6) that begin with the image."""
-    images = np.stack([image.transpose(2, 0, 1) for image, _ in samples])
-    rows = [np.column_stack((np.full(len(boxes), at, np.float32), boxes)) for at, (_, boxes) in enumerate(samples)]
-    return images, np.concatenate(rows).astype(np.float32).reshape(-1, 6)

@@ -63,17 +63,3 @@ def clip(boxes: Tensor, height: float, width: float) -> Tensor:
     """Corners moved into the image."""
     limits = boxes.new_tensor([width, height, width, height])
     return torch.minimum(boxes.clamp(min=0), limits)
-
-
-def unletterbox(boxes: Tensor, ratio: float, pad: tuple[float, float], original: tuple[int, int]) -> Tensor:
-    """Corners in a letterboxed image to corners in the original.
-
-    Args:
-        boxes: (n, 4) corners in the pixels that the network saw.
-        ratio: the letterboxed side over the original side.
-        pad: left and top border in pixels.
-        original: height and width of the original.
-    """
-    left, top = pad
-    shifted = (boxes - boxes.new_tensor([left, top, left, top])) / ratio
-    return clip(shifted, *original)

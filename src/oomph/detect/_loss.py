@@ -111,7 +111,7 @@ class DetectionLoss:
 
     def parts(self, outputs: Any, targets: Tensor, normaliser: Positives | None = None) -> LossParts:
         """The loss and what it is made of; `outputs` may be those of eval mode, decoded predictions first."""
-        levels: Sequence[Tensor] = outputs[1] if isinstance(outputs, tuple) else outputs
+        levels: Sequence[Tensor] = outputs if isinstance(outputs[1], Tensor) else outputs[1]
         targets = targets.to(levels[0].device, torch.float32)
         with torch.autocast(targets.device.type, enabled=False):
             matched = [self._match(targets, index, level.shape[2:4]) for index, level in enumerate(levels)]

@@ -13,8 +13,8 @@ from ..data import ImageIndex, Letterbox, Piece, Planned, Want, place
 from ..errors import WrongCall
 from ._augment import Augmentation, choose, compose
 from ._dataset import Split
+from ._frames import frames
 from ._labels import LabelTable
-from ._letterbox import Fit, frames
 from ._set_aside import SetAside
 
 _EXAMPLES = 3
@@ -104,24 +104,24 @@ def gather(boxes: list[NDArray[np.float32]]) -> Any:
 
 
 class Framed:
-    """A recipe for the loader: whole images in the frame that their batch shares; the target is the Fit."""
+    """A recipe for the loader: whole images in the frame that their batch shares; the target is where they lie.
+
+    An image's longer side gets the size that the network was trained at, never more: what is left of the frame is grey.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
 
     def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
         """The image itself."""
         del rng
-        return (Want(index, canvas),)
+        return (Want(index, (min(canvas[0], self._size), min(canvas[1], self._size))),)
 
-    def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Fit:
+    def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Letterbox:
         """Put it into the middle."""
         del rng
         picture = pieces[0].picture
-        return fit_of(place(picture.pixels, picture.window, canvas))
-
-
-def fit_of(spot: Letterbox) -> Fit:
-    """Where an image lies, as the boxes' way back takes it."""
-    wide, tall = spot.window.size
-    return Fit(spot.scale[0], (float(spot.left), float(spot.top)), (tall, wide))
+        return place(picture.pixels, picture.window, canvas)
 
 
 @dataclass(frozen=True)

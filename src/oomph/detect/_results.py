@@ -12,22 +12,21 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from ..data import Letterbox
 from ..errors import MissingFile, WrongCall
 from ._augment import Labels, to_pixels
-from ._boxes import unletterbox
 from ._checkpoint import write_atomically
-from ._letterbox import Fit
 from ._metrics import ImageResult
 
 _FOUND, _TRUTH = 6, 5
 
 
-def image_result(found: Tensor, fit: Fit, labels: Labels) -> ImageResult:
+def image_result(found: Tensor, spot: Letterbox, labels: Labels) -> ImageResult:
     """Boxes that `suppress` found in a letterboxed image, and its labels as fractions, in pixels of the original."""
     boxes = found.detach().float().cpu()
-    corners = unletterbox(boxes[:, :4], fit.ratio, fit.pad, fit.original).numpy()
+    wide, high = spot.window.size
+    corners = spot.to_image(boxes[:, :4].numpy()).clip(0, (wide, high, wide, high))
     rows = np.concatenate((corners, boxes[:, 4:].numpy()), 1).astype(np.float32)
-    high, wide = fit.original
     return ImageResult(rows, to_pixels(labels, (float(wide), float(high)), (0.0, 0.0)))
 
 

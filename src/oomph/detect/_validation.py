@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ..data import Loader, Tile, Tiles, default_budget
-from ._letterbox import Fit
+from ..data import Letterbox, Loader, Tile, Tiles, default_budget
 from ._material import Framed, Material, Rectangles
 from ._metrics import ImageResult
 from ._ranks import ALONE, Ranks
@@ -45,7 +44,7 @@ def validation_loader(
     order = Rectangles(material.shapes, size, batch, ranks.rank, ranks.ranks)
     budget = decoding_budget(ranks)
     return Loader(
-        material.index, size, batch, recipe=Framed(), order=order, budget=budget, threads=threads, broken="drop"
+        material.index, size, batch, recipe=Framed(size), order=order, budget=budget, threads=threads, broken="drop"
     )
 
 
@@ -74,7 +73,7 @@ def results_by_image(
     limits: Suppression = VALIDATION,
 ) -> dict[int, ImageResult]:
     """The same by the number of the image: a loader of one rank has some of them, and none that can't be decoded."""
-    places: dict[int, Fit | Tile] = {}
+    places: dict[int, Letterbox | Tile] = {}
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         for batch in loader:
@@ -87,8 +86,8 @@ def results_by_image(
     windows = {at: place for at, place in places.items() if isinstance(place, Tile)}
     if windows:
         return stitched(found, windows, material)
-    fits = {at: place for at, place in places.items() if isinstance(place, Fit)}
-    return {at: image_result(found[at], fits[at], material.labels.of(at)) for at in sorted(found)}
+    spots = {at: place for at, place in places.items() if isinstance(place, Letterbox)}
+    return {at: image_result(found[at], spots[at], material.labels.of(at)) for at in sorted(found)}
 
 
 def finder(limits: Suppression) -> Callable[[nn.Module, Any], list[Found]]:
