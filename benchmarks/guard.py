@@ -374,12 +374,12 @@ def run_child(way: str, work: dict[str, Any], device: str) -> dict[str, Any]:
 
 def capped(work: dict[str, Any], device: str) -> dict[str, Any]:
     """Every way under 60 % of what the plain loop needs."""
-    plain = run_child("plain", work, device)
+    plain = say(run_child("plain", work, device))
     if "failed" in plain:
         return {"work": work, "runs": [plain]}
     with_cap = {**work, "cap": int(CAP * plain["need"])}
     ways = {way: {**with_cap, "steps": 5} if way == "exact" else with_cap for way in WAYS}
-    return {"work": with_cap, "runs": [plain, *(run_child(way, own, device) for way, own in ways.items())]}
+    return {"work": with_cap, "runs": [plain, *(say(run_child(way, own, device)) for way, own in ways.items())]}
 
 
 # Two ranks on this machine's CPU: gradients exchanged during backward, as long as nothing fails, and after it.
@@ -473,10 +473,7 @@ def measure_parts(device: str, *, quick: bool) -> list[dict[str, Any]]:
 
 def measure_capped(device: str, *, quick: bool) -> dict[str, Any]:
     """The ways, under a cap."""
-    found = capped(QUICKLY if quick else CAPPED, device)
-    for run in found["runs"]:
-        say(run)
-    return found
+    return capped(QUICKLY if quick else CAPPED, device)
 
 
 def measure_ranks(device: str, *, quick: bool) -> dict[str, Any]:

@@ -126,6 +126,7 @@ class Course:
             recorder=self.recorder,
             patience=_PATIENCE,
         )
+        self._leave_cores()
         self.loader = self._samples(side)
         self.last = self.loader.last
         each = self.plan.settings.micro_batch or self.share
@@ -137,7 +138,7 @@ class Course:
         """Training samples: of whole images, or windows of them, which threads cut well enough."""
         form, ranks, augmentation = self.form, self.ranks, self.form.recipe.augmentation
         if (tiles := cut(form.tiles, side)) is not None:
-            threads = form.threads if self.device.type == "cuda" else self._hands().threads
+            threads = form.threads if self.device.type == "cuda" else self._loading()
             return window_loader(
                 self.training,
                 tiles,
@@ -163,20 +164,23 @@ class Course:
         )
 
     def _hands(self) -> HostOptions:
-        """Who loads images.
-
-        Beside a GPU processes do: Python's lock would hold threads up, and the training with them. On the CPU a few
-        threads do, and the cores are divided: threads that wait for each other stand still.
-        """
-        cores = usable_cores()
-        asked = self.form.threads
+        """Who loads images: threads, or beside a GPU processes, as Python's lock would hold up the training too."""
         if self.device.type == "cuda":
-            workers = asked or min(max(cores - 2, 1), _MOST_WORKERS)
-            torch.set_num_threads(1)  # of many, one would always wait for a core that a worker has
-            return HostOptions(workers=workers, prefetch=_AHEAD, cache=self._copies())
-        loading = asked or max(cores // 4, 1)
-        torch.set_num_threads(max(cores - loading, 1))
-        return HostOptions(threads=loading)
+            return HostOptions(workers=self._loading(), prefetch=_AHEAD, cache=self._copies())
+        return HostOptions(threads=self._loading())
+
+    def _loading(self) -> int:
+        """How many load images: on the CPU few, since the training needs the cores."""
+        cores = usable_cores()
+        usual = min(max(cores - 2, 1), _MOST_WORKERS) if self.device.type == "cuda" else max(cores // 4, 1)
+        return self.form.threads or usual
+
+    def _leave_cores(self) -> None:
+        """Give torch the cores that loading leaves: threads that wait for each other stand still.
+
+        Beside a GPU torch gets one: of many, one would always wait for a core that a worker has.
+        """
+        torch.set_num_threads(1 if self.device.type == "cuda" else max(usable_cores() - self._loading(), 1))
 
     def _copies(self) -> Cache | None:
         """Decoded copies of all images, each of which a mosaic asks for four times an epoch, where they fit easily."""

@@ -10,7 +10,7 @@ import psutil
 import torch
 
 from ..errors import WrongCall
-from ..ledger import Prediction, Range, predict
+from ..ledger import Prediction, predict
 from ..machine import Target, find_target, this_device
 from ..planner import Leeway, Plan, largest_batch, plan
 from ..runner import BLOCK
@@ -153,7 +153,8 @@ class Kept:
     def beside(self, made: Prediction) -> Prediction:
         """A prediction with all of that; the copy counts where an update with it is the peak."""
         update = dict(made.phases)["steady step, optimizer"] + self.copy
-        return _with(made, self.average + max(update - int(made.allocated.value), 0))
+        more = self.average + max(update - int(made.allocated.value), 0)
+        return made.with_memory(lambda figure: figure.plus(more))
 
 
 def kept_weights(form: OrderForm, classes: int, device: torch.device) -> Kept:
@@ -175,26 +176,10 @@ def _here(made: Prediction, target: Target, waiting: int) -> Prediction:
     process has taken by now is known, and the heap of a long run has more holes than that of the steps predicted.
     """
     if not target.is_cpu:
-        return _with(made, waiting)
+        return made.with_memory(lambda figure: figure.plus(waiting))
     taken = psutil.Process().memory_info().rss + _BESIDE
-    whole = _more(made.allocated, taken + int(_DRIFT * made.allocated.value))
+    whole = made.allocated.plus(taken + int(_DRIFT * made.allocated.value))
     return replace(made, device=whole, host=whole)
-
-
-def _with(made: Prediction, size: int) -> Prediction:
-    """A prediction with so many bytes more."""
-    return replace(
-        made,
-        allocated=_more(made.allocated, size),
-        reserved=_more(made.reserved, size),
-        needed=_more(made.needed, size),
-        comfortable=_more(made.comfortable, size),
-        device=_more(made.device, size),
-    )
-
-
-def _more(figure: Range, size: int) -> Range:
-    return Range(figure.low + size, figure.value + size, figure.high + size, figure.origin)
 
 
 def target_of(device: torch.device) -> Target:

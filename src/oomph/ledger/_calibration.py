@@ -86,11 +86,7 @@ def calibrated(made: Prediction, comparisons: tuple[Comparison, ...]) -> Predict
     time = statistics.median(one.seconds for one in comparisons)
     words = f"corrected by {len(comparisons)} measured run{'s' * (len(comparisons) > 1)} on this machine"
     return replace(
-        made,
-        allocated=_scaled(made.allocated, memory),
-        reserved=_scaled(made.reserved, memory),
-        needed=_scaled(made.needed, memory),
-        comfortable=_scaled(made.comfortable, memory),
+        made.with_memory(lambda figure: _scaled(figure, memory)),
         device=_on_device(made, memory, comparisons),
         seconds=_scaled(made.seconds, time),
         assumptions=(*made.assumptions, words),

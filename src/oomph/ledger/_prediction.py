@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 
 class Origin(enum.Enum):
@@ -22,6 +23,10 @@ class Range:
     value: float
     high: float
     origin: Origin
+
+    def plus(self, size: float) -> Range:
+        """The same with so much more."""
+        return Range(self.low + size, self.value + size, self.high + size, self.origin)
 
 
 @dataclass(frozen=True)
@@ -86,3 +91,14 @@ class Prediction:
     peak: Peak
     phases: tuple[tuple[str, int], ...]
     assumptions: tuple[str, ...]
+
+    def with_memory(self, change: Callable[[Range], Range]) -> Prediction:
+        """The same with every figure of the device's memory changed alike."""
+        return replace(
+            self,
+            allocated=change(self.allocated),
+            reserved=change(self.reserved),
+            needed=change(self.needed),
+            comfortable=change(self.comfortable),
+            device=change(self.device),
+        )
