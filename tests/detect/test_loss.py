@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from oomph.detect import DetectionLoss, Gains, Yolov5, split_batch, yolov5
 from oomph.errors import WrongCall
@@ -243,6 +246,49 @@ def test_outputs_of_eval_mode_are_taken_too() -> None:
         outputs = model(images)
         assert torch.equal(loss(outputs, targets), loss(outputs[1], targets))
         assert torch.equal(loss(tuple(outputs[1]), targets), loss(outputs[1], targets))
+
+
+class Launches(TorchDispatchMode):
+    """Counts operations that a GPU would be asked for: all but views."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not func.is_view:
+            self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_asks_for_few_operations_and_makes_no_tensor_from_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fast GPU waits for launches, and a tensor made from numbers waits for the GPU."""
+    model = network()
+    images, targets = scene()
+    loss, levels = DetectionLoss(model), model(images)
+    loss(levels, targets)
+    for name in ("new_tensor", "tolist", "item"):  # what was made once is kept
+        monkeypatch.setattr(Tensor, name, lambda *_, name=name: pytest.fail(f"{name} waits for the GPU"))
+    with Launches() as launches:
+        value = loss(levels, targets)
+    assert len(launches.names) < 170
+    with Launches() as launches:
+        torch.autograd.grad(value, levels)
+    assert len(launches.names) < 170
+
+
+def test_what_is_kept_of_a_batch_is_not_met_by_a_trace_and_the_other_way_round() -> None:
+    images, targets = scene()
+    real = network()
+    loss = DetectionLoss(real)
+    before = loss([level.detach() for level in real(images)], targets)
+    shapes = [level.shape for level in real(images)]
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        levels = [torch.empty(shape) for shape in shapes]
+        assert loss(levels, mode.from_tensor(targets)).shape == ()
+        fresh = DetectionLoss(real)
+        fresh(levels, mode.from_tensor(targets))
+    assert torch.equal(fresh([level.detach() for level in real(images)], targets), before)
 
 
 def test_pieces_get_their_own_targets() -> None:

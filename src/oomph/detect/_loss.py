@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812  torch's own name for it
 
 from ..errors import WrongCall
 from ._boxes import complete_iou
-from ._matching import Candidates, count, match
+from ._matching import Candidates, Grids, count, match
 from ._network import Yolov5, grid_sizes
 
 _BALANCE = (4.0, 1.0, 0.4)  # objectness of the strides 8, 16 and 32
@@ -86,6 +86,7 @@ class DetectionLoss:
             raise WrongCall(f"the model is a {type(network).__name__}", "give one that oomph.detect.yolov5 built")
         self._head, self._ratio, self._smoothing = network.head, ratio, smoothing
         self._copy: tuple[object, Tensor] | None = None
+        self._known: dict[tuple[object, ...], Grids] = {}
         self.classes = network.classes
         self.gains = Gains(gains.box, gains.objectness * (size / _IMAGE) ** 2, gains.classes * self.classes / _CLASSES)
 
@@ -103,35 +104,28 @@ class DetectionLoss:
         return lambda batch: self._positives(batch, anchors)
 
     def _positives(self, batch: Batch, anchors: Tensor) -> Positives:
-        images, targets = batch
-        levels = zip(anchors, grid_sizes(images), strict=True)
-        return Positives(
-            torch.stack([count(targets.float(), own, grid, self._ratio) for own, grid in levels]), len(images)
-        )
+        images, targets = batch[0], batch[1].float()
+        grids = self._grids(targets, grid_sizes(images))
+        return Positives(count(targets, anchors, grids, self._ratio), len(images))
 
     def parts(self, outputs: Any, targets: Tensor, normaliser: Positives | None = None) -> LossParts:
         """The loss and what it is made of; `outputs` may be those of eval mode, decoded predictions first."""
         levels: Sequence[Tensor] = outputs if isinstance(outputs[1], Tensor) else outputs[1]
         targets = targets.to(levels[0].device, torch.float32)
         with torch.autocast(targets.device.type, enabled=False):
-            matched = [self._match(targets, index, level.shape[2:4]) for index, level in enumerate(levels)]
-            norm = normaliser or Positives(torch.stack([found.counts.sum() for found in matched]), len(levels[0]))
-            counts = norm.counts.to(targets.device).clamp(min=1)
-            box = objectness = classes = torch.zeros((), device=targets.device)
-            for index, (level, found) in enumerate(zip(levels, matched, strict=True)):
-                one = self._level(level, found, self._anchors(targets.device)[index].float())
-                cells = level[0, ..., 0].numel() * norm.images
-                box = box + one[0] / counts[index]
-                objectness = objectness + one[1] * (_BALANCE[index] / cells)
-                classes = classes + one[2] / (counts[index] * self.classes)
-            box, objectness = box * self.gains.box, objectness * self.gains.objectness
-            classes = classes * self.gains.classes
+            anchors = self._anchors(targets.device).float()
+            grids = self._grids(targets, [(level.shape[2], level.shape[3]) for level in levels])
+            found = match(targets, anchors, grids, self._ratio)
+            norm = normaliser or Positives(found.counts.sum(1), len(levels[0]))
+            weight = found.counts / norm.counts.to(targets.device).clamp(min=1)[:, None]  # of each row in its mean
+            confidence, rows = _pick_all(levels, found)
+            iou = complete_iou(_boxes(rows, found.prior.flatten(0, 1)), found.box.flatten(0, 1))
+            box = ((1 - iou) * weight.flatten()).sum() * self.gains.box
+            wanted = _overlaps(found, iou.detach().clamp(min=0), grids, [level.shape for level in confidence])
+            objectness = _objectness(confidence, wanted, norm.images) * self.gains.objectness
+            classes = self._classes(rows[:, 5:], found.label.flatten(), weight) * self.gains.classes
             total = (box + objectness + classes) * norm.images
         return LossParts(total, box.detach(), objectness.detach(), classes.detach())
-
-    def _match(self, targets: Tensor, level: int, grid: Sequence[int]) -> Candidates:
-        anchors = self._anchors(targets.device)[level]
-        return match(targets.float(), anchors, (grid[0], grid[1]), self._ratio)
 
     def _anchors(self, device: torch.device) -> Tensor:
         """The anchors on a device; a copy is kept until they change, since making one would wait for the GPU."""
@@ -143,37 +137,64 @@ class DetectionLoss:
             self._copy = (state, own.detach().to(device))
         return self._copy[1]
 
-    def _level(self, level: Tensor, found: Candidates, anchors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Sums over one level: boxes over positives, objectness over cells, classes over positives and classes."""
-        confidence, rows = _pick(level, found.image, found.anchor, found.row, found.column)
-        rows = rows.float()
-        counts = found.counts.float()
-        share = rows[:, :4].sigmoid()
-        guess = torch.cat((share[:, :2] * 2 - 0.5, (share[:, 2:] * 2) ** 2 * anchors[found.anchor]), 1)
-        iou = complete_iou(guess, found.box)
-        box = ((1 - iou) * counts).sum()
-        wanted = _overlaps(found, iou.detach().clamp(min=0), confidence.shape)
-        objectness = F.binary_cross_entropy_with_logits(confidence.float(), wanted, reduction="sum")
+    def _grids(self, targets: Tensor, shapes: Sequence[tuple[int, int]]) -> Grids:
+        """Levels of such shapes where the targets are; kept, since making them would wait for the GPU."""
+        if type(targets) is not Tensor:  # traced without data: nothing of that may be met again
+            return Grids.of(shapes, targets)
+        key = (targets.device, *shapes)
+        if key not in self._known:
+            self._known[key] = Grids.of(shapes, targets)
+        return self._known[key]
+
+    def _classes(self, odds: Tensor, label: Tensor, weight: Tensor) -> Tensor:
+        """How far classes are from the labels: the mean over positives and classes."""
         if self.classes == 1:
-            return box, objectness, box.new_zeros(())
-        label = F.one_hot(found.label, self.classes).float() * (1 - self._smoothing) + self._smoothing / 2
-        odds = F.binary_cross_entropy_with_logits(rows[:, 5:], label, weight=counts[:, None], reduction="sum")
-        return box, objectness, odds
+            return odds.new_zeros(())
+        wanted = torch.full_like(odds, self._smoothing / 2).scatter_(1, label[:, None], 1 - self._smoothing / 2)
+        weight = weight.view(-1, 1) / self.classes
+        return F.binary_cross_entropy_with_logits(odds, wanted, weight=weight, reduction="sum")
 
 
-def _overlaps(found: Candidates, iou: Tensor, shape: torch.Size) -> Tensor:
+def _boxes(rows: Tensor, prior: Tensor) -> Tensor:
+    """Centre and size, in cells, that rows of raw outputs stand for."""
+    share = rows[:, :4].sigmoid()
+    return torch.cat((share[:, :2] * 2 - 0.5, (share[:, 2:] * 2) ** 2 * prior), 1)
+
+
+def _pick_all(levels: Sequence[Tensor], found: Candidates) -> tuple[list[Tensor], Tensor]:
+    """The objectness of all cells of each level, and the rows of all candidates."""
+    places = zip(found.image, found.anchor, found.row, found.column, strict=True)
+    picked = [_pick(level, *place) for level, place in zip(levels, places, strict=True)]
+    return [confidence for confidence, _ in picked], torch.cat([rows for _, rows in picked]).float()
+
+
+def _objectness(confidence: Sequence[Tensor], wanted: Sequence[Tensor], images: int) -> Tensor:
+    """How far cells are from the overlap of what they found: means over the cells of a level, weighed by level."""
+    means = [
+        F.binary_cross_entropy_with_logits(level.float(), want, reduction="sum")
+        * (balance / (level[0].numel() * images))
+        for level, want, balance in zip(confidence, wanted, _BALANCE, strict=True)
+    ]
+    return torch.stack(means).sum()
+
+
+def _overlaps(found: Candidates, iou: Tensor, grids: Grids, shapes: Sequence[torch.Size]) -> list[Tensor]:
     """What objectness should be in every cell: the overlap of its positive; of several, the last one of the table.
 
     Sorting finds the last one in the same way on every device, where writing all of them would leave it to chance.
     """
-    cells = shape.numel()
-    place = ((found.image * shape[1] + found.anchor) * shape[2] + found.row) * shape[3] + found.column
-    place, order = torch.where(found.counts, place, cells).sort(stable=True)
+    sizes = [shape.numel() for shape in shapes]
+    cells = sum(sizes)
+    images, anchors = shapes[0][:2]
+    wide, high = grids.sides.long().unbind(-1)
+    size = images * anchors * wide * high
+    place = ((found.image * anchors + found.anchor) * high + found.row) * wide + found.column + size.cumsum(0) - size
+    place, order = torch.where(found.counts, place, cells).flatten().sort(stable=True)
     last = torch.ones_like(place, dtype=torch.bool)
     last[:-1] = place[1:] != place[:-1]
     wanted = iou.new_zeros(cells + 1)  # the last one takes what counts for no cell
     wanted[torch.where(last, place, cells)] = iou[order]
-    return wanted[:cells].view(shape)
+    return [one.view(shape) for one, shape in zip(wanted[:cells].split(sizes), shapes, strict=True)]
 
 
 class _Pick(torch.autograd.Function):
