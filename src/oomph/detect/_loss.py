@@ -117,7 +117,8 @@ class DetectionLoss:
             grids = self._grids(targets, [(level.shape[2], level.shape[3]) for level in levels])
             found = match(targets, anchors, grids, self._ratio)
             norm = normaliser or Positives(found.counts.sum(1), len(levels[0]))
-            weight = found.counts / norm.counts.to(targets.device).clamp(min=1)[:, None]  # of each row in its mean
+            counts = norm.counts.to(targets.device, non_blocking=True)
+            weight = found.counts / counts.clamp(min=1)[:, None]  # of each row in its mean
             confidence, rows = _pick_all(levels, found)
             iou = complete_iou(_boxes(rows, found.prior.flatten(0, 1)), found.box.flatten(0, 1))
             box = ((1 - iou) * weight.flatten()).sum() * self.gains.box
