@@ -190,11 +190,12 @@ def _overlaps(found: Candidates, iou: Tensor, grids: Grids, shapes: Sequence[tor
     wide, high = grids.sides.long().unbind(-1)
     size = images * anchors * wide * high
     place = ((found.image * anchors + found.anchor) * high + found.row) * wide + found.column + size.cumsum(0) - size
-    place, order = torch.where(found.counts, place, cells).flatten().sort(stable=True)
-    last = torch.ones_like(place, dtype=torch.bool)
-    last[:-1] = place[1:] != place[:-1]
+    # Not torch.where, which brings its number to the GPU, and waits for that.
+    place, order = place.masked_fill(~found.counts, cells).flatten().sort(stable=True)
+    repeated = torch.zeros_like(place, dtype=torch.bool)
+    repeated[:-1] = place[1:] == place[:-1]
     wanted = iou.new_zeros(cells + 1)  # the last one takes what counts for no cell
-    wanted[torch.where(last, place, cells)] = iou[order]
+    wanted[place.masked_fill(repeated, cells)] = iou[order]
     return [one.view(shape) for one, shape in zip(wanted[:cells].split(sizes), shapes, strict=True)]
 
 

@@ -78,7 +78,7 @@ def match(targets: Tensor, anchors: Tensor, grids: Grids, ratio: float = 4.0) ->
     anchor = torch.arange(number, device=targets.device).view(-1, 1).expand(order).flatten(1)
     prior = anchors[:, None, :, None].expand(*order, 2).reshape(levels, -1, 2)
     image, label = (targets[:, at].long().expand(order).flatten(1) for at in (0, 1))
-    return Candidates(counts, image, anchor, row, column, torch.where(counts[..., None], box, 1.0), prior, label)
+    return Candidates(counts, image, anchor, row, column, box.masked_fill(~counts[..., None], 1.0), prior, label)
 
 
 def count(targets: Tensor, anchors: Tensor, grids: Grids, ratio: float = 4.0) -> Tensor:
