@@ -189,7 +189,7 @@ class Guard:
         while True:
             tries.pieces = self.ladder.pieces(samples, self._smallest())
             closely = self.ladder.is_deciding
-            self._meter.begin(closely=closely)
+            self._meter.begin(self.model, closely=closely)
             self._ranks.begin(update=update)
             try:
                 work = functools.partial(self._attempt, batch, samples, forward, tries, update=update)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import psutil
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from ..machine import OUTSIDE, HostGauge
@@ -34,8 +35,9 @@ class DeviceMeter:
         self._base, self._asked = 0, -_ASK_DEVICE_EVERY
         self.peak: int | None = None
 
-    def begin(self, *, closely: bool) -> None:
+    def begin(self, model: nn.Module, *, closely: bool) -> None:
         """A step begins; closely: its own peak is asked for."""
+        del model
         if closely:
             torch.cuda.reset_peak_memory_stats(self._device)
             self._base = self._allocated("current")
@@ -78,7 +80,7 @@ class HostShort(MemoryError):  # noqa: N818  the name is the sentence
 class HostMeter:
     """The RAM of this process, looked at before each module runs, because nobody raises when RAM runs out.
 
-    With room for many times what steps take, a look after each forward is enough.
+    A compiled model is one module. With room for many times what steps take, a look after each forward is enough.
 
     Args:
         budget: bytes that this process may take; what the machine and its control groups leave if None.
@@ -92,25 +94,30 @@ class HostMeter:
         self._steps, self._most = 0, 0  # that were seen, and what one of them took
         self._asked, self._then, self._last = -_ASK_EVERY, 0, 0  # when the machine was asked, at what use, its answer
         self.peak: int | None = None
-        self._handle: RemovableHandle | None = None
+        self._handles: list[RemovableHandle] = []
 
-    def begin(self, *, closely: bool) -> None:
+    def begin(self, model: nn.Module, *, closely: bool) -> None:
         """A step begins."""
         del closely  # a look costs the same either way
         self._base = self._seen = self.peak = resident()
         self._looked, self._growth, self._near = 0.0, 0, True
         if self._steps < _LEARNING or self._room(self._base) < _AMPLE * (self._most + _LEAST):
-            # Of all modules, and only while a step runs: a model with hooks of its own could not be copied or saved.
-            self._handle = register_module_forward_pre_hook(lambda _, __: self.look())
+            # Only while a step runs: a model that keeps hooks could not be copied or saved.
+            self._handles = [module.register_forward_pre_hook(self._before) for module in _uncompiled(model)]
 
     def end(self, *, closely: bool) -> None:
         """The step has ended."""
         del closely
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
         self._note(resident())
         self._steps, self._most = self._steps + 1, max(self._most, (self.peak or 0) - self._base)
+
+    def _before(self, module: nn.Module, inputs: Any) -> None:
+        del module, inputs
+        if not torch.compiler.is_compiling():  # of a compiled function nothing of this may become part
+            self.look()
 
     def fits(self, factor: float) -> bool:
         """Whether pieces larger by a factor would fit."""
@@ -165,6 +172,14 @@ class HostMeter:
         return min((one for one in bounds if one is not None), default=1 << 62)
 
 
+def _uncompiled(module: nn.Module) -> Iterator[nn.Module]:
+    """The modules that are run one by one. A hook inside of a compiled one would end its compilation for good."""
+    if getattr(module, "_compiled_call_impl", None) is None and not hasattr(module, "_orig_mod"):
+        yield module
+        for child in module.children():
+            yield from _uncompiled(child)
+
+
 def resident() -> int:
     """The RAM of this process."""
     file = _statm(os.getpid())
@@ -187,7 +202,7 @@ class NoMeter:
 
     peak: int | None = None
 
-    def begin(self, *, closely: bool) -> None:
+    def begin(self, model: nn.Module, *, closely: bool) -> None:
         """Nothing to do."""
 
     def look(self) -> None:
