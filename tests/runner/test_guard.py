@@ -141,7 +141,8 @@ def test_single_samples_that_do_not_fit_are_checkpointed_and_then_refused() -> N
 
     names = [rung.name for rung in run(1_300_000).rungs]
     assert names[0] == "pieces"
-    assert set(names[1:]) == {"checkpoint"}
+    assert names[1] == "collect"
+    assert set(names[2:]) == {"checkpoint"}
     with pytest.raises(OutOfRungs):
         run(300_000)
 
@@ -175,7 +176,7 @@ def test_the_largest_blocks_are_checkpointed_first_and_no_more_than_needed() -> 
     whole = mode.peak
     with ByteCap(int(0.85 * whole)):
         report = guard.step(batch)
-    assert [rung.name for rung in report.rungs] == ["checkpoint", "checkpoint"]
+    assert [rung.name for rung in report.rungs] == ["collect", "checkpoint", "checkpoint"]
     assert chosen() == [12, 16]
     for _ in range(3):
         guard.step(batch)
@@ -221,6 +222,17 @@ def test_out_of_rungs_saves_first_and_says_what_to_do(tmp_path: Path) -> None:
     assert other.steps == 1
     assert differences(dict(other.model.state_dict()), before) == []
     assert [one.name for one in tmp_path.iterdir()] == ["last.pt"]
+
+
+def test_a_shortage_that_passes_does_not_end_a_run_whose_batches_are_single_samples() -> None:
+    guard = simple()
+    guard.step(plain_batch())
+    with FaultAt([5]):
+        report = guard.step(plain_batch(1))
+    assert [rung.name for rung in report.rungs] == ["collect"]
+    assert guard.steps == 2
+    with FaultAt([5]):
+        assert guard.step(plain_batch(1)).retries == 1, "and so the next time"
 
 
 def test_precision_and_size_need_a_yes() -> None:

@@ -216,6 +216,8 @@ class Guard:
             rung = self.ladder.climb(tries.samples, self._smallest(certainly=True), foresees, holes=holes)
             if rung is None:
                 self._give_up(fault)
+            if rung.name == "collect":
+                free()
             tries.rungs.append(rung)
 
     def _attempt(

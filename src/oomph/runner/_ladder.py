@@ -46,7 +46,7 @@ class Ladder:
         self._quiet = 0  # steps since the last fault
         self._wait = calm
         self._before: int | None = None  # the size of pieces before the one that is being tried
-        self._freed = False
+        self._freed = self._collected = False  # in this step
         self._most = 0  # samples of the largest batch since the first fault
 
     @property
@@ -105,6 +105,9 @@ class Ladder:
             self.micro = half if foresees is None else _largest(half, smallest, foresees)
             pieces = self.pieces(samples, smallest)
             return Rung("pieces", f"{pieces} pieces of up to {self.micro} samples", "smaller kernels, same gradient")
+        if not self._collected:  # a shortage that passes must not end the run where no piece can be smaller
+            self._collected = True
+            return Rung("collect", "collected what nobody uses any more", "the step is done again")
         return self._climb_last()
 
     def _climb_last(self) -> Rung | None:
@@ -122,7 +125,7 @@ class Ladder:
             samples: of the batch.
             fits: whether pieces of so many samples would fit, as far as anybody knows.
         """
-        self._freed = False
+        self._freed = self._collected = False
         if self._before is not None:
             self._before, self._wait = None, self._calm
         if not self.is_climbed:

@@ -17,7 +17,7 @@ class Rung:
     """One thing that was done so that a step fits, or undone because it would fit without.
 
     Attributes:
-        name: "free", "pieces", "checkpoint", "precision", "size", or, for the update, "host copy", "one by one".
+        name: "free", "pieces", "collect", "checkpoint", "precision", "size"; of an update "host copy", "one by one".
         detail: what was done.
         cost: what that costs.
     """
