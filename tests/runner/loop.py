@@ -59,9 +59,11 @@ def budgeted(folder: Path) -> None:
         budget=resident() + 500 * MIB,
     )
     reports = [guard.step((torch.randn(16, 8), torch.randn(16, 8))) for _ in range(3)]
+    sizes = guard.evaluate([(torch.randn(58, 8), torch.randn(58, 8))] * 2, lambda model, piece: len(model(piece[0])))
     peak = peak_resident()
     assert guard.options.budget_bytes is not None
-    out = {"pieces": [report.pieces for report in reports], "over": peak - guard.options.budget_bytes}
+    over = peak - guard.options.budget_bytes
+    out = {"pieces": [report.pieces for report in reports], "validation": sizes, "over": over}
     (folder / "out.json").write_text(json.dumps(out))
 
 

@@ -18,7 +18,7 @@ from oomph.errors import OutOfRungs, WrongCall
 from oomph.monitor import Recorder, load_record
 from oomph.runner import Guard
 
-from .faults import MAKERS, ByteCap, FaultAt, FaultIn
+from .faults import CUDA, MAKERS, ByteCap, FaultAt, FaultIn
 from .nets import Rig, differences, plain_batch, plain_net
 
 
@@ -377,6 +377,44 @@ def test_validation_that_never_fits_ends_with_a_reason() -> None:
     guard = simple()
     with pytest.raises(OutOfRungs), FaultIn("addmm"):
         guard.evaluate([plain_batch()], lambda model, piece: model(piece[0]))
+
+
+def _validate(guard: Guard, samples: list[int], faults: dict[int, int]) -> list[int]:
+    """The sizes of pieces of batches of so many samples; pieces of some sizes run short so often."""
+
+    def judge(model: nn.Module, piece: Any) -> int:
+        del model
+        size = len(piece[0])
+        if faults.get(size, 0):
+            faults[size] -= 1
+            raise torch.OutOfMemoryError(CUDA)
+        return size
+
+    found: list[int] = guard.evaluate([plain_batch(one) for one in samples], judge)
+    return found
+
+
+def test_validation_grows_back_after_calm_batches() -> None:
+    guard = simple(calm=2)
+    assert _validate(guard, [64], {64: 1, 32: 1}) == [16] * 4
+    assert _validate(guard, [64], {}) == [16] * 4
+    assert _validate(guard, [64] * 6, {})[-2:] == [64, 64]
+
+
+def test_validation_that_can_not_grow_waits_longer_each_time() -> None:
+    guard = simple(calm=1)
+    faults = {64: 1000}
+    sizes = _validate(guard, [64] * 40, faults)
+    assert sizes == [32] * 80
+    assert 1000 - faults[64] < 8
+
+
+def test_the_rest_of_an_epoch_does_not_make_the_pieces_of_whole_batches_smaller() -> None:
+    guard = simple()
+    assert _validate(guard, [64, 1, 64], {1: 1}) == [64, 1, 64]
+    assert _validate(guard, [64, 6, 64], {6: 2, 3: 1}) == [64, 2, 1, 3, 64]
+    with pytest.raises(OutOfRungs):
+        _validate(guard, [64, 1, 64], {1: 2})
 
 
 def test_a_state_goes_on_bit_for_bit(tmp_path: Path) -> None:

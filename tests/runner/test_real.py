@@ -62,6 +62,8 @@ def test_a_limit_of_the_address_space_splits_the_batch(tmp_path: Path) -> None:
 def test_a_budget_of_ram_splits_before_it_is_broken(tmp_path: Path) -> None:
     found = finish("budgeted", tmp_path)
     assert found["pieces"][0] > 1
+    assert sum(found["validation"]) == 116
+    assert max(found["validation"]) < 58
     assert found["over"] < 16 * MIB  # it looks between modules, and one of them may take a little more than the last
 
 

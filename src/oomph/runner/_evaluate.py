@@ -12,51 +12,83 @@ from torch import nn
 from ._batch import move
 from ._fault import Fault, free
 from ._keepers import Buffers, Keeper, ObjectState
+from ._ladder import Ladder
+from ._meter import Meter
 from ._piecework import Piecework
 from ._randomness import Randomness
 from ._transaction import Transaction
+
+_Function = Callable[[nn.Module, Any], Any]
 
 
 class Evaluation:
     """Runs a function over batches, cut as small as needed.
 
     The size of pieces is its own, because a forward without gradients takes another share of memory.
+
+    Args:
+        work: cuts batches.
+        keep: objects that the function changes.
+        meter: of the memory.
+        calm: batches without a fault after which larger pieces are tried.
     """
 
-    def __init__(self, work: Piecework, device: torch.device, keep: tuple[Any, ...]) -> None:
-        self._work, self._device, self._keep = work, device, keep
-        self._randomness = Randomness(device)
-        self._micro: int | None = None
+    def __init__(self, work: Piecework, keep: tuple[Any, ...], meter: Meter, calm: int) -> None:
+        self._work, self._device, self._keep, self._meter = work, work.device, keep, meter
+        self._randomness = Randomness(work.device)
+        self._ladder = Ladder(forced=1, calm=calm, lasts=(), frees=work.device.type != "cpu")
+        self._most = 0  # samples of the largest batch
 
-    def run(
-        self, model: nn.Module, batch: Any, function: Callable[[nn.Module, Any], Any], results: list[Any]
-    ) -> Fault | None:
+    def run(self, model: nn.Module, batch: Any, function: _Function, results: list[Any]) -> Fault | None:
         """Add the results of a batch; what ran short if not even one sample fits."""
         kept: list[Keeper] = [ObjectState(one) for one in self._keep]
         transaction = Transaction.of([self._randomness, Buffers(model), *kept])
+        whole = samples = self._work.samples(batch)
+        self._most = max(self._most, whole)
         waiting = [batch]
-        refused: dict[int, Fault] = {}
+        faults = 0
         while waiting:
             piece = waiting.pop(0)
             samples = self._work.samples(piece)
-            if self._micro is not None and samples > self._micro:
-                waiting = [*self._work.cut(piece, -(-samples // self._micro)), *waiting]
+            pieces = self._ladder.pieces(samples)
+            if pieces > 1:
+                waiting = [*self._work.cut(piece, pieces), *waiting]
                 continue
-            with _evaluating(model):
-                fault = transaction.run(lambda piece=piece: self._one(model, piece, function, results))  # type: ignore[misc]
+            fault = self._attempt(transaction, model, lambda piece=piece: self._one(model, piece, function, results))  # type: ignore[misc]
             if fault is None:
                 continue
-            free(collect=bool(refused))
-            if samples == 1 and refused.get(1) is not None:
+            free(collect=faults > 0)
+            faults += 1
+            smaller = self._smaller(piece, samples, fault)
+            if smaller is None:
                 return fault
-            refused[samples] = fault
-            self._micro = max(1, samples // 2)
-            waiting.insert(0, piece)
+            waiting = [*smaller, *waiting]
+        self._ladder.settle(whole, lambda size: self._meter.fits(size / max(1, samples)))
         return None
 
-    def _one(self, model: nn.Module, piece: Any, function: Callable[[nn.Module, Any], Any], results: list[Any]) -> None:
+    def _attempt(self, transaction: Transaction, model: nn.Module, work: Callable[[], object]) -> Fault | None:
+        closely = self._ladder.is_deciding
+        self._meter.begin(model, closely=closely)
+        try:
+            with _evaluating(model):
+                return transaction.run(work)
+        finally:
+            self._meter.end(closely=closely)
+
+    def _smaller(self, piece: Any, samples: int, fault: Fault) -> list[Any] | None:
+        """What to try instead of a piece that ran short; None if there is nothing."""
+        usual = self._most if self._ladder.micro is None else min(self._most, self._ladder.micro)
+        if 1 < samples < usual:
+            return list(self._work.cut(piece, 2))  # the rest of an epoch says nothing of whole batches
+        rung = self._ladder.climb(samples, holes=not fault.is_full)
+        if rung is not None and rung.name == "collect":
+            free()
+        return None if rung is None else [piece]
+
+    def _one(self, model: nn.Module, piece: Any, function: _Function, results: list[Any]) -> None:
         with torch.no_grad(), self._work.autocast():
             result = function(model, move(piece, self._device))
+        self._meter.look()
         results.append(result)
 
 

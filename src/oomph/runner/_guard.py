@@ -128,7 +128,7 @@ class Guard:
             [Randomness(device), Buffers(self.model), *(ObjectState(one) for one in kept), self._gradients]
         )
         self._update = Update(self.model, optimizers, options, self.scaler)
-        self._evaluation = Evaluation(self._work, device, options.keep)
+        self._evaluation = Evaluation(self._work, options.keep, self._meter, options.calm)
         self._stop = Stop()
         can_begin()  # tried here, and not in the middle of a step
         self.pending: Number | None = None
