@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import signal
+import sys
 import traceback
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,75 @@ def test_an_error_that_only_speaks_of_memory_is_the_users() -> None:
 
     with pytest.raises(ValueError, match="says the user"):
         simple(loss).step(plain_batch())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOMEM, "Cannot allocate memory", "labels.cache"),
+        OSError(errno.EMFILE, "Too many open files"),
+        RuntimeError("DataLoader worker (pid 123) is killed by signal: Killed."),
+    ],
+    ids=["file", "open files", "worker"],
+)
+def test_what_smaller_pieces_can_not_mend_passes_through_at_once(error: Exception) -> None:
+    calls = []
+
+    def forward(model: nn.Module, batch: Any) -> Tensor:
+        del model, batch
+        calls.append(1)
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        simple().step(plain_batch(), forward=forward)
+    assert caught.value is error
+    assert len(calls) == 1
+
+
+DOUBTFUL = [
+    RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if the input is not contiguous."),
+    RuntimeError("CUDA error: CUBLAS_STATUS_INTERNAL_ERROR when calling `cublasSgemm`"),
+    RuntimeError("GET was unable to find an engine to execute this computation"),
+    MemoryError("my cache is full"),
+]
+
+
+@pytest.mark.parametrize("error", DOUBTFUL, ids=["cudnn", "cublas", "engine", "own"])
+def test_what_may_be_no_memory_problem_ends_the_run_as_itself(error: Exception, tmp_path: Path) -> None:
+    def unwilling(model: nn.Module, piece: Any) -> Tensor:
+        del model, piece
+        raise error
+
+    rig = Rig(checkpoint=tmp_path / "last.pt")
+    before = rig.state()
+    with pytest.raises(type(error)) as caught:
+        rig.guard.step(rig.batches(1)[0], forward=unwilling)
+    assert caught.value is error
+    assert traceback.extract_tb(error.__traceback__)[-1].name == "unwilling"
+    assert error.__context__ is None
+    assert differences(rig.state(), before) == []
+    assert (tmp_path / "last.pt").exists(), "it may have been memory after all"
+    with pytest.raises(type(error)) as caught:
+        rig.guard.evaluate(rig.batches(1), unwilling)
+    assert caught.value is error
+
+
+def test_the_end_names_what_was_raised_and_where() -> None:
+    def greedy(model: nn.Module, piece: Any) -> Tensor:
+        del model, piece
+        raise torch.OutOfMemoryError(CUDA)
+
+    for run in (
+        lambda: simple().step(plain_batch(), forward=greedy),
+        lambda: simple().evaluate([plain_batch()], greedy),
+    ):
+        with pytest.raises(OutOfRungs) as caught:
+            run()
+        cause = caught.value.__cause__
+        assert isinstance(cause, torch.OutOfMemoryError)
+        assert cause.__traceback__ is None, "it would hold all that was in memory"
+        if sys.version_info >= (3, 11):
+            assert "in greedy" in cause.__notes__[-1]
 
 
 def test_an_interrupt_in_the_middle_of_an_update_leaves_no_half_of_it() -> None:

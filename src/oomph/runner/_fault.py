@@ -1,7 +1,8 @@
 """Memory that ran short, told from everything else, and let go of.
 
 An exception holds its traceback, the traceback its frames, and the frames the tensors that filled the memory: nothing
-can be freed, let alone retried, before they are dropped. So an exception never leaves this file as such.
+can be freed, let alone retried, before they are dropped. So an exception leaves this file only without its traceback,
+of which the text is kept.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import OomphError
-from ..failures import Finding, recognise
+from ..failures import Finding, Kind, recognise
 
 _RESTORES = 8  # faults in a row that putting things back survives
 
@@ -27,10 +28,14 @@ class Fault:
     Attributes:
         finding: what was recognised.
         elsewhere: whether it happened on another rank.
+        error: what was raised, without its traceback.
+        trace: where it was raised.
     """
 
     finding: Finding | None
     elsewhere: bool = False
+    error: BaseException | None = None
+    trace: traceback.StackSummary | None = None
 
     @property
     def words(self) -> str:
@@ -48,6 +53,21 @@ class Fault:
         figures = {} if self.finding is None else self.finding.figures
         return {"asked", "unallocated"} <= figures.keys() and figures["unallocated"] < figures["asked"]
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it may be no memory at all: a library's failure for another reason, or a user's own MemoryError."""
+        if self.finding is None:
+            return False
+        # Python's own has no words, and libraries have types of their own.
+        own = self.finding.kind is Kind.MEMORY_ERROR and type(self.error) is MemoryError and bool(self.error.args)
+        return own or self.finding.kind is Kind.LIBRARY_DISGUISE
+
+    def original(self) -> BaseException | None:
+        """What was raised, to be raised again or named as the cause; it tells in a note where it came from."""
+        if self.error is not None and self.trace is not None and hasattr(self.error, "add_note"):
+            self.error.add_note("It was raised here:\n" + "".join(self.trace.format()).rstrip())
+        return self.error
+
 
 def catch(work: Callable[[], object]) -> Fault | None:
     """Run something; what it says if memory ran short. Any other error passes through."""
@@ -57,7 +77,9 @@ def catch(work: Callable[[], object]) -> Fault | None:
         finding = recognise(error)
         if finding is None or not finding.retryable:
             raise
-        fault = Fault(finding)
+        # The lines themselves are read from their files when they are shown.
+        trace = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False)
+        fault = Fault(finding, error=error, trace=trace)
         _let_go(error)
     else:
         return None

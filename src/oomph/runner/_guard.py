@@ -215,7 +215,8 @@ class Guard:
             holes = not (self._ranks.is_alone and fault.is_full)
             rung = self.ladder.climb(tries.samples, self._smallest(certainly=True), foresees, holes=holes)
             if rung is None:
-                self._give_up(fault)
+                self._insist(fault, work)
+                return
             if rung.name == "collect":
                 free()
             tries.rungs.append(rung)
@@ -273,13 +274,24 @@ class Guard:
         """Whether pieces of so many samples fit on all ranks, where this one's have so many now."""
         return self._ranks.all_agree(self._foresight.fits(size, now))
 
+    def _insist(self, fault: Fault, work: Callable[[], object]) -> None:
+        """Out of rungs: save and end. What may be no memory problem comes once more, to end the run by itself."""
+        if not (fault.is_doubtful and self._ranks.is_alone):
+            self._give_up(fault)
+        self._save_emergency()
+        self._transaction.insist(work)
+
     def _give_up(self, fault: Fault, *, half: bool = False) -> NoReturn:
         """Save and end.
 
         Raises:
-            OutOfRungs: always.
+            OutOfRungs: always, unless it may be no memory problem: then what it was.
         """
-        raise out_of_rungs(fault, None if half else self._save_emergency(), half=half)
+        place = None if half else self._save_emergency()
+        error = fault.original()
+        if fault.is_doubtful and error is not None:
+            raise error
+        raise out_of_rungs(fault, place, half=half) from error
 
     def _save_emergency(self) -> str | None:
         return save_at_the_end(self, self.options.checkpoint) if self._ranks.is_first else None

@@ -60,6 +60,15 @@ class Transaction:
             self.put_back()
         return fault
 
+    def insist(self, work: Callable[[], object]) -> None:
+        """As `attempt`, but an error of memory passes through like any other, with its own traceback."""
+        try:
+            self._take_all()
+            work()
+        except BaseException:
+            self.undo()
+            raise
+
     def put_back(self) -> None:
         """Make everything as it was, also if memory runs short again meanwhile.
 
