@@ -34,7 +34,7 @@ class Net(nn.Module):
         # No bias before the norm: its gradient would be nothing but rounding, which AdamW makes large.
         self.first, self.norm, self.second = nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.Linear(8, 2)
         self.unused = nn.Linear(2, 2)
-        self.fail_in_backward = self.twice = False
+        self.fail_in_backward = self.twice = self.longer = False
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.tanh(self.norm(self.first(x)))
@@ -44,7 +44,7 @@ class Net(nn.Module):
             self.fail_in_backward = False
             x.register_hook(self._fail)
         found: Tensor = self.second(x)
-        return found
+        return self.unused(found) if self.longer else found
 
     def _wide(self, x: Tensor) -> Tensor:
         found: Tensor = self.second(x) @ self.second.weight
@@ -133,14 +133,15 @@ def recover(rank: int, size: int, folder: Path) -> None:
     (folder / f"{rank}.json").write_text(json.dumps(found))
 
 
-def plain(rank: int) -> list[list[float]]:
+def plain(rank: int, *, longer: bool = False) -> list[list[float]]:
     """The same steps by DDP itself."""
     torch.manual_seed(0)
     net = Net()
+    net.longer = longer
     model = DistributedDataParallel(net, find_unused_parameters=True)
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
     for step in range(STEPS):
-        inputs, targets = batch(rank, step, 8 + (rank == 0 and step == 1))
+        inputs, targets = batch(rank, step, 8 + (rank == 0 and step == 1 and not longer))
         optimizer.zero_grad()
         nn.functional.mse_loss(model(inputs), targets).backward()
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
@@ -214,8 +215,8 @@ def refused(rank: int, size: int, folder: Path) -> None:
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
     said = []
-    for wrap in ("sync", "hook", "none"):
-        model = Net()
+    for wrap in ("sync", "hook", "sparse", "none"):
+        model: nn.Module = nn.Embedding(8, 2, sparse=True) if wrap == "sparse" else Net()
         wrapped: nn.Module = model if wrap == "none" else DistributedDataParallel(model)
         if wrap == "sync":
             model.add_module("norm", nn.SyncBatchNorm(8))  # after DDP, which refuses it too, but only on the CPU
@@ -228,7 +229,73 @@ def refused(rank: int, size: int, folder: Path) -> None:
     (folder / f"refused-{rank}.json").write_text(json.dumps(said))
 
 
-SCENARIOS = {function.__name__: function for function in (recover, killed, hung, gives_up, sharded, refused)}
+def sparse(rank: int, size: int, folder: Path) -> None:
+    """Gradients that turn out to be sparse."""
+    del rank, size, folder
+    _, guard = build()
+    table = torch.zeros(2, 2)
+
+    def forward(model: nn.Module, piece: Any) -> Tensor:
+        rows = nn.functional.embedding(torch.tensor([1]), model.get_parameter("unused.weight"), sparse=True)
+        return (model(piece[0]) @ table).sum() + rows.sum()
+
+    guard.step(batch(0, 0), forward=forward)
+
+
+def sided(rank: int, size: int, folder: Path) -> None:
+    """A layer that only the first rank uses, with gradients exchanged during backward and after it."""
+    del size
+    found: dict[str, Any] = {}
+    for way in ("overlap", "after"):
+        net, guard = build(overlap=way == "overlap")
+        net.longer = rank == 0
+        for step in range(STEPS):
+            guard.step(batch(rank, step))
+        guard.close()
+        found[way] = [one.double().flatten().tolist() for one in net.parameters()]
+    found["plain"] = plain(rank, longer=rank == 0)
+    (folder / f"{rank}.json").write_text(json.dumps(found))
+
+
+def static(rank: int, size: int, folder: Path) -> None:
+    """DDP that was told that its graph never changes, guarded and plain."""
+    del size
+    found: dict[str, Any] = {}
+    for way in ("guarded", "plain"):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+        model = DistributedDataParallel(net, static_graph=True)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        guard = oomph.guard(model=model, optimizer=optimizer, loss=nn.functional.mse_loss) if way == "guarded" else None
+        for step in range(STEPS):
+            if guard is not None:
+                with _Once("addmm") if rank == 1 and step == 1 else FaultAt():
+                    guard.step(batch(rank, step))
+            else:
+                optimizer.zero_grad()
+                nn.functional.mse_loss(model(batch(rank, step)[0]), batch(rank, step)[1]).backward()
+                optimizer.step()
+        if guard is not None:
+            guard.close()
+        found[way] = [one.double().flatten().tolist() for one in net.parameters()]
+    (folder / f"{rank}.json").write_text(json.dumps(found))
+
+
+def asked(rank: int, size: int, folder: Path) -> None:
+    """The last rank alone is asked to end, after the last update."""
+    _, guard = build(checkpoint=folder / "last.pt")
+    with guard.signals():
+        for step in range(2):
+            guard.step(batch(rank, step))
+        if rank == size - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+    print("went on", flush=True)
+
+
+SCENARIOS = {
+    function.__name__: function
+    for function in (recover, killed, hung, gives_up, sharded, refused, sparse, sided, static, asked)
+}
 
 
 def run(scenario: str, rank: int, size: int, port: int, folder: Path) -> int:

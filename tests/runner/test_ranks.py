@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 
 import oomph
+from oomph.runner._ranks import _is_of_ranks
 from oomph.runner._saving import load
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="gloo and signals as Linux has them")
@@ -170,4 +172,45 @@ def test_fsdp2_with_a_fault_in_backward_ends_every_rank_with_the_reason(tmp_path
 def test_what_would_hang_is_refused_by_name(tmp_path: Path, ranks: Starter) -> None:
     assert ranks.run("refused", 2, tmp_path) == [0, 0], said(tmp_path, 0)
     found = json.loads((tmp_path / "refused-0.json").read_text())
-    assert [word in text for word, text in zip(("SyncBatchNorm", "hook", "wrap it"), found, strict=True)] == [True] * 3
+    assert [word in text for word, text in zip(("SyncBatchNorm", "hook", "sparse", "wrap it"), found, strict=True)] == [
+        True
+    ] * 4
+
+
+def test_gradients_that_turn_out_to_be_sparse_are_refused_by_name(tmp_path: Path, ranks: Starter) -> None:
+    assert ranks.run("sparse", 2, tmp_path) == [1, 1]
+    assert any("WrongCall: some gradients are sparse" in said(tmp_path, rank) for rank in range(2)), said(tmp_path, 0)
+    assert not any("is gone" in said(tmp_path, rank) for rank in range(2))
+
+
+def test_a_layer_that_only_one_rank_uses_is_updated_on_all(tmp_path: Path, ranks: Starter) -> None:
+    assert ranks.run("sided", 2, tmp_path) == [0, 0], said(tmp_path, 0)
+    found: list[dict[str, Any]] = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    for way in ("overlap", "after"):
+        assert found[0][way] == found[1][way]
+        for ours, theirs in zip(found[0][way], found[0]["plain"], strict=True):
+            assert ours == pytest.approx(theirs, abs=1e-6), way
+
+
+def test_a_static_graph_is_honoured(tmp_path: Path, ranks: Starter) -> None:
+    assert ranks.run("static", 2, tmp_path) == [0, 0], said(tmp_path, 0)
+    found: list[dict[str, Any]] = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert found[0]["guarded"] == found[1]["guarded"]
+    for ours, theirs in zip(found[0]["guarded"], found[0]["plain"], strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-6)
+
+
+def test_a_signal_after_the_last_update_ends_all_ranks_with_the_run_saved(tmp_path: Path, ranks: Starter) -> None:
+    assert ranks.run("asked", 2, tmp_path) == [1, 1]
+    for rank in range(2):
+        assert "SystemExit: 143" in said(tmp_path, rank)
+        assert "went on" not in (tmp_path / f"{rank}.out").read_text()
+    assert load(tmp_path / "last.pt")["guard"]["steps"] == 2
+
+
+def test_only_what_is_about_ranks_is_another_ranks_end() -> None:
+    assert _is_of_ranks(RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:3234"))
+    assert _is_of_ranks(dist.DistBackendError("NCCL communicator is gone"))
+    for text in ("copy_() between dense and sparse", "DefaultCPUAllocator: can't allocate memory: 8", "label is 7"):
+        assert not _is_of_ranks(RuntimeError(text))
+    assert not _is_of_ranks(dist.DistBackendError("Cuda failure 2 'out of memory'"))

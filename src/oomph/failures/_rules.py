@@ -194,6 +194,7 @@ RULES: tuple[Rule, ...] = (
     _rule(Kind.RANK_TIMEOUT, "monitoredBarrier", r"monitoredBarrier"),
     _rule(Kind.PEER_DIED, "Connection closed by peer ["),
     _rule(Kind.PEER_DIED, "Connection reset by peer", r"gloo|NCCL|TCPStore|[Rr]ank"),
+    _rule(Kind.PEER_DIED, "gloo/transport/"),
     _rule(Kind.PEER_DIED, "ncclRemoteError"),
     _rule(Kind.PEER_DIED, "NCCL communicator was aborted"),
     _rule(Kind.PEER_DIED, "ChildFailedError"),

@@ -352,10 +352,13 @@ class Guard:
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """While in here, Ctrl-C and SIGTERM finish the step, save to `checkpoint=` and end the run."""
+        """While in here, Ctrl-C and SIGTERM finish the step, save to `checkpoint=` and end the run.
+
+        Of several ranks, all must be in here, and leave together.
+        """
         with self._stop.listening():
             yield
-            self._end_if_asked(None)
+            self._end_if_asked(self._ranks.agree_to_end(self._stop.asked))
 
     def _end_if_asked(self, agreed: int | None) -> None:
         """End between two steps; of several ranks, all after the same update: before it each has its own gradients."""

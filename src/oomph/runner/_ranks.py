@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import OomphError, OutOfRungs, RankLost, WrongCall
@@ -26,6 +26,7 @@ from ._reduction import Reduction
 from ._watchdog import Watchdog
 
 NOTHING = contextlib.nullcontext()  # can be entered as often as wanted
+_NO_SPARSE = ", which the guard can't exchange between ranks"
 _FOREVER = dt.timedelta(days=7)  # waiting for a slow rank is no fault: the watchdog knows the living from the dead
 
 
@@ -70,6 +71,10 @@ class Ranks:
     def all_agree(self, yes: bool) -> bool:  # noqa: FBT001  the question is the argument
         """Whether all ranks say yes."""
         return yes
+
+    def agree_to_end(self, asked: int | None) -> int | None:
+        """The signal that asked any rank to end, when no step follows that would tell."""
+        return asked
 
     def begin(self, *, update: bool) -> None:
         """An attempt begins, with an update at its end or without."""
@@ -144,21 +149,36 @@ class ManyRanks(Ranks):
         """Whether all ranks say yes."""
         return self._largest([int(not yes)])[0] == 0
 
+    def agree_to_end(self, asked: int | None) -> int | None:
+        """The signal that asked any rank to end."""
+        with self.busy():
+            return self._largest([asked or 0])[0] or None
+
     def _largest(self, values: list[int]) -> list[int]:
         told = torch.tensor(values, dtype=torch.int64)
-        try:
+        with self.collective():
             dist.all_reduce(told, dist.ReduceOp.MAX, group=self._group)
-        except RuntimeError as error:
-            raise self.lost(error) from error
         return [int(value) for value in told]
 
-    def find_lost(self, error: BaseException) -> OomphError | None:
-        """The reason for a collective of the model's own that failed."""
-        finding = recognise(error)
-        return self.lost(error) if finding is not None and finding.cause.family is Family.RANKS else None
+    @contextlib.contextmanager
+    def collective(self) -> Iterator[None]:
+        """Something that all ranks do together.
 
-    def lost(self, error: BaseException) -> OomphError:
-        """The reason for a collective that failed, as far as anybody told."""
+        Raises:
+            RankLost: it failed, because one of them is gone.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            lost = self.find_lost(error)
+            if lost is None:
+                raise
+            raise lost from error
+
+    def find_lost(self, error: BaseException) -> OomphError | None:
+        """The reason for a collective that failed, as far as anybody told; None for any other error."""
+        if isinstance(error, OomphError) or not _is_of_ranks(error):
+            return None
         return RankLost(self._watchdog.reason(_first_line(error)), "look at the output of that rank, and resume")
 
     def leave(self, reason: str) -> None:
@@ -181,6 +201,7 @@ class DdpRanks(ManyRanks):
         self.overlap = Overlap(model.process_group, wanted=options.overlap, calm=options.calm)
         self._reduction = Reduction(model.process_group, self._group)
         self._buffers = [one for one in model.module.buffers() if model.broadcast_buffers]
+        self._looked = False  # whether gradients were seen
         self._incomplete = 0  # whether parameters are without a gradient, here before agreement, anywhere after it
 
     def watch(self, is_crowded: Callable[[], bool]) -> None:
@@ -197,6 +218,9 @@ class DdpRanks(ManyRanks):
 
     def prepare(self, parameters: Sequence[nn.Parameter]) -> None:
         """Make room for the exchange, while a fault can still be recovered from."""
+        if not self._looked:
+            self._looked = True
+            _refuse_sparse([one.grad for one in parameters if one.grad is not None])
         self._incomplete = int(any(one.grad is None for one in parameters))
         self._reduction.prepare(parameters if self.overlap.used is None else (), self._buffers)
         self.overlap.prepare(parameters)
@@ -207,12 +231,10 @@ class DdpRanks(ManyRanks):
         Raises:
             RankLost: one of them is gone.
         """
-        try:
+        with self.collective():
             told = self._tell(fault, samples, asked, [self._incomplete, *self.overlap.vote()])
             self._incomplete = told.rest[0]
             again = self.overlap.hear(told.rest[1:], failed=told.fault is not None)
-        except RuntimeError as error:
-            raise self.lost(error) from error
         return told._replace(again=again)
 
     def exchange(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -221,15 +243,13 @@ class DdpRanks(ManyRanks):
         Raises:
             RankLost: a rank is gone.
         """
-        try:
+        with self.collective():
             if self._incomplete:
                 self._reduction.complete(parameters)
             if self.overlap.used is None:
                 self._reduction.average(parameters)
             self.overlap.finish()
             self._reduction.spread(self._buffers)
-        except RuntimeError as error:
-            raise self.lost(error) from error
 
     def close(self) -> None:
         """Stop the watchdog, and let go of the buckets."""
@@ -299,6 +319,25 @@ def _refuse(model: DistributedDataParallel) -> None:
             "a communication hook is registered on the model, and the guard exchanges gradients itself",
             "leave the hook out",
         )
+    sparse = [module for module in model.modules() if isinstance(module, (nn.Embedding, nn.EmbeddingBag))]
+    if any(module.sparse for module in sparse):
+        raise WrongCall(f"an embedding has sparse gradients{_NO_SPARSE}", "use sparse=False")
+
+
+def _refuse_sparse(gradients: Sequence[Tensor]) -> None:
+    """Of layers that don't tell before.
+
+    Raises:
+        WrongCall: there is such a gradient.
+    """
+    if any(one.layout is not torch.strided for one in gradients):
+        raise WrongCall(f"some gradients are sparse{_NO_SPARSE}", "make them dense")
+
+
+def _is_of_ranks(error: BaseException) -> bool:
+    """Whether an error is another rank's end, seen from here: by its words, or else by its type."""
+    finding = recognise(error)
+    return isinstance(error, dist.DistError) if finding is None else finding.cause.family is Family.RANKS
 
 
 def _first_line(error: BaseException) -> str:
