@@ -120,6 +120,8 @@ def test_paging_is_told_with_the_seconds_lost() -> None:
 def test_waiting_for_the_loader_is_told_with_its_share() -> None:
     waiting = [{"seconds": 0.1, "wait": 0.3}] * 50
     assert only(record(steps=waiting), Kind.STARVED).figures["share"] == pytest.approx(0.75)
+    told_late = [{"seconds": 0.01, "device_seconds": 0.2, "wait": 0.2, "late": 2}] * 50  # as a GPU tells it
+    assert only(record(steps=told_late), Kind.STARVED).figures["share"] == pytest.approx(0.5)
     starting = [{"seconds": 0.1, "wait": 9.0 if at < 3 else 0.0} for at in range(50)]
     assert judge(record(steps=starting)) == ()
 
@@ -127,6 +129,8 @@ def test_waiting_for_the_loader_is_told_with_its_share() -> None:
 def test_numbers_that_are_none_are_told_with_their_first_step() -> None:
     losses = [{"loss": float("nan") if at >= 30 else 1.0} for at in range(50)]
     assert "nan at step 30, and in 20 of 50" in only(record(steps=losses), Kind.BAD_LOSS).evidence
+    late = [{"loss": float("nan"), "late": 2} if at == 30 else {} for at in range(50)]
+    assert "nan at step 28" in only(record(steps=late), Kind.BAD_LOSS).evidence
     norms = [{"grad_norm": float("inf") if at == 9 else 1.0} for at in range(50)]
     assert only(record(steps=norms), Kind.BAD_GRADIENTS).figures["steps"] == 1
     thrown_away = [{"grad_norm": float("inf"), "skipped": at < 3} if at < 3 else {} for at in range(50)]

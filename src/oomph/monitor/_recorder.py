@@ -163,9 +163,10 @@ def _stamp(seconds: float) -> float:
 
 
 def _is_notable(fields: Mapping[str, Any]) -> bool:
-    """Steps that are never left out: something went wrong in them."""
+    """Steps that are never left out: something went wrong in them, or a GPU has told what it tells now and then."""
     loss = fields.get("loss")
-    return bool(fields.get("retries") or fields.get("skipped")) or (isinstance(loss, float) and not math.isfinite(loss))
+    told = bool(fields.get("retries") or fields.get("skipped")) or "late" in fields
+    return told or (isinstance(loss, float) and not math.isfinite(loss))
 
 
 def _plain(what: str, fields: Mapping[str, Any]) -> dict[str, Any]:

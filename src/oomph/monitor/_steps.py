@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from ..failures import Finding, Kind, find_measured
-from ._record import Record
+from ._record import Fields, Record
 
 _SETTLED = 5  # steps in which workers start and kernels load
 _FEWEST = 10  # steps that a share is taken of
@@ -32,9 +32,15 @@ def _not_finite(record: Record, field: str, kind: Kind, name: str) -> Iterator[F
         if isinstance(step.get(field), float) and not math.isfinite(step[field]) and not step.get("skipped")
     ]
     if bad:
-        first = bad[0].get("step", "?")
+        first = _number(bad[0])
         evidence = f"{name} was {bad[0][field]} at step {first}, and in {len(bad)} of {len(record.steps)} steps."
         yield find_measured(kind, evidence, {"steps": len(bad)})
+
+
+def _number(step: Fields) -> object:
+    """Which step a number on a line belongs to: on a GPU it is told late."""
+    number, late = step.get("step", "?"), step.get("late", 0)
+    return number - late if isinstance(number, int) and isinstance(late, int) else number
 
 
 def skipped_steps(record: Record) -> Iterator[Finding]:
@@ -53,9 +59,10 @@ def skipped_steps(record: Record) -> Iterator[Finding]:
 def starved(record: Record) -> Iterator[Finding]:
     """Steps that wait for data for much of the time."""
     timed = [
-        (step["wait"], step["seconds"])
+        (step["wait"], worked)
         for step in record.steps[_SETTLED:]
-        if isinstance(step.get("wait"), (int, float)) and isinstance(step.get("seconds"), (int, float))
+        if isinstance(step.get("wait"), (int, float))
+        and isinstance(worked := step.get("device_seconds", step.get("seconds")), (int, float))
     ]
     waited, worked = sum(wait for wait, _ in timed), sum(seconds for _, seconds in timed)
     if len(timed) >= _FEWEST and waited > _WAITING * (waited + worked):

@@ -26,6 +26,7 @@ from ._loss import Number, Tally, combine
 from ._meter import meter_for
 from ._notices import BatchNorms, Notices, check_loss, refuse_closures
 from ._options import Options, read_options
+from ._pace import pace_for
 from ._piecework import Piecework, Setting
 from ._randomness import Randomness
 from ._ranks import Ranks, find_ranks
@@ -129,6 +130,7 @@ class Guard:
         )
         self._update = Update(self.model, optimizers, options, self.scaler)
         self._evaluation = Evaluation(self._work, options.keep, self._meter, options.calm)
+        self._pace = None if options.recorder is None else pace_for(device)
         self._stop = Stop()
         can_begin()  # tried here, and not in the middle of a step
         self.pending: Number | None = None
@@ -157,6 +159,8 @@ class Guard:
             RankLost: another rank died or gave up.
         """
         tries = _Attempts(time.perf_counter())
+        if self._pace is not None:
+            self._pace.begin(tries.began)
         samples = self._work.samples(batch)
         try:
             with self._ranks.busy():
@@ -316,7 +320,8 @@ class Guard:
             update,
         )
         if self.options.recorder is not None:
-            self.options.recorder.step(step_fields(report, self.steps))
+            told = {} if self._pace is None else self._pace.end(report, self._update.norm, self.steps)
+            self.options.recorder.step({**step_fields(report, self.steps), **told})
         return report
 
     def evaluate(
@@ -336,6 +341,8 @@ class Guard:
             OutOfRungs: a single sample doesn't fit.
         """
         results: list[Any] = []
+        if self._pace is not None:
+            self._pace.pause()
         for batch in loader:
             try:
                 with self._ranks.busy():
@@ -384,6 +391,8 @@ class Guard:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, which is there whole or not at all."""
+        if self._pace is not None:
+            self._pace.pause()
         save(self.state_dict(), path)
 
     def load(self, path: str | os.PathLike[str]) -> None:

@@ -56,7 +56,7 @@ class StepReport:
 
 
 def step_fields(report: StepReport, number: int) -> dict[str, Any]:
-    """A step as the Record has it; a loss on a GPU stays there, because reading it would wait."""
+    """A step as the Record has it, but for what only the device may know yet."""
     return {
         "step": number,
         "seconds": report.seconds,
@@ -64,7 +64,6 @@ def step_fields(report: StepReport, number: int) -> dict[str, Any]:
         "retries": report.retries,
         "peak": report.bytes,
         "skipped": report.skipped,
-        "loss": report.loss.item() if report.loss.device.type == "cpu" else None,
     }
 
 

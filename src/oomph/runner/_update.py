@@ -52,6 +52,7 @@ class Update:
             self._others.append(ObjectState(_owner(options.ema), values=not _is_whole(options.ema, model)))
         self._whole = {id(optimizer): Wholeness(optimizer) for optimizer in optimizers}
         self._ran: set[int] = set()
+        self.norm: torch.Tensor | float | None = None  # of the gradients before they were clipped
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -76,9 +77,9 @@ class Update:
             for optimizer in self._optimizers:
                 self._scaler.unscale_(optimizer)
         if callable(self._clip):
-            self._clip(self.parameters)
+            self.norm = _number(self._clip(self.parameters))
         elif self._clip is not None:
-            nn.utils.clip_grad_norm_(self.parameters, self._clip)
+            self.norm = nn.utils.clip_grad_norm_(self.parameters, self._clip)
 
     def run(self, prepare: Callable[[], object] | None = None) -> Done:
         """Make the update; what went wrong if it could not be made, with everything as before.
@@ -169,6 +170,12 @@ def _one_by_one(optimizer: Optimizer) -> Iterator[None]:
     finally:
         for group, value in zip(groups, before, strict=True):
             group["foreach"] = value
+
+
+def _number(returned: object) -> torch.Tensor | float | None:
+    """The norm, if that is what a user's function returns."""
+    is_one = isinstance(returned, float) or (isinstance(returned, torch.Tensor) and returned.numel() == 1)
+    return returned if is_one else None  # type: ignore[return-value]
 
 
 def _owner(ema: Any) -> Any:
