@@ -15,6 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ..machine import OUTSIDE, HostGauge
 from ..units import MIB, format_size
+from ._spill import cap_below_spill
 
 _MARGIN = 0.95  # of the limit that a prediction may fill
 _EVERY = 0.002  # seconds between two looks at the process's memory, which take microseconds
@@ -31,7 +32,7 @@ class DeviceMeter:
 
     def __init__(self, device: torch.device) -> None:
         # torch's memory functions want the number of the device.
-        self._device = device if ":" in str(device) else torch.device("cuda", torch.cuda.current_device())
+        self.device = device if ":" in str(device) else torch.device("cuda", torch.cuda.current_device())
         self._base, self._asked = 0, -_ASK_DEVICE_EVERY
         self.peak: int | None = None
 
@@ -39,7 +40,7 @@ class DeviceMeter:
         """A step begins; closely: its own peak is asked for."""
         del model
         if closely:
-            torch.cuda.reset_peak_memory_stats(self._device)
+            torch.cuda.reset_peak_memory_stats(self.device)
             self._base = self._allocated("current")
 
     def look(self) -> None:
@@ -53,7 +54,7 @@ class DeviceMeter:
 
     def _allocated(self, what: str) -> int:
         # As torch.cuda.memory_allocated, which sorts two hundred other numbers each time.
-        statistics: Any = torch.cuda.memory_stats_as_nested_dict(self._device)
+        statistics: Any = torch.cuda.memory_stats_as_nested_dict(self.device)
         return int(statistics["allocated_bytes"]["all"][what]) if statistics else 0
 
     def fits(self, factor: float) -> bool:
@@ -64,8 +65,8 @@ class DeviceMeter:
 
     def limit(self) -> int:
         """How much the allocator may take in all."""
-        free, total = torch.cuda.mem_get_info(self._device)
-        return min(free + torch.cuda.memory_reserved(self._device), int(_fraction(self._device) * total))
+        free, total = torch.cuda.mem_get_info(self.device)
+        return min(free + torch.cuda.memory_reserved(self.device), int(_fraction(self.device) * total))
 
 
 def _fraction(device: torch.device) -> float:
@@ -224,11 +225,14 @@ Meter = DeviceMeter | HostMeter | NoMeter
 
 
 def meter_for(device: torch.device, budget: int | None) -> Meter:
-    """The meter of a device; a budget for a GPU becomes the cap of its allocator."""
+    """The meter of a device; a budget for a GPU, or what a driver would spill, becomes the cap of its allocator."""
     if device.type == "cuda":
+        meter = DeviceMeter(device)
         if budget is not None:
             _cap(device, budget)
-        return DeviceMeter(device)
+        else:
+            cap_below_spill(meter.device, _fraction(meter.device))
+        return meter
     return HostMeter(budget) if device.type == "cpu" else NoMeter()
 
 
