@@ -35,14 +35,23 @@ class Hungry(nn.Module):
 
 
 def limited(folder: Path) -> None:
-    """Under a limit of the address space or of data, that the whole batch breaks."""
+    """Under a limit of the address space that the whole batch breaks."""
+    _limited(folder, resource.RLIMIT_AS, 0)
+
+
+def limited_data(folder: Path) -> None:
+    """Under a limit of data (`ulimit -d`) that it breaks."""
+    _limited(folder, resource.RLIMIT_DATA, 5)
+
+
+def _limited(folder: Path, limit: int, field: int) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     net = Hungry()
     guard = oomph.guard(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), loss=nn.functional.mse_loss)
     guard.step((torch.randn(1, 8), torch.randn(1, 8)))  # what torch itself allocates once
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 400 * MIB, resource.RLIM_INFINITY))
+    used = int(Path("/proc/self/statm").read_text().split()[field]) * resource.getpagesize()
+    resource.setrlimit(limit, (used + 400 * MIB, resource.RLIM_INFINITY))
     reports = [guard.step((torch.randn(16, 8), torch.randn(16, 8))) for _ in range(3)]
     (folder / "out.json").write_text(json.dumps([[report.pieces, report.retries] for report in reports]))
 
@@ -102,4 +111,4 @@ def again(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (limited, budgeted, endless, again)}[sys.argv[1]](Path(sys.argv[2]))
+    {f.__name__: f for f in (limited, limited_data, budgeted, endless, again)}[sys.argv[1]](Path(sys.argv[2]))

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 import oomph
 from oomph.monitor import load_record
+from oomph.runner import Guard
 from oomph.runner._meter import resident
 from oomph.runner._saving import load
 from oomph.units import MIB
@@ -51,8 +52,9 @@ def finish(kind: str, folder: Path) -> Any:
     return json.loads((folder / "out.json").read_text())
 
 
-def test_a_limit_of_the_address_space_splits_the_batch(tmp_path: Path) -> None:
-    steps = finish("limited", tmp_path)
+@pytest.mark.parametrize("kind", ["limited", "limited_data"])
+def test_a_limit_of_the_address_space_or_of_data_splits_the_batch(kind: str, tmp_path: Path) -> None:
+    steps = finish(kind, tmp_path)
     assert steps[0][0] > 1
     assert steps[0][1] >= 1
     assert [pieces for pieces, _ in steps] == [steps[0][0]] * 3
@@ -75,16 +77,18 @@ def test_ten_thousand_steps_with_faults_in_every_tenth_hold_nothing() -> None:
         loss=nn.functional.mse_loss,
         calm=5,
     )
-    faults = [0]
+    batch = plain_batch(4)
+    undisturbed = _seconds(guard, batch)
+    first, faults = guard.steps, [0]
 
     def forward(model: nn.Module, batch: Any) -> Tensor:
-        if guard.steps % 10 == 0 and faults[0] <= guard.steps // 10:
+        step = guard.steps - first
+        if step % 10 == 0 and faults[0] <= step // 10:
             faults[0] += 1
             kept = torch.zeros(1 << 18)  # 1 MiB: a thousand of them would be seen
             raise torch.OutOfMemoryError(CUDA + f" {kept.numel()}")
         return nn.functional.mse_loss(model(batch[0]), batch[1])
 
-    batch = plain_batch(4)
     sizes, pieces = [], []
     for step in range(10_000):
         pieces.append(guard.step(batch, forward=forward).pieces)
@@ -96,6 +100,13 @@ def test_ten_thousand_steps_with_faults_in_every_tenth_hold_nothing() -> None:
     assert 1 in pieces[9_900:], "it grows back between faults"
     calm = [guard.step(batch).pieces for _ in range(60)]
     assert calm[-1] == 1
+    # Four pieces take about three times as long.
+    assert _seconds(guard, batch) < 1.6 * undisturbed, "throughput returns"
+
+
+def _seconds(guard: Guard, batch: Any) -> float:
+    """How long a step takes: of two hundred, one that was disturbed by little else on the machine."""
+    return sorted(guard.step(batch).seconds for _ in range(200))[20]
 
 
 def _wait_for_end(pid: int) -> None:
