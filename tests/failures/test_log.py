@@ -190,3 +190,20 @@ def test_one_line_of_megabytes_is_read_too() -> None:
 def test_any_text_is_read_without_an_error(text: str) -> None:
     for found in read_log(text + " CUDA out of memory. Tried to allocate " + text):
         assert found.evidence == found.evidence.strip()
+
+
+def test_the_end_that_a_library_makes_comes_after_its_reason() -> None:
+    end = "Aborted (core dumped)\n"
+    for kind, name in ((Kind.BAD_ALLOC, None), (Kind.RANK_TIMEOUT, "NCCL"), (Kind.PEER_DIED, "gloo")):
+        text = next(text for one, title, text in MEMORY if one is kind and name in {None, title})
+        assert [found.kind for found in read_log(f"{text}\n{end}")] == [kind, Kind.ABORTED]
+
+
+def test_advice_and_prose_are_no_scheduler() -> None:
+    for text in (
+        "Note: if this prints Out Of Memory, ask for more\n",
+        "the request exceeded limit of 10 per second\n",
+        "h_vmem=16G was asked for\n",
+        "The mission was Aborted by the user interface, epoch 3\n",
+    ):
+        assert read_log(text) == (), text

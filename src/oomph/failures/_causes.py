@@ -96,7 +96,7 @@ _DEVICE = (
     Cause(
         Kind.FRAMEWORK_OOM,
         "Another framework ran out of GPU memory",
-        "TensorFlow, JAX, CuPy, ONNX Runtime or Paddle keep allocators of their own; TensorFlow and JAX take most of "
+        "TensorFlow, JAX, CuPy, ONNX Runtime, Paddle or vLLM keep allocators of their own; some of them take most of "
         "the GPU at their start, whatever they use.",
         (
             (
@@ -187,9 +187,13 @@ _HOST_CAUSES = (
     Cause(
         Kind.SCHEDULER_KILL,
         "The scheduler ended the job for using too much RAM",
-        "Slurm, Kubernetes or Ray allow a job only the memory it asked for, and end it beyond that.",
+        "Slurm, PBS, LSF, HTCondor, Kubernetes or Ray allow a job only the memory it asked for, and end it beyond "
+        "that.",
         (
-            "Ask for more: --mem for Slurm, resources.limits.memory for Kubernetes.",
+            (
+                "Ask for more: --mem for Slurm, -l mem for PBS, -M for LSF, request_memory for HTCondor, "
+                "resources.limits.memory for Kubernetes."
+            ),
             *_HOST,
             *_WATCH,
         ),

@@ -33,6 +33,7 @@ _CONSEQUENCES = {
     Kind.PEER_DIED,
     Kind.WORKER_GONE,
     Kind.STOPPED,
+    Kind.ABORTED,
     Kind.PYTHON_ERROR,
     Kind.UNCLEAN_END,
 }

@@ -78,6 +78,19 @@ OTHER_CAUSES = (
         ("Compare the shapes in the message with what the layer expects.",),
     ),
     Cause(
+        Kind.LAYOUT,
+        "The order of a tensor's elements doesn't allow the operation",
+        "A tensor was transposed, expanded or has too few dimensions for channels_last; 'memory' in such a message "
+        "means an order or an address, not an amount.",
+        ("Use .reshape() instead of .view(), or .contiguous() or .clone() before.",),
+    ),
+    Cause(
+        Kind.INDEX,
+        "An index is out of range",
+        "A label, token or row beyond what there is.",
+        ("Compare the index in the message with the size: the number of classes, the vocabulary, the batch.",),
+    ),
+    Cause(
         Kind.PLACE_OR_TYPE,
         "Tensors are on different devices or of different types",
         "One is on the CPU and the other on the GPU, or one is half precision and the other isn't.",
@@ -175,6 +188,13 @@ OTHER_CAUSES = (
         "A segmentation fault or a damaged heap is a bug in compiled code, or libraries that don't belong together; "
         "the amount of memory has nothing to do with it.",
         ("See where:", "$ python -X faulthandler …", "Update or reinstall the library it names."),
+    ),
+    Cause(
+        Kind.ABORTED,
+        "The process ended itself",
+        "A library called abort() (signal 6) when it could not go on: the reason stands above it, if it was written at "
+        "all.",
+        ("Look at what was written just before.", "$ python -X faulthandler …"),
     ),
     Cause(
         Kind.TIME_LIMIT,
