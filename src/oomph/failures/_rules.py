@@ -312,9 +312,7 @@ RULES: tuple[Rule, ...] = (
     _rule(Kind.CRASH, "0xC0000005"),
     _rule(Kind.CRASH, "llegal instruction", r"^.{0,80}Illegal instruction(?: \(core dumped\)|\s|$)"),
     _rule(Kind.CRASH, "SIGILL"),
-    _rule(
-        Kind.ABORTED, "Aborted", r"^(?:Fatal Python error: |.{0,60}line \d+: +\d+ )?Aborted(?: \(core|\s|$)"
-    ),
+    _rule(Kind.ABORTED, "Aborted", r"^(?:Fatal Python error: |.{0,60}line \d+: +\d+ )?Aborted(?: \(core|\s|$)"),
     _rule(Kind.ABORTED, "SIGABRT"),
     _rule(Kind.TIME_LIMIT, "DUE TO TIME LIMIT"),
     _rule(Kind.STOPPED, "DUE TO PREEMPTION"),

@@ -100,6 +100,8 @@ class Update:
     def _run(self, prepare: Callable[[], object] | None) -> Done:
         done = Done()
         for attempt, rung in enumerate((None, None, _HOST, _ONE)):
+            if rung is not None:
+                done.rungs.append(rung)
             done.fault = self._attempt(attempt, prepare)
             if done.fault is None:
                 self._finish(done)
@@ -108,8 +110,6 @@ class Update:
             done.retries += 1
             if self._ran:  # a fused update is not undone
                 done.half = True
-            if rung is not None:
-                done.rungs.append(rung)
         return done
 
     def _attempt(self, attempt: int, prepare: Callable[[], object] | None) -> Fault | None:

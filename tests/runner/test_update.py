@@ -1,0 +1,85 @@
+"""What is done so that an update fits: its copy on the host, and parameters one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import oomph
+from oomph.runner import Guard
+
+from .faults import CUDA
+from .nets import differences, plain_batch, plain_net
+
+
+class Crowded(TorchDispatchMode):
+    """A device on which the optimizer's own temporaries don't fit beside the copy of weights and state."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.holds_copy, self.refused = False, 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name = func.__name__.partition(".")[0]
+        if name == "cat":
+            self.holds_copy = True
+        elif name == "empty":  # the block of a copy on the host
+            self.holds_copy = False
+        if name == "_foreach_sqrt" and self.holds_copy:
+            self.refused += 1
+            raise torch.OutOfMemoryError(CUDA)
+        return func(*args, **(kwargs or {}))
+
+
+class Narrow(TorchDispatchMode):
+    """A device on which temporaries for all parameters at once never fit."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func.__name__.startswith("_foreach_sqrt"):
+            raise torch.OutOfMemoryError(CUDA)
+        return func(*args, **(kwargs or {}))
+
+
+def build() -> Guard:
+    net = plain_net()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.1, foreach=True)
+    return oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss)
+
+
+def run(mode: TorchDispatchMode) -> tuple[list[str], Guard]:
+    guard = build()
+    guard.step(plain_batch())
+    with mode:
+        report = guard.step(plain_batch(seed=2))
+    return [rung.name for rung in report.rungs], guard
+
+
+def undisturbed() -> Guard:
+    guard = build()
+    guard.step(plain_batch())
+    guard.step(plain_batch(seed=2))
+    return guard
+
+
+def test_the_copy_goes_to_the_host_where_the_device_has_no_room_for_both() -> None:
+    mode = Crowded()
+    rungs, guard = run(mode)
+    assert rungs == ["host copy"]
+    assert mode.refused == 2
+    assert differences(guard.state_dict(), undisturbed().state_dict()) == []
+
+
+def test_parameters_are_updated_one_by_one_where_all_at_once_do_not_fit() -> None:
+    rungs, guard = run(Narrow())  # type: ignore[no-untyped-call]
+    assert rungs == ["host copy", "one by one"]
+    truth = undisturbed().model.state_dict()
+    assert all(torch.allclose(one, truth[name], atol=1e-6) for name, one in guard.model.state_dict().items())
+    assert guard.optimizers[0].param_groups[0]["foreach"] is True, "only in that step"
