@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import oomph
 
+from .faults import CUDA
 from .nets import plain_batch
 
 # torch's own compiler looks at gradients that aren't there.
@@ -87,3 +88,21 @@ def test_a_compiled_model_runs_compiled_in_every_step(way: Any, budget: str | No
     assert guard.evaluate([plain_batch()], lambda model, piece: len(model(piece[0]))) == [8]
     assert backend.runs == 6 + (way is not _function), "validation too"
     assert backend.made <= 3, "a step, a step without the look, validation"
+
+
+def test_a_model_that_is_first_compiled_in_a_retry_runs_compiled_ever_after(backend: Counter) -> None:
+    net = Net()
+    guard = oomph.guard(optimizer=torch.optim.SGD(net.parameters(), lr=0.1), calm=100, **_whole(net, backend))
+    calls = []
+
+    def forward(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        calls.append(1)
+        if len(calls) == 1:
+            raise torch.OutOfMemoryError(CUDA)
+        return nn.functional.mse_loss(model(batch[0]), batch[1])
+
+    runs = []
+    for _ in range(4):
+        assert guard.step(plain_batch(), forward=forward).pieces == 2
+        runs.append(backend.runs)
+    assert runs == [2, 4, 6, 8]

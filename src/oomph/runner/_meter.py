@@ -104,7 +104,7 @@ class HostMeter:
         self._looked, self._growth, self._near = 0.0, 0, True
         if self._steps < _LEARNING or self._room(self._base) < _AMPLE * (self._most + _LEAST):
             # Only while a step runs: a model that keeps hooks could not be copied or saved.
-            self._handles = [module.register_forward_pre_hook(self._before) for module in _uncompiled(model)]
+            self._handles = [module.register_forward_pre_hook(self._before) for module in uncompiled(model)]
 
     def end(self, *, closely: bool) -> None:
         """The step has ended."""
@@ -173,12 +173,12 @@ class HostMeter:
         return min((one for one in bounds if one is not None), default=1 << 62)
 
 
-def _uncompiled(module: nn.Module) -> Iterator[nn.Module]:
+def uncompiled(module: nn.Module) -> Iterator[nn.Module]:
     """The modules that are run one by one. A hook inside of a compiled one would end its compilation for good."""
     if getattr(module, "_compiled_call_impl", None) is None and not hasattr(module, "_orig_mod"):
         yield module
         for child in module.children():
-            yield from _uncompiled(child)
+            yield from uncompiled(child)
 
 
 def resident() -> int:

@@ -71,10 +71,11 @@ class DevicePace:
         """A step has ended: what the Record should have, of an earlier one."""
         if self._state is _State.BEGUN:
             self._number = number
-            self._has_norm = isinstance(norm, Tensor) and _tells(report)
-            self._values[0].copy_(report.loss, non_blocking=True)
-            if self._has_norm:
-                self._values[1].copy_(norm, non_blocking=True)  # type: ignore[arg-type]
+            self._values[:1].copy_(report.loss.reshape(1), non_blocking=True)
+            self._has_norm = False
+            if isinstance(norm, Tensor) and _tells(report):
+                self._has_norm = True
+                self._values[1:].copy_(norm.reshape(1), non_blocking=True)
             self._mark(self._after, _State.ENDED)
         elif self._state is _State.FOLLOWED and self._next.query():
             self._state = _State.IDLE

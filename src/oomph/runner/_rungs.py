@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook
 
 from .. import changes
 from ._batch import tensors_in
 from ._ladder import Last
+from ._meter import uncompiled
 from ._options import Options
 from ._piecework import Setting
 from ._step_report import Rung
@@ -36,15 +37,17 @@ class Checkpointing:
     def measure(self, work: Callable[[], object]) -> None:
         """Do some work, and see what the layers put out: what they keep for backward is about that."""
         self._made = {}
-        handle = register_module_forward_hook(self._note)
+        leaves = (module for module in dict.fromkeys(uncompiled(self._model)) if not any(module.children()))
+        handles = [module.register_forward_hook(self._note) for module in leaves]
         try:
             work()
         finally:
-            handle.remove()
+            for handle in handles:
+                handle.remove()
 
     def _note(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
         del inputs
-        if not module._modules:  # noqa: SLF001  children() makes a generator for each layer
+        if not torch.compiler.is_compiling():  # of a compiled function nothing of this may become part
             size = sum(one.numel() * one.element_size() for one in tensors_in(outputs))
             self._made[module] = self._made.get(module, 0) + size
 

@@ -174,8 +174,9 @@ def _one_by_one(optimizer: Optimizer) -> Iterator[None]:
 
 def _number(returned: object) -> torch.Tensor | float | None:
     """The norm, if that is what a user's function returns."""
-    is_one = isinstance(returned, float) or (isinstance(returned, torch.Tensor) and returned.numel() == 1)
-    return returned if is_one else None  # type: ignore[return-value]
+    if isinstance(returned, torch.Tensor):
+        return returned.detach() if returned.numel() == 1 else None
+    return returned if isinstance(returned, float) else None
 
 
 def _owner(ema: Any) -> Any:
