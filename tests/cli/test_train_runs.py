@@ -230,3 +230,34 @@ def test_a_full_disk_costs_a_warning_and_not_the_run(tmp_path: Path) -> None:
     folder = tmp_path / "runs/train/exp"
     assert (folder / "results.csv").read_text().count("\n") == 2
     assert list((folder / "weights").iterdir()) == []
+
+
+def test_runs_that_begin_together_get_folders_of_their_own() -> None:
+    code = """
+import sys
+from oomph.cli._runs import claimed_folder
+print("ready", flush=True)
+sys.stdin.readline()
+with claimed_folder("both") as folder:
+    (folder / "weights").mkdir()
+    print(folder)
+"""
+    begun = [
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    for one in begun:
+        assert one.stdout is not None
+        one.stdout.readline()
+    for one in begun:
+        assert one.stdin is not None
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    told = {one.communicate()[0].strip() for one in begun}
+    assert told == {"runs/train/both", *(f"runs/train/both{number}" for number in (2, 3, 4))}
+
+
+def test_a_run_that_does_not_come_to_be_leaves_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "--data", "none.yaml"]) == 2
+    assert "there is no file" in capsys.readouterr().err
+    assert list(Path("runs/train").iterdir()) == []

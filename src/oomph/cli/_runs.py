@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import MissingFile, WrongCall
@@ -12,13 +15,41 @@ NEWEST = "newest"
 _STATE = Path("weights/state.pt")
 
 
-def new_folder(name: str) -> Path:
-    """A folder that isn't there yet: the name, with a number if need be."""
+@contextlib.contextmanager
+def claimed_folder(name: str) -> Iterator[Path]:
+    """A new folder: the name, with a number if need be; gone again at the end if nothing was put into it.
+
+    It is made at once, so that two runs that begin together never share one.
+
+    Raises:
+        WrongCall: the name can't be one, or nothing can be written here.
+    """
     _check(name)
-    folder, number = RUNS / name, 2
-    while folder.exists():
-        folder, number = RUNS / f"{name}{number}", number + 1
-    return folder
+    try:
+        folder = _make(name)
+    except OSError as error:
+        raise unwritable(RUNS, error) from None
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):  # a run came to be
+            folder.rmdir()
+
+
+def _make(name: str) -> Path:
+    RUNS.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        folder = RUNS / (name if number == 1 else f"{name}{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+            return folder
+    raise AssertionError
+
+
+def unwritable(folder: Path, error: OSError) -> WrongCall:
+    """Why a run can't be begun where one is."""
+    fix = "change into a folder that you may write to"
+    return WrongCall(f"nothing can be written into {str(folder)!r} ({error.strerror})", fix)
 
 
 def find_run(wanted: str, name: str | None) -> Path:

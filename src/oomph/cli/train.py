@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ import typer
 
 from ..errors import MissingFile, WrongCall
 from ._options import Json
-from ._runs import NEWEST, find_run, new_folder
+from ._runs import NEWEST, claimed_folder, find_run, unwritable
 
 if TYPE_CHECKING:
     from ..detect import Order, OrderForm
@@ -159,22 +160,25 @@ def train(
     }
     given = {flag: value for flag, value in given.items() if value is not None}
 
-    def order() -> tuple[OrderForm, Sequence[str]]:
+    def order(stack: contextlib.ExitStack) -> tuple[OrderForm, Sequence[str]]:
         words: Sequence[str] = ()
         if resume is not None:
             form, words = _again(read_order(find_run(resume, name)), given, settings)
         else:
-            form = _anew(given, new_folder(name or "exp"))
+            form = _anew(given, stack.enter_context(claimed_folder(name or "exp")))
             if settings is not None:
                 form, words = read_settings(settings, form)
         if form.data == _EMBEDDED:
-            write_embedded(_EMBEDDED.parent)
+            try:
+                write_embedded(_EMBEDDED.parent)
+            except OSError as error:
+                raise unwritable(_EMBEDDED.parent, error) from None
         return form, words
 
-    with join_ranks(device_name(device)) as ranks:
+    with join_ranks(device_name(device)) as ranks, contextlib.ExitStack() as stack:
         if not ranks.is_first:
             logging.getLogger("oomph").setLevel(logging.ERROR)  # what all ranks do, the first one says
-        form, words = ranks.once(order)  # else a rank would see the folder or the files that another is just making
+        form, words = ranks.once(lambda: order(stack))  # else a rank would see the folder or the files that another is just making
         with TrainTeller(quiet=json or not ranks.is_first) as teller:
             for one in words:
                 teller.said(one)
