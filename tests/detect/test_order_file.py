@@ -35,6 +35,9 @@ def test_what_is_no_run_or_has_no_checkpoint_is_said(tmp_path: Path) -> None:
     with pytest.raises(MissingFile, match="there is no checkpoint in"):
         read_order(tmp_path)
     form = OrderForm(data=Path("d"), folder=Path("f"))
+    folder = run_in(tmp_path / "before", Order(form, form))
+    (folder / "weights" / "state.pt").rename(folder / "weights" / "state-before.pt")
+    assert read_order(folder).asked.folder == folder
     folder = run_in(tmp_path / "run", Order(form, form))
     (folder / ORDER).write_text('{"oomph": "order", "version": 1, "asked": {}}')
     with pytest.raises(BadDocument, match=r"order\.json can't be used: this order document is damaged"):

@@ -12,7 +12,7 @@ from ..errors import MissingFile, WrongCall
 
 RUNS = Path("runs/train")
 NEWEST = "newest"
-_STATE = Path("weights/state.pt")
+_STATES = "*/weights/state*.pt"
 
 
 @contextlib.contextmanager
@@ -73,7 +73,7 @@ def _newest(name: str | None) -> Path:
     if name is not None:
         _check(name)
     of_name = re.compile(".*" if name is None else re.escape(name) + r"\d*")
-    found = [path for path in RUNS.glob(f"*/{_STATE.as_posix()}") if of_name.fullmatch(path.parent.parent.name)]
+    found = [path for path in RUNS.glob(_STATES) if of_name.fullmatch(path.parent.parent.name)]
     if not found:
         which = "no run" if name is None else f"no run {name!r}"
         raise MissingFile(f"there is {which} to resume in {RUNS}", "check the name, or leave --resume out")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
+import shutil
+import tempfile
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from ..errors import BadDocument, MissingFile
+from ..errors import BadDocument, MissingFile, WrongCall
 from ..units import GIB
 from ._checkpoint import save_weights, write_atomically
 from ._metrics import Scores
@@ -22,21 +26,38 @@ from ._plots import Chart, curves, draw_chart, precision_recall
 
 _log = logging.getLogger("oomph")
 COLUMNS = ("epoch", "loss", "map50", "map50_95", "precision", "recall", "rate", "images_per_second", "pieces", "memory")
+STATES = ("state.pt", "state-before.pt")  # what a resumed run goes on from, the newer one first
 _STATE, _VERSION = "oomph training", 1
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class Keeper:
-    """Writes the folder of a run. A full disk costs a warning and the newest file, never what was there."""
+    """Writes the folder of a run. A full disk costs a warning and the newest file, never what was there.
+
+    Raises:
+        WrongCall: nothing may be written there.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.weights = folder / "weights"
-        self.weights.mkdir(parents=True, exist_ok=True)
+        try:
+            self.weights.mkdir(parents=True, exist_ok=True)
+            for place in (folder, self.weights):
+                _try_file(place)
+        except OSError as error:
+            why = f"nothing can be written into {str(folder)!r} ({error.strerror})"
+            raise WrongCall(why, "make it writable, or begin where you may write") from None
 
     @property
     def state_file(self) -> Path:
         """What a resumed run goes on from."""
-        return self.weights / "state.pt"
+        return self.weights / STATES[0]
+
+    @property
+    def before_file(self) -> Path:
+        """What it goes on from where that is damaged."""
+        return self.weights / STATES[1]
 
     @property
     def record_file(self) -> Path:
@@ -49,32 +70,39 @@ class Keeper:
 
         def write() -> None:
             if self.state_file.exists():
-                before = self.weights / "state-before.pt"
-                before.unlink(missing_ok=True)
-                before.hardlink_to(self.state_file)
+                self._keep_before()
             write_atomically(self.state_file, lambda file: torch.save(document, file))
 
         self._try("the checkpoint", write)
 
+    def _keep_before(self) -> None:
+        try:
+            self.before_file.unlink(missing_ok=True)
+            self.before_file.hardlink_to(self.state_file)
+        except OSError:  # exFAT, SMB and others have no such links; without a copy too, the new state is worth more
+            with contextlib.suppress(OSError):
+                shutil.copyfile(self.state_file, self.before_file)
+
     def load_state(self) -> dict[str, Any]:
-        """The newest state that is whole.
+        """The newest state that is whole; where that is the one before, it is said.
 
         Raises:
             MissingFile: there is none.
             BadDocument: none of them can be read.
         """
         faults = []
-        for path in (self.state_file, self.weights / "state-before.pt"):
-            if not path.exists():
-                continue
+        for path in (self.state_file, self.before_file):
             try:
-                state = torch.load(path, map_location="cpu", weights_only=True)
-            except Exception as error:  # noqa: BLE001  whatever is wrong with it, the one before may do
-                faults.append(f"{path.name}: {' '.join(str(error).split())[:80]}")
+                state = _read_state(path)
+            except FileNotFoundError:
                 continue
-            if isinstance(state, dict) and (state.get("format"), state.get("version")) == (_STATE, _VERSION):
-                return state
-            faults.append(f"{path.name} is of another kind or version")
+            except Exception as error:  # noqa: BLE001  whatever is wrong with it, the one before may do
+                faults.append(f"{path.name}: {_words(error)}")
+                continue
+            if path == self.before_file:
+                why = faults[0] if faults else f"{self.state_file.name} is gone"
+                _log.warning("%s. The run goes on from the checkpoint before, %s.", why, path.name)
+            return state
         if faults:
             raise BadDocument(f"no checkpoint in {self.weights} can be read ({'; '.join(faults)})", "start anew")
         raise MissingFile(f"there is no checkpoint in {self.weights}", "name the folder of a run, or start anew")
@@ -156,6 +184,41 @@ class Onlooker(Keeper):
 
     def _try(self, what: str, write: Any) -> None:
         """Nothing is written."""
+
+
+def _try_file(folder: Path) -> None:
+    """Make a file and remove it; a disk that is only full now is left to be survived.
+
+    Raises:
+        OSError: none may be made there.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        if error.errno in _FORBIDDEN:
+            raise
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    """A state, its checksums verified: torch does not look at them.
+
+    Raises:
+        BadDocument: it is damaged, or of another kind.
+    """
+    with path.open("rb") as file:
+        with zipfile.ZipFile(file) as archive:
+            if archive.testzip() is not None:
+                raise BadDocument("it is damaged", "take another one")
+        file.seek(0)
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    if not isinstance(state, dict) or (state.get("format"), state.get("version")) != (_STATE, _VERSION):
+        raise BadDocument("it is of another kind or version", "take another one")
+    return state
+
+
+def _words(error: Exception) -> str:
+    return error.why if isinstance(error, BadDocument) else " ".join(str(error).split())[:80]
 
 
 def _cell(value: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import document
 from ..errors import BadDocument, MissingFile
+from ._keeping import STATES
 from ._order_form import OrderForm
 
 ORDER = "order.json"
@@ -39,7 +40,7 @@ def read_order(folder: Path) -> Order:
         MissingFile: no run was begun there, or it ended before its first checkpoint.
         BadDocument: its order can't be read.
     """
-    if not (folder / "weights" / "state.pt").is_file():
+    if not any((folder / "weights" / name).is_file() for name in STATES):
         raise MissingFile(f"there is no checkpoint in '{folder}'", "name the folder of another run, or start anew")
     try:
         order = document.read(_KIND, _VERSION, Order, document.load(folder / ORDER))
