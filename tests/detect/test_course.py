@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -259,7 +260,21 @@ train(form(Path({str(data)!r}), Path({str(tmp_path / "run")!r}), epochs=50), Lou
     assert (tmp_path / "run" / "weights" / "state.pt").is_file()
 
 
-@pytest.mark.parametrize("changes", [{"batch": 0}, {"epochs": 0}, {"size": 8}, {"network": "q"}])
+def test_a_resumed_run_wants_the_classes_and_images_that_it_was_begun_with(
+    data: Path, undisturbed: tuple[Outcome, Path], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(undisturbed[1], tmp_path / "run")
+    text = data.read_text().replace("path: .", f"path: {data.parent}")
+    other = tmp_path / "other.yaml"
+    other.write_text(text + "  4: star\n")
+    with pytest.raises(oomph.WrongCall, match=r"begun with: 5 .*star.* and not 4 \(disc, square, triangle, cross\)"):
+        train(form(other, folder), Quiet(), resume=True)
+    other.write_text(text.replace("train: images/train", "train: [images/train, images/val]"))
+    with pytest.raises(oomph.WrongCall, match=r"not those .* \(32 now, 24 then\); put them back"):
+        train(form(other, folder), Quiet(), resume=True)
+
+
+@pytest.mark.parametrize("changes", [{"batch": 0}, {"freeze": 25}, {"epochs": 0}, {"size": 8}, {"network": "q"}])
 def test_a_wrong_order_is_refused(data: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(oomph.WrongCall):
         form(data, tmp_path, **changes)

@@ -23,6 +23,7 @@ from ..runner import Guard, StepReport, guard
 from ._anchors import AnchorCheck
 from ._batch import shrink_batch
 from ._checkpoint import load_weights, read_weights
+from ._circumstances import Circumstances
 from ._dataset import DataSet
 from ._ema import Ema
 from ._keeping import Keeper
@@ -207,6 +208,8 @@ class Course:
         self.teller.said(f"resumed at iteration {self.iteration} of {self.schedule.iterations}")
 
     def _go_on(self, state: dict[str, Any]) -> None:
+        if self.ranks.is_first:
+            self._circumstances(int(state["loader"]["epoch"])).check(state["circumstances"])
         self.guard.load_state_dict(state["guard"])
         self.rows = list(state["rows"])
         self.iteration, self.total = int(state["iteration"]), float(state["total"])
@@ -214,6 +217,10 @@ class Course:
         # Each rank goes to its own share of the same iteration; the saved place is the first one's.
         own = self.loader.state_dict(divmod(self.iteration, self.schedule.per_epoch))
         self.loader.load_state_dict(state["loader"] if self.ranks.is_first else own)
+
+    def _circumstances(self, epoch: int) -> Circumstances:
+        order = str(self.loader.state_dict((epoch, 0))["order"])
+        return Circumstances(self.data.names, len(self.training.index), self.ranks.ranks, order)
 
     @property
     def is_whole(self) -> bool:
@@ -229,10 +236,12 @@ class Course:
         if not self.is_whole:
             raise OomphError("gradients of the other ranks would be missing", "resume from the checkpoint before")
         self.saved = time.monotonic()
+        place = divmod(self.guard.steps, self.schedule.per_epoch)
         self.keeper.save_state(
             {
                 "guard": self.guard.state_dict(),
-                "loader": self.loader.state_dict(divmod(self.guard.steps, self.schedule.per_epoch)),
+                "loader": self.loader.state_dict(place),
+                "circumstances": self._circumstances(place[0]).facts(),
                 "rows": self.rows,
                 "iteration": self.guard.steps,  # ours counts a step only when the guard has returned from it
                 "total": self.total,

@@ -62,6 +62,7 @@ _ROWS = (
     _Row("concat", reads=(-1, 10)),
     _Row("c3 plain", 1024, 3),
 )
+HEAD = len(_ROWS)  # the number of the last layer
 # Outputs that are read again later, each of them once.
 _KEPT = frozenset(read for row in _ROWS for read in row.reads if read >= 0) | frozenset(_LEVELS)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import WrongCall
-from ._network import SIZES
+from ._network import HEAD, SIZES
 from ._recipe import Recipe
 from ._tiles import cut
 
@@ -84,4 +84,6 @@ class OrderForm:
             value = getattr(self, name)
             if not least <= value < float("inf"):
                 raise WrongCall(f"{name} is {value}", f"it must be at least {least}")
+        if self.freeze > HEAD:
+            raise WrongCall(f"freeze is {self.freeze}", f"it must be at most {HEAD}: layer {HEAD}, the head, has to learn")
         cut(self.tiles, self.size)
