@@ -16,6 +16,7 @@ ROOT = Path(oomph.__file__).parent
 LAYERS = (
     "errors",
     "units",
+    "files",
     "document",
     "settings",
     "job",
@@ -39,6 +40,7 @@ LAYERS = (
 NO_TORCH = {
     "errors",
     "units",
+    "files",
     "document",
     "settings",
     "job",

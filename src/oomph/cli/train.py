@@ -178,7 +178,9 @@ def train(
     with join_ranks(device_name(device)) as ranks, contextlib.ExitStack() as stack:
         if not ranks.is_first:
             logging.getLogger("oomph").setLevel(logging.ERROR)  # what all ranks do, the first one says
-        form, words = ranks.once(lambda: order(stack))  # else a rank would see the folder or the files that another is just making
+        form, words = ranks.once(
+            lambda: order(stack)
+        )  # else a rank would see the folder or the files that another is just making
         with TrainTeller(quiet=json or not ranks.is_first) as teller:
             for one in words:
                 teller.said(one)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import tempfile
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files import write_atomically
 from ._row import DTYPES, FORMATS, RECORD
 
 _MAGIC = b"oomphix1"
@@ -102,20 +102,16 @@ def save(stored: Stored, place: Path) -> bool:
             "root": os.fsdecode(stored.root),
         },
     ).encode("utf-8", "surrogateescape" if os.name != "nt" else "surrogatepass")
-    temporary = None
+
+    def write(file: IO[bytes]) -> None:
+        file.write(_MAGIC + len(head).to_bytes(8, "little") + head)
+        for array in arrays:
+            file.write(b"\0" * (-file.tell() % _ALIGN))
+            file.write(np.ascontiguousarray(array).data)
+
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f"{place.name}-", dir=place.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(_MAGIC + len(head).to_bytes(8, "little") + head)
-            for array in arrays:
-                file.write(b"\0" * (-file.tell() % _ALIGN))
-                file.write(np.ascontiguousarray(array).data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(place)
+        write_atomically(place, write)
     except OSError:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
         return False
     return True
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import tempfile
 import zlib
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import JpegImagePlugin
 
 from ..errors import WrongCall
+from ..files import write_atomically
 from .decoding import Raster, Window, raster_of
 from .headers import Broken, Header, read_header
 
@@ -40,19 +40,9 @@ def transcode(source: Name, target: Name) -> Path:
     raster = raster_of(name, header) if header.format in {"tiff", "npy"} else None
     if raster is None and header.format != "jpeg":
         raise WrongCall(f"a {header.format} file can't be cut faster in any form", "save it as a JPEG or TIFF")
-    handle, temporary = tempfile.mkstemp(prefix=f".{place.name}-", dir=place.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            if raster is not None:
-                _write_tiles(file, raster, header)
-            else:
-                _write_jpeg(file, name)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(place)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_atomically(
+        place, lambda file: _write_jpeg(file, name) if raster is None else _write_tiles(file, raster, header)
+    )
     return place
 
 

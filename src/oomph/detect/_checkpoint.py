@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import math
-import os
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import WrongCall
+from ..files import write_atomically as write_atomically  # noqa: PLC0414  the door of this layer shows it too
 from ._inert import Record, Stored, materialise, open_inert
 from ._network import SIZES, STRIDES, Yolov5, yolov5
 
@@ -116,46 +114,6 @@ def save_weights(path: Path, model: nn.Module, names: Sequence[str], extra: Mapp
         "model": {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()},
     }
     write_atomically(path, lambda file: torch.save(document, file))
-
-
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file beside its place, push it to the disk, then put it into place in one step.
-
-    Raises:
-        OSError: it couldn't be written; what was there before is untouched.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            try:
-                write(file)
-                file.flush()
-            except RuntimeError as error:  # torch's zip writer turns a full disk into this, whose words are behind it
-                behind = error.__context__
-                found = behind if isinstance(behind, OSError) else OSError(errno.EIO, str(error))
-                raise OSError(found.errno, found.strerror, str(path)) from error
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name itself last through a power cut, where folders can be opened."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass  # not every file system can
-    finally:
-        os.close(handle)
 
 
 def read_plain(path: Path) -> Any:

@@ -8,6 +8,7 @@ that are no objects, and images with nothing to find.
 from __future__ import annotations
 
 import colorsys
+import io
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from ..files import write_atomically
 from ._augment import Augmentation
 from ._loss import Gains
 from ._recipe import Recipe
@@ -80,13 +82,24 @@ def write_embedded(folder: Path, size: EmbeddedSize | None = None) -> Path:
             if label.exists():
                 continue
             image, boxes = draw_scene((_SEED, int(split == "val"), index))
-            Image.fromarray(image).save(folder / "images" / split / f"{index:04d}.png", compress_level=1)
+            _write(folder / "images" / split / f"{index:04d}.png", _png(image))
             rows = [f"{int(row[0])} " + " ".join(f"{value:.6f}" for value in row[1:]) for row in boxes]
-            label.write_text("".join(f"{row}\n" for row in rows))
+            _write(label, "".join(f"{row}\n" for row in rows).encode())
     yaml = folder / "data.yaml"
     names = "".join(f"  {index}: {name}\n" for index, name in enumerate(NAMES))
-    yaml.write_text(f"path: .\ntrain: images/train\nval: images/val\nnames:\n{names}")
+    _write(yaml, f"path: .\ntrain: images/train\nval: images/val\nnames:\n{names}".encode())
     return yaml
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all, since another run may be reading or making the same data set."""
+    write_atomically(path, lambda file: file.write(content), lasting=False)
+
+
+def _png(image: NDArray[np.uint8]) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, format="PNG", compress_level=1)
+    return buffer.getvalue()
 
 
 def draw_scene(key: tuple[int, ...]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:

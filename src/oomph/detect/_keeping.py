@@ -19,8 +19,9 @@ from PIL import Image
 from torch import nn
 
 from ..errors import BadDocument, MissingFile, WrongCall
+from ..files import write_atomically
 from ..units import GIB
-from ._checkpoint import save_weights, write_atomically
+from ._checkpoint import save_weights
 from ._metrics import Scores
 from ._plots import Chart, curves, draw_chart, precision_recall
 

@@ -85,5 +85,7 @@ class OrderForm:
             if not least <= value < float("inf"):
                 raise WrongCall(f"{name} is {value}", f"it must be at least {least}")
         if self.freeze > HEAD:
-            raise WrongCall(f"freeze is {self.freeze}", f"it must be at most {HEAD}: layer {HEAD}, the head, has to learn")
+            raise WrongCall(
+                f"freeze is {self.freeze}", f"it must be at most {HEAD}: layer {HEAD}, the head, has to learn"
+            )
         cut(self.tiles, self.size)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..data import Letterbox
 from ..errors import MissingFile, WrongCall
+from ..files import write_atomically
 from ._augment import Labels, to_pixels
-from ._checkpoint import write_atomically
 from ._metrics import ImageResult
 
 _FOUND, _TRUTH = 6, 5

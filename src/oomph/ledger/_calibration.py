@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .. import document
 from ..errors import BadDocument, MissingFile
+from ..files import write_atomically
 from ._prediction import Origin, Prediction, Range
 
 _KEPT = 50  # comparisons that are remembered
@@ -72,10 +73,8 @@ def remember(comparison: Comparison, path: Path | None = None) -> None:
     """Add a comparison; the file is replaced as a whole, so that it is never half written."""
     file = path or calibration_file()
     kept = (*load_calibration(file).comparisons, comparison)[-_KEPT:]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_suffix(f".{os.getpid()}")
-    fresh.write_text(document.dumps(document.write("calibration", 1, Calibration(kept))))
-    fresh.replace(file)
+    text = document.dumps(document.write("calibration", 1, Calibration(kept))).encode()
+    write_atomically(file, lambda opened: opened.write(text), lasting=False)
 
 
 def calibrated(made: Prediction, comparisons: tuple[Comparison, ...]) -> Prediction:

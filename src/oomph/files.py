@@ -1,0 +1,58 @@
+"""Files that are there whole or not at all, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, lasting: bool = True) -> None:
+    """Write a file beside its place, push it to the disk, then put it into place in one step.
+
+    Its permissions are those that the umask gives to any new file. Folders are made as needed.
+
+    Args:
+        path: its place.
+        write: is given the open file.
+        lasting: whether it must be on the disk when this returns; without, a power cut may cost it.
+
+    Raises:
+        OSError: it couldn't be written; what was there before is untouched.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.part")
+    try:
+        with part.open("xb") as file:
+            try:
+                write(file)
+                file.flush()
+            except RuntimeError as error:  # torch's zip writer turns a full disk into this, whose words are behind it
+                behind = error.__context__
+                found = behind if isinstance(behind, OSError) else OSError(errno.EIO, str(error))
+                raise OSError(found.errno, found.strerror, str(path)) from error
+            if lasting:
+                os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    if lasting:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name itself last through a power cut, where folders can be opened."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass  # not every file system can
+    finally:
+        os.close(handle)

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from oomph.files import write_atomically
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such permissions")
+@pytest.mark.parametrize(("mask", "expected"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_a_file_has_the_permissions_of_any_other_new_one(mask: int, expected: int, tmp_path: Path) -> None:
+    before = os.umask(mask)
+    try:
+        write_atomically(tmp_path / "new" / "a.pt", lambda file: file.write(b"all"))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new" / "a.pt").stat().st_mode) == expected
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_what_was_there_stays_until_the_new_one_is_whole(*, lasting: bool, tmp_path: Path) -> None:
+    path = tmp_path / ("ä" * 100)
+    write_atomically(path, lambda file: file.write(b"before"), lasting=lasting)
+    with pytest.raises(ZeroDivisionError):
+        write_atomically(path, lambda file: file.write(b"half") / 0, lasting=lasting)
+    assert path.read_bytes() == b"before"
+    write_atomically(path, lambda file: file.write(b"after"), lasting=lasting)
+    assert path.read_bytes() == b"after"
+    assert list(tmp_path.iterdir()) == [path]
