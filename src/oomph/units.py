@@ -86,3 +86,8 @@ def _three_digits(value: float) -> str:
     decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0  # noqa: PLR2004  where a digit moves over
     text = f"{value:.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def count_of(number: int, what: str) -> str:
+    """A number of things: "1 image", "2 images"."""
+    return f"{number} {what}{'s' * (number != 1)}"

@@ -104,6 +104,8 @@ def test_a_run_leaves_everything_behind(undisturbed: tuple[Outcome, Path]) -> No
     assert names >= {"results.csv", "record.jsonl", "plan.json", "train_batch.png", "loss.png", "map.png", "weights"}
     assert names >= {"memory.png", "val_predictions.png"}
     assert (folder / "results.csv").read_text().count("\n") == 3
+    assert done.best is not None
+    assert done.best["epoch"] == done.kept  # the first of equals, in the report as in the file
     weights = read_weights(folder / "weights" / "last.pt")
     assert (weights.size, weights.classes, weights.names) == ("n", 4, EmbeddedRun().names)
     record = oomph.Record.load(folder / "record.jsonl")
@@ -122,6 +124,20 @@ def test_weights_can_be_scored_and_used(data: Path, undisturbed: tuple[Outcome, 
     assert len(list((tmp_path / "out").glob("*.jpg"))) == 8
     with pytest.raises(oomph.WrongCall, match="none of the images"):
         find_objects(last, tmp_path / "broken.png", tmp_path, size=64, limits=(0.3, 0.5), device="cpu")
+
+
+def learned(folder: Path) -> list[list[str]]:
+    """What results.csv says of losses and scores."""
+    return [line.split(",")[:9] for line in (folder / "results.csv").read_text().splitlines()]
+
+
+def test_losses_are_the_means_of_their_epoch(undisturbed: tuple[Outcome, Path]) -> None:
+    head, *rows = learned(undisturbed[1])
+    assert head[:5] == ["epoch", "loss", "box", "objectness", "classes"]
+    for row in rows:
+        whole, *parts = map(float, row[1:5])
+        assert whole == pytest.approx(sum(parts), rel=1e-5)
+        assert min(parts) > 0
 
 
 def test_a_killed_run_goes_on_bit_for_bit(data: Path, undisturbed: tuple[Outcome, Path], tmp_path: Path) -> None:
@@ -145,6 +161,7 @@ train(form(Path({str(data)!r}), Path({str(tmp_path / "run")!r}), minutes=0.0), L
         assert process.wait() == -signal.SIGKILL
     teller = Quiet()
     train(form(data, tmp_path / "run"), teller, resume=True)
+    assert learned(tmp_path / "run") == learned(undisturbed[1])
     assert any(words.startswith("resumed at iteration") for words in teller.words)
     assert 0 < teller.steps < 6
     ours = read_weights(tmp_path / "run" / "weights" / "last.pt").state
@@ -174,10 +191,30 @@ def test_batches_on_their_way_are_not_trained_yet(
     monkeypatch.setattr("oomph.detect._course.on_device", ahead)
     with pytest.raises(EOFError):
         train(form(data, tmp_path / "run", minutes=0.0), Stopped())
+    assert (tmp_path / "run" / "val_predictions.png").is_file()  # of the best epoch, however the run ends
+    assert (tmp_path / "run" / "predictions.npz").is_file()
     train(form(data, tmp_path / "run"), Quiet(), resume=True)
     ours = read_weights(tmp_path / "run" / "weights" / "last.pt").state
     theirs = read_weights(undisturbed[1] / "weights" / "last.pt").state
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_run_that_is_stopped_at_the_end_of_an_epoch_still_has_its_row(
+    data: Path, undisturbed: tuple[Outcome, Path], tmp_path: Path
+) -> None:
+    class Stopped(Quiet):
+        def stepped(self, epoch: int, done: int, total: int, facts: dict[str, Any]) -> None:
+            super().stepped(epoch, done, total, facts)
+            if done == total - 1:
+                os.kill(os.getpid(), signal.SIGINT)  # the next step is finished, and nothing after it
+
+    with pytest.raises(KeyboardInterrupt):
+        train(form(data, tmp_path / "run"), Stopped())
+    assert not (tmp_path / "run" / "results.csv").exists()
+    done = train(form(data, tmp_path / "run"), Quiet(), resume=True)
+    assert learned(tmp_path / "run") == learned(undisturbed[1])
+    assert done.best is not None
+    assert (done.best["epoch"], done.best["pieces"], done.epochs) == (1, None, 2)
 
 
 def test_a_budget_splits_the_batch_and_keeps_the_optimizer_s_steps(data: Path, tmp_path: Path) -> None:

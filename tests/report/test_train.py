@@ -52,8 +52,10 @@ def test_an_epoch_is_one_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> N
     with TrainTeller() as teller:
         teller.stepped(0, 1, 4, {"loss": 1.0, "pieces": 2, "memory": None, "images_per_second": 12.0, "host": 1 << 30})
         teller.ended_epoch({"epoch": 1, "loss": 1.0, "images_per_second": 10.0, "memory": 10 * MIB, **BEST})
+        teller.ended_epoch({"epoch": 2, "loss": 1.0, "images_per_second": None, "memory": 10 * MIB})
     shown = capsys.readouterr().out
-    assert shown.count("\n") == 1
+    assert shown.count("\n") == 2
+    assert "epoch 2: loss 1.000  10 MiB at most" in shown
     assert "mAP50 0.500" in shown
 
 
@@ -68,7 +70,16 @@ def test_a_document_is_all_that_is_written(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_end_compares_predicted_and_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    emit(TrainReport(Outcome("runs/train/exp", 3, BEST, made(170 * MIB), 200 * MIB, 190 * MIB, 0)), as_json=False)
+    emit(TrainReport(Outcome("runs/train/exp", 3, BEST, made(170 * MIB), 200 * MIB, 190 * MIB, 0, 3)), as_json=False)
     shown = capsys.readouterr().out
+    assert "could not be written" not in shown
     assert "best: epoch 3, mAP50 0.500, mAP50-95 0.250" in shown
     assert "predicted 190 MiB, measured 200 MiB (-5.0 %)" in shown
+
+
+@pytest.mark.parametrize(("kept", "words"), [(None, "there is no best.pt"), (1, "best.pt holds epoch 1")])
+def test_the_end_says_what_best_pt_really_holds(
+    kept: int | None, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emit(TrainReport(Outcome("runs/train/exp", 3, BEST, made(170 * MIB), 200 * MIB, 190 * MIB, 0, kept)), as_json=False)
+    assert f"its weights could not be written: {words}\n" in capsys.readouterr().out

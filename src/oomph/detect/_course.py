@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psutil
 import torch
-from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import changes
@@ -20,24 +19,25 @@ from ..machine import peak_resident
 from ..monitor import Recorder, Sampler
 from ..planner import Plan
 from ..runner import Guard, StepReport, guard
+from ..units import count_of
 from ._anchors import AnchorCheck
 from ._batch import shrink_batch
 from ._checkpoint import load_weights, read_weights
 from ._circumstances import Circumstances
 from ._dataset import DataSet
 from ._ema import Ema
+from ._group_loss import PARTS, GroupLoss
 from ._keeping import Keeper
-from ._loss import DetectionLoss, Positives, split_batch
+from ._loss import DetectionLoss, split_batch
 from ._material import Material, Samples, gather
-from ._metrics import Scores, has_metrics, score
+from ._metrics import ImageResult, has_metrics, score
 from ._network import Yolov5, yolov5
 from ._order_form import OrderForm
 from ._planning import side_of
 from ._ranks import ALONE, Ranks
 from ._recipe import build_optimizer, freeze
-from ._results import write_results
 from ._schedule import Moment, Schedule, set_rates, should_stop
-from ._sheets import found_sheet, training_sheet
+from ._sheets import training_sheet
 from ._teller import Outcome, Teller
 from ._tiles import cut, window_loader
 from ._validation import decoding_budget, results_by_image, validation_loader
@@ -48,30 +48,8 @@ _MOST_WORKERS = 16
 _AHEAD = 4  # batches that processes make while an epoch is validated
 _SPARE = 0.25  # of the memory that is left, for copies of images
 _SELDOM = 10  # iterations between two looks at the loss on a GPU
+_UNKNOWN: dict[str, Any] = {"images_per_second": None, "pieces": None}
 _CHECKING = 4  # threads that load images to validate with
-
-
-class _Group:
-    """The loss, weighed so that batches whose gradients are averaged by the guard are summed, as the recipe has it."""
-
-    def __init__(self, loss: DetectionLoss) -> None:
-        self._loss, self.factor = loss, 1.0
-        self._whole: Positives | None = None
-        self._count: Callable[[Any], Positives] | None = None
-
-    def share(self, batch: Any, ranks: Ranks) -> None:
-        """Count the positives of all ranks' batches; before the step, where no rank is missing because it ran short."""
-        if ranks.are_several:
-            self._count = self._count or self._loss.counter()
-            own = self._count(batch)
-            *counts, images = ranks.summed([*own.counts.tolist(), own.images])
-            self._whole = Positives(torch.tensor(counts, dtype=own.counts.dtype), images)
-
-    def normaliser(self, batch: Any) -> Any:
-        return self._whole or self._loss.normaliser(batch)
-
-    def __call__(self, outputs: Any, targets: Tensor, normaliser: Any = None) -> Tensor:
-        return self._loss(outputs, targets, normaliser) * self.factor
 
 
 class Course:
@@ -90,7 +68,7 @@ class Course:
         self.training, self.held = material
         self.rows: list[dict[str, Any]] = []
         self.iteration = self.retries = 0
-        self.total = 0.0  # the loss, averaged over the last iterations
+        self.pace = dict(_UNKNOWN)  # of this epoch, when all its iterations are done
         self.process = psutil.Process()
         self.saved = time.monotonic()
 
@@ -104,7 +82,8 @@ class Course:
         model = self._network(anchors).to(self.device)
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         recipe = form.recipe
-        self.loss = _Group(DetectionLoss(model, recipe.gains, side, recipe.anchor_ratio, recipe.label_smoothing))
+        loss = DetectionLoss(model, recipe.gains, side, recipe.anchor_ratio, recipe.label_smoothing)
+        self.loss = GroupLoss(loss, self.device)
         self.optimizer = build_optimizer(model, form.recipe, form.batch)
         self.average = Ema(model)
         if self.plan.settings.checkpointing == "blocks":  # after the average, which is a copy without it
@@ -212,7 +191,8 @@ class Course:
             self._circumstances(int(state["loader"]["epoch"])).check(state["circumstances"])
         self.guard.load_state_dict(state["guard"])
         self.rows = list(state["rows"])
-        self.iteration, self.total = int(state["iteration"]), float(state["total"])
+        self.iteration, self.pace = int(state["iteration"]), dict(state["pace"])
+        self.loss.begin(state["losses"])
         self.average.updates = int(state["average_updates"])
         # Each rank goes to its own share of the same iteration; the saved place is the first one's.
         own = self.loader.state_dict(divmod(self.iteration, self.schedule.per_epoch))
@@ -244,7 +224,8 @@ class Course:
                 "circumstances": self._circumstances(place[0]).facts(),
                 "rows": self.rows,
                 "iteration": self.guard.steps,  # ours counts a step only when the guard has returned from it
-                "total": self.total,
+                "losses": self.loss.sums(with_step=self.guard.steps > self.iteration),
+                "pace": self.pace,
                 "average_updates": self.average.updates,
             }
         )
@@ -259,23 +240,30 @@ class Course:
             self.recorder.event("prediction", **self._predicted())
             stack.enter_context(Sampler(self.recorder))
             stack.enter_context(self.guard.signals())
-            begin = self.iteration // self.schedule.per_epoch
-            self.ahead = self._batches(begin)
-            for epoch in range(begin, self.form.epochs):
-                self._epoch(epoch)
-                if should_stop([row.get("fitness") or 0.0 for row in self.rows], self.form.patience):
-                    self.teller.said(f"no improvement for {self.form.patience} epochs: the run ends")
-                    break
-        best = max((row for row in self.rows if row.get("fitness") is not None), key=_fitness, default=None)
+            self._epochs()
         return Outcome(
             folder=str(self.form.folder),
             epochs=len(self.rows),
-            best=best,
+            best=best_row(self.rows),
+            kept=self.keeper.epoch_of("best"),
             plan=self.plan,
             measured=max([self._memory(), *(row["memory"] for row in self.rows)]),
             predicted=self._reckoned(),
             retries=self.retries,
         )
+
+    def _epochs(self) -> None:
+        """All that are left, unless nothing gets better any more."""
+        begin = self.iteration // self.schedule.per_epoch
+        if begin > len(self.rows):  # it was stopped while that epoch was validated
+            self._end_epoch(begin - 1)
+        for epoch in range(begin, self.form.epochs):
+            if should_stop([row.get("fitness") or 0.0 for row in self.rows], self.form.patience):
+                self.teller.said(f"no improvement for {count_of(self.form.patience, 'epoch')}: the run ends")
+                return
+            if epoch == begin:
+                self.ahead = self._batches(begin)
+            self._epoch(epoch)
 
     def _reckoned(self) -> int:
         """The predicted figure that is measured: what torch allocates, or the whole process on the CPU."""
@@ -292,16 +280,16 @@ class Course:
         return on_device(self.loader, self.device)
 
     def _epoch(self, epoch: int) -> None:
-        self.began, self.images = time.perf_counter(), 0
+        self.began, self.images, self.pace = time.perf_counter(), 0, dict(_UNKNOWN)
         for batch in self.ahead:
             report = self._step(batch, epoch)
             if time.monotonic() - self.saved > self.form.minutes * 60 and self.is_whole:
                 self.save()
             self.retries += report.retries
-        speed = self._speed()
+        self.pace = {"images_per_second": self._speed(), "pieces": report.pieces}
         if epoch + 1 < self.form.epochs:
             self.ahead = self._batches(epoch + 1)  # made while this one is validated
-        self._end_epoch(epoch, speed, report)
+        self._end_epoch(epoch)
 
     def _speed(self) -> float:
         """Images a second in this epoch, of all ranks."""
@@ -316,15 +304,14 @@ class Course:
         self.loss.factor = moment.images(self.share, self.last) * self.ranks.ranks / len(batch.images)
         self.loss.share((batch.images, batch.targets), self.ranks)
         report = self.guard.step((batch.images, batch.targets), update=moment.steps)
+        self.loss.count()
         self.iteration += 1
         self.images += len(batch.images)
         done = self.iteration - epoch * self.schedule.per_epoch
         # Reading the loss waits for the GPU.
         if self.device.type != "cuda" or self.iteration % _SELDOM == 0 or done == self.schedule.per_epoch:
-            value = float(report.loss) / (self.loss.factor * len(batch.images))
-            self.total = value if self.total == 0 else 0.98 * self.total + 0.02 * value
             facts = {
-                "loss": self.total,
+                **self._losses(done),
                 "images_per_second": self._speed(),
                 "pieces": report.pieces,
                 "memory": report.bytes,
@@ -334,29 +321,26 @@ class Course:
             self.teller.stepped(epoch, done, self.schedule.per_epoch, facts)
         return report
 
-    def _end_epoch(self, epoch: int, speed: float, report: StepReport) -> None:
+    def _losses(self, iterations: int) -> dict[str, float]:
+        """The mean loss of an epoch's iterations so far, and its parts; of ranks, as far as this one knows."""
+        means = [one * self.ranks.ranks / iterations for one in self.loss.sums()]
+        return {"loss": sum(means), **dict(zip(PARTS, means, strict=True))}
+
+    def _end_epoch(self, epoch: int) -> None:
+        """Validate, and keep what came of an epoch whose iterations are done."""
         row: dict[str, Any] = {
             "epoch": epoch + 1,
-            "loss": self.total,
+            **self._losses(self.schedule.per_epoch),
             "rate": self.schedule.at(self.iteration - 1).rate,
-            "images_per_second": speed,
-            "pieces": report.pieces,
+            **self.pace,
             "memory": max(self.ranks.everywhere(self._memory)),
         }
         last = epoch == self.form.epochs - 1
-        if (last or (epoch + 1) % self.form.every == 0) and (scores := self._validate(last=last)) is not None:
-            row |= {
-                "map50": scores.map50,
-                "map50_95": scores.map50_95,
-                "precision": scores.precision,
-                "recall": scores.recall,
-                "fitness": scores.fitness,
-            }
-            if scores.fitness >= max((_fitness(one) for one in self.rows), default=0.0):
-                self.keeper.save_model("best", self.average.module, self.data.names, {"epoch": epoch + 1})
-                self.keeper.save_scores(scores)
+        if last or (epoch + 1) % self.form.every == 0:
+            row |= self._score(epoch, last=last)
         row = self.ranks.once(lambda: row)
         self.rows.append(row)
+        self.loss.begin()
         self.keeper.save_model("last", self.average.module, self.data.names, {"epoch": epoch + 1})
         if self.is_whole:
             self.save()
@@ -365,7 +349,31 @@ class Course:
         self.keeper.save_rows(self.rows, self._reckoned())
         self.teller.ended_epoch(row)
 
-    def _validate(self, *, last: bool) -> Scores | None:
+    def _score(self, epoch: int, *, last: bool) -> dict[str, Any]:
+        """Validate and keep what is the best so far, the first one of equals; what belongs into the row."""
+        found = self._validate()
+        if found is None:
+            return {}
+        names = self.data.names
+        if not has_metrics():  # nobody knows which is the best
+            self.keeper.save_found(found, self.held.index, names, picture=last)
+            return {}
+        scores = score(list(found.values()), names)
+        best = best_row(self.rows)
+        if best is None or scores.fitness > best["fitness"]:
+            self.keeper.save_model("best", self.average.module, names, {"epoch": epoch + 1})
+            self.keeper.save_scores(scores)
+            self.keeper.save_found(found, self.held.index, names)
+        return {
+            "map50": scores.map50,
+            "map50_95": scores.map50_95,
+            "precision": scores.precision,
+            "recall": scores.recall,
+            "fitness": scores.fitness,
+        }
+
+    def _validate(self) -> dict[int, ImageResult] | None:
+        """What is found in the images by their numbers, on the first rank; None elsewhere."""
         # Images of other shapes would be laid between what training left, and the other way round after it.
         with _room_of_its_own(self.device):
             own = results_by_image(self.average.module, self.held, self.checks, self.guard.evaluate)
@@ -373,12 +381,7 @@ class Course:
         if parts is None:
             return None
         found = {at: result for part in parts for at, result in part.items()}
-        results = [found[at] for at in sorted(found)]
-        if last:
-            self.keeper.save_picture("val_predictions", found_sheet(self.held.index, results, self.data.names))
-        if last or not has_metrics():
-            write_results(self.keeper.folder / "predictions.npz", results, self.data.names)
-        return score(results, self.data.names) if has_metrics() else None
+        return {at: found[at] for at in sorted(found)}
 
     def _memory(self) -> int:
         if self.device.type == "cuda":
@@ -396,5 +399,7 @@ def _room_of_its_own(device: torch.device) -> Iterator[None]:
         torch.cuda.empty_cache()
 
 
-def _fitness(row: dict[str, Any]) -> float:
-    return float(row.get("fitness") or 0.0)
+def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The row with the best fitness, the first one of equals; None where nothing was scored."""
+    scored = [row for row in rows if row.get("fitness") is not None]
+    return max(scored, key=lambda row: float(row["fitness"]), default=None)

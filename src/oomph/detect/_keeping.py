@@ -18,17 +18,34 @@ import torch
 from PIL import Image
 from torch import nn
 
-from ..errors import BadDocument, MissingFile, WrongCall
+from ..data import ImageIndex
+from ..errors import BadDocument, MissingFile, OomphError, WrongCall
 from ..files import write_atomically
 from ..units import GIB
 from ._checkpoint import save_weights
-from ._metrics import Scores
+from ._group_loss import PARTS
+from ._inert import open_inert
+from ._metrics import ImageResult, Scores
 from ._plots import Chart, curves, draw_chart, precision_recall
+from ._results import write_results
+from ._sheets import found_sheet
 
 _log = logging.getLogger("oomph")
-COLUMNS = ("epoch", "loss", "map50", "map50_95", "precision", "recall", "rate", "images_per_second", "pieces", "memory")
+COLUMNS = (
+    "epoch",
+    "loss",
+    *PARTS,
+    "map50",
+    "map50_95",
+    "precision",
+    "recall",
+    "rate",
+    "images_per_second",
+    "pieces",
+    "memory",
+)
 STATES = ("state.pt", "state-before.pt")  # what a resumed run goes on from, the newer one first
-_STATE, _VERSION = "oomph training", 1
+_STATE, _VERSION = "oomph training", 2
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -126,13 +143,30 @@ class Keeper:
             }
             self.save_chart("map", curves("mAP", epochs, values))
         all_epochs = [float(row["epoch"]) for row in rows]
-        losses: dict[str, Sequence[float]] = {"loss": [float(row["loss"]) for row in rows]}
-        self.save_chart("loss", curves("Training loss", all_epochs, losses))
+        losses = {name: [float(row[name]) for row in rows] for name in ("loss", *PARTS)}
+        self.save_chart("loss", curves("Training loss, mean of an epoch", all_epochs, losses))
         memory: dict[str, Sequence[float]] = {
             "measured": [row["memory"] / GIB for row in rows],
             "predicted": [predicted / GIB] * len(rows),
         }
         self.save_chart("memory", curves("Peak of memory in GiB", all_epochs, memory))
+
+    def epoch_of(self, name: str) -> int | None:
+        """The epoch whose weights `best.pt` or `last.pt` really holds; None where there is no such file."""
+        try:
+            with open_inert(self.weights / f"{name}.pt") as file:
+                return int(file.content["extra"]["epoch"])
+        except (OomphError, LookupError, TypeError, ValueError):
+            return None
+
+    def save_found(
+        self, found: dict[int, ImageResult], index: ImageIndex, names: Sequence[str], *, picture: bool = True
+    ) -> None:
+        """Keep what was found in validation images, by their numbers: all of it, and the first ones as a picture."""
+        path = self.folder / "predictions.npz"
+        self._try(path.name, lambda: write_results(path, list(found.values()), names))
+        if picture:
+            self.save_picture("val_predictions", found_sheet(index, found, names))
 
     def save_scores(self, scores: Scores) -> None:
         """Keep the precision-recall curves."""
@@ -178,6 +212,11 @@ class Onlooker(Keeper):
         return self.folder / f"record-{self._rank}.jsonl"
 
     def save_rows(self, rows: Sequence[dict[str, Any]], predicted: int) -> None:
+        """The first rank does."""
+
+    def save_found(
+        self, found: dict[int, ImageResult], index: ImageIndex, names: Sequence[str], *, picture: bool = True
+    ) -> None:
         """The first rank does."""
 
     def save_chart(self, name: str, chart: Chart) -> None:

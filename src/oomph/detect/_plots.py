@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,7 +128,7 @@ def precision_recall(scores: Scores) -> Chart:
     return Chart("precision and recall at IoU 0.5", "recall", "precision", tuple(lines), (0.0, 1.0))
 
 
-def curves(title: str, epochs: Sequence[float], values: dict[str, Sequence[float]]) -> Chart:
+def curves(title: str, epochs: Sequence[float], values: Mapping[str, Sequence[float]]) -> Chart:
     """Values over epochs, such as losses or mAP."""
     lines = tuple(Line(name, tuple(epochs), tuple(column)) for name, column in values.items())
     return Chart(title, "epoch", "", lines)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -31,10 +32,10 @@ def training_sheet(images: Tensor, targets: Tensor, names: Sequence[str]) -> Pix
     return sheet(drawn)
 
 
-def found_sheet(index: ImageIndex, results: Sequence[ImageResult], names: Sequence[str]) -> Pixels:
-    """The first images with the boxes that were found in them."""
+def found_sheet(index: ImageIndex, results: Mapping[int, ImageResult], names: Sequence[str]) -> Pixels:
+    """The first images with the boxes that were found in them; the results are by the numbers of the images."""
     drawn = []
-    for at, result in enumerate(results[:_SHOWN]):
+    for at, result in itertools.islice(results.items(), _SHOWN):
         drawn.append(close_up(index.path(at), index[at], _clear(result.found), names))
     return sheet(drawn)
 

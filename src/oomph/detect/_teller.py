@@ -44,6 +44,7 @@ class Outcome:
         measured: most memory that was seen: of the device, or of the process on the CPU.
         predicted: what was predicted of it.
         retries: how often a step had to be tried again.
+        kept: the epoch whose weights best.pt holds; None where there is no such file.
     """
 
     folder: str
@@ -53,3 +54,4 @@ class Outcome:
     measured: int
     predicted: int
     retries: int
+    kept: int | None = None

@@ -68,8 +68,10 @@ class TrainTeller:
     def ended_epoch(self, row: dict[str, Any]) -> None:
         """An epoch is done."""
         scored = "" if row.get("map50") is None else f"  mAP50 {row['map50']:.3f}  mAP50-95 {row['map50_95']:.3f}"
-        speed, memory = f"{row['images_per_second']:.0f} images/s", format_size(row["memory"])
-        self.said(f"epoch {row['epoch']}: loss {row['loss']:.3f}{scored}  {speed}  {memory} at most")
+        known = row["images_per_second"] is not None  # not where the epoch was only validated
+        speed = f"  {row['images_per_second']:.0f} images/s" if known else ""
+        memory = format_size(row["memory"])
+        self.said(f"epoch {row['epoch']}: loss {row['loss']:.3f}{scored}{speed}  {memory} at most")
 
 
 def plan_lines(made: Plan) -> list[str]:
@@ -98,6 +100,7 @@ class TrainReport:
             "folder": done.folder,
             "epochs": done.epochs,
             "best": done.best,
+            "kept": done.kept,
             "memory": {"predicted": done.predicted, "measured": done.measured},
             "retries": done.retries,
             "pieces": len(done.plan.settings.pieces),
@@ -111,6 +114,9 @@ class TrainReport:
         if best is not None:
             figures = f"mAP50 {best['map50']:.3f}, mAP50-95 {best['map50_95']:.3f}"
             lines.append(f"best: epoch {best['epoch']}, {figures}")
+            if done.kept != best["epoch"]:
+                held = "there is no best.pt" if done.kept is None else f"best.pt holds epoch {done.kept}"
+                lines.append(f"its weights could not be written: {held}")
         off = 100 * (done.predicted / max(done.measured, 1) - 1)
         sizes = f"predicted {format_size(done.predicted)}, measured {format_size(done.measured)}"
         lines.append(f"memory: {sizes} ({off:+.1f} %)")
