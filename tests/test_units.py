@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomph.errors import BadSize
-from oomph.units import GIB, KIB, MIB, TIB, format_rate, format_size, parse_size
+from oomph.units import GIB, KIB, MIB, TIB, count_of, format_rate, format_size, format_time, parse_size
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,14 @@ def test_reading_what_was_written_loses_less_than_a_percent(size: int) -> None:
 def test_a_larger_size_never_reads_as_a_smaller_one(a: int, b: int) -> None:
     small, large = sorted((a, b))
     assert parse_size(format_size(small)) <= parse_size(format_size(large))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.2, "0 s"), (59.4, "59 s"), (59.6, "1 min"), (3599, "1 h 00 min"), (9000, "2 h 30 min")]
+)
+def test_a_time_is_written_for_people(seconds: float, words: str) -> None:
+    assert format_time(seconds) == words
+
+
+def test_one_of_a_thing_is_not_several() -> None:
+    assert [count_of(number, "image") for number in (0, 1, 2)] == ["0 images", "1 image", "2 images"]

@@ -88,6 +88,14 @@ def _three_digits(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def format_time(seconds: float) -> str:
+    """Write a time for people: `"45 s"`, `"12 min"`, `"3 h 05 min"`."""
+    if seconds < 59.5:  # noqa: PLR2004  from here on it rounds to a minute
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
+
+
 def count_of(number: int, what: str) -> str:
     """A number of things: "1 image", "2 images"."""
     return f"{number} {what}{'s' * (number != 1)}"

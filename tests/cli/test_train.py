@@ -50,6 +50,7 @@ def test_a_flag_of_yolov5_that_is_a_setting_gets_the_line_to_write(
         (["--device", "gpu"], "is no device"),
         (["--budget", "lots"], "lots"),
         (["--settings", "none.yaml"], "none.yaml"),
+        (["--workers", "-3"], "workers is -3; it must be at least 1, or 0 for as many as the cores allow"),
     ],
 )
 def test_wrong_calls_end_in_one_sentence(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

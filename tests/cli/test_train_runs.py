@@ -210,6 +210,24 @@ def test_a_killed_run_is_resumed_without_any_other_flag(tmp_path: Path, capsys: 
     assert "mine.yaml has other settings than the run" in capsys.readouterr().err
 
 
+def test_after_ctrl_c_the_command_that_goes_on_is_said(tmp_path: Path) -> None:
+    write_embedded(tmp_path / "data", EmbeddedSize(train=4, val=1))
+    asked = command("--data", "data/data.yaml", *TINY, "--epochs", "90", "--img", "50", "--name", "my run")
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = []
+        for line in process.stdout:
+            told.append(line)
+            if line.startswith("epoch 1:"):
+                process.send_signal(signal.SIGINT)
+                break
+        _, errors = process.communicate()
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "stopped; go on with: oomph train --resume 'runs/train/my run'"
+    assert "images are trained at 64 pixels a side: 50 is no multiple of 32\n" in told
+    assert any(line.startswith("val: 1 image, ") for line in told)
+
+
 def no_large_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 

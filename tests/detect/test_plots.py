@@ -3,11 +3,21 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 
 from oomph.detect._metrics import ClassScore, Scores
-from oomph.detect._pictures import COLOURS, DrawnBox, draw_boxes, found_boxes, labelled_boxes, sheet
+from oomph.detect._pictures import (
+    COLOURS,
+    DrawnBox,
+    captioned,
+    draw_boxes,
+    found_boxes,
+    labelled_boxes,
+    sheet,
+    true_boxes,
+)
 from oomph.detect._pixels import blank
-from oomph.detect._plots import Chart, Line, curves, draw_chart, precision_recall
+from oomph.detect._plots import Chart, Line, curves, draw_chart, precision_recall, ticks
 
 
 def has(image: np.ndarray, colour: tuple[int, int, int]) -> bool:
@@ -63,3 +73,39 @@ def test_precision_and_recall_of_every_class_with_boxes() -> None:
     assert [line.name for line in chart.lines] == ["all 0.500", "cat 0.500"]
     assert chart.lines[0].y == there.curve
     assert draw_chart(chart).shape == (500, 800, 3)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "whole", "expected"),
+    [
+        (1, 2, True, [1, 2]),
+        (1, 1 + 1e-9, True, [1]),
+        (1, 15, True, [5, 10, 15]),
+        (1, 300, True, [100, 200, 300]),
+        (0, 1, False, [0, 0.2, 0.4, 0.6, 0.8, 1]),
+        (0, 0.57, False, [0, 0.2, 0.4]),
+    ],
+)
+def test_ticks_are_round_and_whole_where_nothing_is_between(
+    low: float,
+    high: float,
+    whole: bool,  # noqa: FBT001  a row of the table
+    expected: list[float],
+) -> None:
+    assert ticks(low, high, whole=whole) == expected
+
+
+def test_words_of_a_box_at_the_right_edge_stay_inside() -> None:
+    name = "a rather long name"
+    edge, middle = (
+        draw_boxes(blank(100, 300), [DrawnBox((left, 50, left + 8, 60), 1, 0.7)], ["", name]) for left in (288, 20)
+    )
+    painted = [int((image != 114).any(2).sum()) for image in (edge, middle)]
+    assert painted[0] == painted[1] > 500
+
+
+def test_labels_and_captions_are_drawn() -> None:
+    assert true_boxes(np.array([[1, 2, 3, 4, 5]], dtype=np.float32)) == [DrawnBox((2, 3, 4, 5), 1)]
+    image = blank(40, 200)
+    assert (captioned(image, "words")[-40:] == image).all()
+    assert sheet([blank(10, 20)] * 8, cell=32, across=2).shape == (128, 128, 3)

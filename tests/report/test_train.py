@@ -20,6 +20,15 @@ JOB = oomph.Job(
     loss=nn.functional.mse_loss,
     optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.1),
 )
+FACTS = {
+    "loss": 1.0,
+    "pieces": 1,
+    "memory": None,
+    "images_per_second": 12.0,
+    "host": 1 << 30,
+    "epochs": 100,
+    "seconds_left": 4000.0,
+}
 BEST = {"epoch": 3, "map50": 0.5, "map50_95": 0.25}
 
 
@@ -50,7 +59,7 @@ def test_a_plan_that_fits_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_epoch_is_one_line_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     with TrainTeller() as teller:
-        teller.stepped(0, 1, 4, {"loss": 1.0, "pieces": 2, "memory": None, "images_per_second": 12.0, "host": 1 << 30})
+        teller.stepped(0, 1, 4, FACTS)
         teller.ended_epoch({"epoch": 1, "loss": 1.0, "images_per_second": 10.0, "memory": 10 * MIB, **BEST})
         teller.ended_epoch({"epoch": 2, "loss": 1.0, "images_per_second": None, "memory": 10 * MIB})
     shown = capsys.readouterr().out
@@ -83,3 +92,13 @@ def test_the_end_says_what_best_pt_really_holds(
 ) -> None:
     emit(TrainReport(Outcome("runs/train/exp", 3, BEST, made(170 * MIB), 200 * MIB, 190 * MIB, 0, kept)), as_json=False)
     assert f"its weights could not be written: {words}\n" in capsys.readouterr().out
+
+
+def test_the_bar_says_how_far_the_whole_run_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    teller = TrainTeller()
+    with teller:
+        teller.stepped(2, 1, 4, FACTS)
+    task = teller._bar.tasks[0]
+    assert task.fields["what"] == "epoch 3/100"
+    assert task.fields["facts"].startswith("1 h 07 min left  loss 1.000  12 images/s  1 piece  host")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -16,7 +17,7 @@ from ._options import Json
 from ._runs import NEWEST, claimed_folder, find_run, unwritable
 
 if TYPE_CHECKING:
-    from ..detect import Order, OrderForm
+    from ..detect import Order, OrderForm, Ranks
 
 _EMBEDDED = Path("runs/embedded/data.yaml")  # made where no data is named
 # Flags of YOLOv5 that are lines of the settings file here.
@@ -94,7 +95,10 @@ def train(
     ] = None,
     workers: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(help="Processes that load images, or threads beside the CPU.", show_default="as there are cores"),
+        typer.Option(
+            help="Processes that load images, or threads where the CPU trains; 0 is the default too, never none.",
+            show_default="as there are cores",
+        ),
     ] = None,
     name: Annotated[
         Optional[str],  # noqa: UP045
@@ -184,7 +188,8 @@ def train(
         with TrainTeller(quiet=json or not ranks.is_first) as teller:
             for one in words:
                 teller.said(one)
-            done = run(form, teller, resume=resume is not None, ranks=ranks)
+            with _telling_how_to_go_on(form.folder, ranks):
+                done = run(form, teller, resume=resume is not None, ranks=ranks)
     if ranks.is_first:
         emit(TrainReport(done), as_json=json)
 
@@ -266,6 +271,18 @@ def _again(order: Order, given: dict[str, Any], settings: Path | None) -> tuple[
         raise WrongCall(f"{settings} has other settings than the run", "leave it out, or begin a new run")
     spare = None if "budget" in changes else order.settled.spare
     return replace(order.settled, **changes, spare=spare), tuple(words)
+
+
+@contextlib.contextmanager
+def _telling_how_to_go_on(folder: Path, ranks: Ranks) -> Iterator[None]:
+    """Say the command that goes on with a run that was stopped by Ctrl-C or SIGTERM, and saved."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        if ranks.is_first and any((folder / "weights").glob("state*.pt")):
+            begin = f"torchrun --nproc-per-node {ranks.ranks} -m oomph" if ranks.are_several else "oomph"
+            typer.echo(f"stopped; go on with: {begin} train --resume {shlex.quote(str(folder))}", err=True)
+        raise
 
 
 def _size(cfg: str) -> str:

@@ -254,6 +254,7 @@ class Course:
 
     def _epochs(self) -> None:
         """All that are left, unless nothing gets better any more."""
+        self.started, self.first = time.monotonic(), self.iteration
         begin = self.iteration // self.schedule.per_epoch
         if begin > len(self.rows):  # it was stopped while that epoch was validated
             self._end_epoch(begin - 1)
@@ -317,9 +318,16 @@ class Course:
                 "memory": report.bytes,
                 "host": self.process.memory_info().rss,
                 "waited": self.loader.waited,
+                "epochs": self.form.epochs,
+                "seconds_left": self._seconds_left(),
             }
             self.teller.stepped(epoch, done, self.schedule.per_epoch, facts)
         return report
+
+    def _seconds_left(self) -> float:
+        """Until the end of the run, at the pace that it had since it was begun or resumed, validations and all."""
+        passed = time.monotonic() - self.started
+        return passed / (self.iteration - self.first) * (self.schedule.iterations - self.iteration)
 
     def _losses(self, iterations: int) -> dict[str, float]:
         """The mean loss of an epoch's iterations so far, and its parts; of ranks, as far as this one knows."""

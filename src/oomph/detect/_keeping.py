@@ -180,7 +180,10 @@ class Keeper:
         """Keep a picture."""
         path = self.folder / f"{name}.png"
         self._try(
-            path.name, lambda: write_atomically(path, lambda file: Image.fromarray(pixels).save(file, format="PNG"))
+            path.name,
+            lambda: write_atomically(
+                path, lambda file: Image.fromarray(pixels).save(file, format="PNG", compress_level=1)
+            ),
         )
 
     def save_json(self, name: str, value: dict[str, Any]) -> None:

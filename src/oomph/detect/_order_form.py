@@ -29,7 +29,7 @@ class OrderForm:
         batch: images of an iteration over all ranks, or -1 for the largest that is comfortable.
         epochs: passes over the training images.
         device: "cpu", "cuda" or "cuda:1"; the first GPU if there is one, without.
-        threads: that load images.
+        threads: that load images; as the cores allow if None or 0.
         budget: bytes of the device (of the process on the CPU) that may be used; all there is if None.
         spare: bytes beyond what the process has taken before training, in place of a budget.
         recipe: the hyperparameters.
@@ -80,6 +80,8 @@ class OrderForm:
             raise WrongCall(f"the image size is {self.size}", "it must be at least 32")
         if self.precision is not None and self.precision not in PRECISIONS:
             raise WrongCall(f"precision is {self.precision!r}", f"it must be one of {', '.join(PRECISIONS)}")
+        if self.threads is not None and self.threads < 0:
+            raise WrongCall(f"workers is {self.threads}", "it must be at least 1, or 0 for as many as the cores allow")
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if not least <= value < float("inf"):

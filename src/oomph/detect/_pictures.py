@@ -47,6 +47,14 @@ def found_boxes(rows: NDArray[np.float32]) -> list[DrawnBox]:
     ]
 
 
+def true_boxes(rows: NDArray[np.float32]) -> list[DrawnBox]:
+    """Rows of labels in pixels (class, corners) as boxes to draw."""
+    return [
+        DrawnBox((left, top, right, bottom), int(label))
+        for label, left, top, right, bottom in rows.astype(float).tolist()
+    ]
+
+
 def labelled_boxes(rows: NDArray[np.float32], height: int, width: int) -> list[DrawnBox]:
     """Label rows (class, x, y, w, h as fractions) as boxes to draw on an image of that size."""
     return [
@@ -85,22 +93,32 @@ def _draw_box(
     drawing.rectangle((left, top, right, bottom), outline=colour, width=line)
     name = names[box.label] if 0 <= box.label < len(names) else str(box.label)
     text = name if box.sure is None else f"{name} {box.sure:.2f}"
+    room = drawing.im.size[0]
     _, _, wide, high = drawing.textbbox((0, 0), text, font=letters)
-    above = top - high - 2 if top >= high + 2 else top  # inside, where there is no room above
-    drawing.rectangle((left, above, left + wide + 2, above + high + 2), fill=colour)
-    drawing.text((left + 1, above), text, fill=(255, 255, 255), font=letters)
+    above = top - high - 2 if top >= high + 2 else max(top, 0)  # inside, where there is no room above
+    beside = max(min(left, room - wide - 3), 0)  # moved in from the right edge
+    drawing.rectangle((beside, above, beside + wide + 2, above + high + 2), fill=colour)
+    drawing.text((beside + 1, above), text, fill=(255, 255, 255), font=letters)
 
 
-def sheet(images: Sequence[Pixels], cell: int = 320, most: int = 16) -> Pixels:
-    """Several images side by side, each fitted into a square cell."""
+def captioned(image: Pixels, words: str) -> Pixels:
+    """An image under a line of text."""
+    strip = Image.new("RGB", (image.shape[1], 26), (255, 255, 255))
+    ImageDraw.Draw(strip).text((8, 5), words, fill=(40, 40, 40), font=font(14))
+    return np.concatenate((np.asarray(strip), image))
+
+
+def sheet(images: Sequence[Pixels], cell: int = 320, most: int = 16, across: int = 1) -> Pixels:
+    """Several images side by side, each fitted into a cell so high, and `across` times as wide."""
     shown = images[:most]
-    columns = max(math.ceil(math.sqrt(len(shown))), 1)
+    wide = cell * across
+    columns = max(math.ceil(math.sqrt(len(shown) / across)), 1)
     rows = max(math.ceil(len(shown) / columns), 1)
-    canvas = blank(rows * cell, columns * cell)
+    canvas = blank(rows * cell, columns * wide)
     for index, image in enumerate(shown):
-        ratio = cell / max(image.shape[:2])
+        ratio = min(cell / image.shape[0], wide / image.shape[1])
         part = canvas[index // columns * cell : (index // columns + 1) * cell]
-        part = part[:, index % columns * cell : (index % columns + 1) * cell]
-        shift = ((cell - image.shape[1] * ratio) / 2, (cell - image.shape[0] * ratio) / 2)
+        part = part[:, index % columns * wide : (index % columns + 1) * wide]
+        shift = ((wide - image.shape[1] * ratio) / 2, (cell - image.shape[0] * ratio) / 2)
         scale_into(part, image, (ratio, ratio), shift)
     return canvas

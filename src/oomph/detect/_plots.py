@@ -37,6 +37,7 @@ class Chart:
         title, across, up: its words.
         lines: what is drawn.
         limits: lowest and highest value of y; as wide as the data if None.
+        whole: whether there is nothing between two whole numbers of x, such as epochs.
     """
 
     title: str
@@ -44,6 +45,7 @@ class Chart:
     up: str
     lines: tuple[Line, ...]
     limits: tuple[float, float] | None = None
+    whole: bool = False
 
 
 def draw_chart(chart: Chart) -> Pixels:
@@ -101,15 +103,25 @@ def _stretches(line: Line, frame: _Frame) -> list[list[tuple[float, float]]]:
     return [stretch for stretch in found if stretch]
 
 
+def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
+    """Round values between two others to write at an axis, at most about six of them."""
+    least = max((high - low) / _TICKS, 1.0 if whole else 0.0)
+    power = 10.0 ** math.floor(math.log10(least))
+    # A hair less than is needed will do: 0.2 is not five times 0.04 to the last bit.
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor > least * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(number * step, 12) for number in range(first, last + 1)]
+
+
 def _draw_axes(drawing: ImageDraw.ImageDraw, chart: Chart, frame: _Frame) -> None:
-    for step in range(_TICKS + 1):
-        share = step / _TICKS
-        x, y = frame.left + share * (frame.right - frame.left), frame.low + share * (frame.high - frame.low)
-        across, down = frame.place(x, y)
+    for y in ticks(frame.low, frame.high):
+        _, down = frame.place(frame.left, y)
         drawing.line((_LEFT, down, _WIDE - _RIGHT, down), fill=_FAINT)
+        drawing.text((_LEFT - 8, down), f"{y:g}", fill=_INK, font=font(12), anchor="rm")
+    for x in ticks(frame.left, frame.right, whole=chart.whole):
+        across, _ = frame.place(x, frame.low)
         drawing.line((across, _TOP, across, _HIGH - _BOTTOM), fill=_FAINT)
-        drawing.text((_LEFT - 8, down), f"{y:.3g}", fill=_INK, font=font(12), anchor="rm")
-        drawing.text((across, _HIGH - _BOTTOM + 6), f"{x:.3g}", fill=_INK, font=font(12), anchor="ma")
+        drawing.text((across, _HIGH - _BOTTOM + 6), f"{x:g}", fill=_INK, font=font(12), anchor="ma")
     drawing.rectangle((_LEFT, _TOP, _WIDE - _RIGHT, _HIGH - _BOTTOM), outline=_INK)
     middle = (_LEFT + _WIDE - _RIGHT) / 2
     drawing.text((middle, 14), chart.title, fill=_INK, font=font(18), anchor="ma")
@@ -131,4 +143,4 @@ def precision_recall(scores: Scores) -> Chart:
 def curves(title: str, epochs: Sequence[float], values: Mapping[str, Sequence[float]]) -> Chart:
     """Values over epochs, such as losses or mAP."""
     lines = tuple(Line(name, tuple(epochs), tuple(column)) for name, column in values.items())
-    return Chart(title, "epoch", "", lines)
+    return Chart(title, "epoch", "", lines, whole=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,12 +13,14 @@ from torch import Tensor
 
 from ..data import ImageIndex
 from ._metrics import ImageResult
-from ._pictures import draw_boxes, labelled_boxes, sheet
+from ._pictures import captioned, draw_boxes, labelled_boxes, sheet
 from ._pixels import Pixels
 from ._suppression import keep_by_blocks
-from ._view import close_up
+from ._view import with_labels
 
 _SHOWN = 9
+_PAIRS = 8
+_CELL = 256  # pixels of a side: the sheet is written whenever a run gets better
 _SURE = 0.25  # of a box that is shown
 _OVERLAP = 0.45  # of two boxes of a class that are both shown
 
@@ -33,11 +36,12 @@ def training_sheet(images: Tensor, targets: Tensor, names: Sequence[str]) -> Pix
 
 
 def found_sheet(index: ImageIndex, results: Mapping[int, ImageResult], names: Sequence[str]) -> Pixels:
-    """The first images with the boxes that were found in them; the results are by the numbers of the images."""
+    """The first images with their labels and what was found; the results are by the numbers of the images."""
     drawn = []
-    for at, result in itertools.islice(results.items(), _SHOWN):
-        drawn.append(close_up(index.path(at), index[at], _clear(result.found), names))
-    return sheet(drawn)
+    for at, result in itertools.islice(results.items(), _PAIRS):
+        drawn.append(with_labels(index.path(at), index[at], replace(result, found=_clear(result.found)), names))
+    words = f"pairs of the same image: its labels on the left, what was found (confidence from {_SURE}) on the right"
+    return captioned(sheet(drawn, cell=_CELL, across=2), words)
 
 
 def _clear(found: NDArray[np.float32]) -> NDArray[np.float32]:

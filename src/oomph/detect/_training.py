@@ -7,15 +7,17 @@ from dataclasses import replace
 from functools import partial
 
 from ..planner import Plan
+from ..units import count_of
 from ._allocator import settle_allocator
 from ._anchors import box_sizes, check_anchors
 from ._course import Course
 from ._dataset import DataSet, as_one_class, read_dataset, read_split, shared_images
 from ._keeping import Keeper, Onlooker
 from ._material import Material, prepare
+from ._network import STRIDES
 from ._order_file import ORDER, Order, order_document
 from ._order_form import OrderForm
-from ._planning import budget_of, find_device, plan_facts, plan_run, share_out
+from ._planning import budget_of, find_device, plan_facts, plan_run, share_out, side_of
 from ._ranks import ALONE, Ranks
 from ._settings_file import changed_settings, settings_text
 from ._teller import Outcome, Teller
@@ -49,6 +51,8 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False, ranks: Ranks
         every = len(splits[1].images)
         worth = "nothing" if same == every else "little"
         teller.said(f"{same} of {every} val images are train images too: the mAP means {worth}")
+    if (side := side_of(form.size)) != form.size:
+        teller.said(f"images are trained at {side} pixels a side: {form.size} is no multiple of {STRIDES[-1]}")
     device = find_device(ranks.device_name(form.device))
     if not form.tiles and (words := proposal(training, form.size)) is not None:
         teller.said(words)
@@ -99,7 +103,8 @@ def _side(made: Plan) -> int:
 
 def _tell_data(data: DataSet, training: Material, held: Material, teller: Teller) -> None:
     for name, material in (("train", training), ("val", held)):
-        teller.said(f"{name}: {len(material.index)} images, {len(material.labels.boxes)} boxes")
+        boxes = str(len(material.labels.boxes)) + (" box" if len(material.labels.boxes) == 1 else " boxes")
+        teller.said(f"{name}: {count_of(len(material.index), 'image')}, {boxes}")
         for one in material.set_aside:
             teller.said(f"{name}: {one}")
     if data.download:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,8 @@ from PIL import Image, ImageDraw
 
 from ..data import Header, Window, cost, decode, decode_windows, fitted
 from ..units import MIB
-from ._pictures import COLOURS, DrawnBox, draw_boxes, found_boxes
+from ._metrics import ImageResult
+from ._pictures import COLOURS, DrawnBox, draw_boxes, found_boxes, true_boxes
 from ._pixels import Pixels
 
 _FULL = 4096  # pixels a side up to which an image is drawn as large as it is
@@ -43,21 +45,44 @@ def _mark(pixels: Pixels, boxes: Sequence[DrawnBox], scale: tuple[float, float])
     return np.asarray(picture)
 
 
-def close_up(path: str, header: Header, found: NDArray[np.float32], names: Sequence[str]) -> Pixels:
-    """An image with boxes and names; of a large one, the part around the surest of them."""
-    wide, tall = header.shown
-    if max(header.shown) <= _FULL:
-        return found_picture(path, header, found, names)
+def with_labels(path: str, header: Header, result: ImageResult, names: Sequence[str]) -> Pixels:
+    """An image with its labels, and beside it with what was found; of a large one, the part around the surest box."""
+    window = _part_of(header.shown, result.found)
+    if window is None:
+        pixels, left, top = decode(path, header.shown, header).pixels, 0, 0
+    else:
+        pixels, left, top = decode_windows(path, [window], header)[0].pixels, window.left, window.top
+    pixels = np.ascontiguousarray(pixels)
+    sides = [
+        draw_boxes(pixels, [_moved(box, left, top) for box in boxes if _is_in(box, window)], names)
+        for boxes in (true_boxes(result.truth), found_boxes(result.found))
+    ]
+    gap = np.full((pixels.shape[0], max(pixels.shape[1] // 80, 1), 3), 255, np.uint8)
+    return np.concatenate((sides[0], gap, sides[1]), 1)
+
+
+def _part_of(shown: tuple[int, int], found: NDArray[np.float32]) -> Window | None:
+    """What is shown of an image of that size; None for all of it."""
+    wide, tall = shown
+    if max(shown) <= _FULL:
+        return None
     middle = (wide / 2, tall / 2)
     if len(found):
         best = found[int(found[:, 4].argmax())]
         middle = (float(best[0] + best[2]) / 2, float(best[1] + best[3]) / 2)
     left = min(max(round(middle[0]) - _CLOSE // 2, 0), max(wide - _CLOSE, 0))
     top = min(max(round(middle[1]) - _CLOSE // 2, 0), max(tall - _CLOSE, 0))
-    window = Window(left, top, min(left + _CLOSE, wide), min(top + _CLOSE, tall))
-    pixels = np.ascontiguousarray(decode_windows(path, [window], header)[0].pixels)
-    rows = found.copy()
-    rows[:, [0, 2]] -= left
-    rows[:, [1, 3]] -= top
-    inside = (rows[:, 2] > 0) & (rows[:, 3] > 0) & (rows[:, 0] < _CLOSE) & (rows[:, 1] < _CLOSE)
-    return draw_boxes(pixels, found_boxes(rows[inside]), names)
+    return Window(left, top, min(left + _CLOSE, wide), min(top + _CLOSE, tall))
+
+
+def _is_in(box: DrawnBox, window: Window | None) -> bool:
+    left, top, right, bottom = box.corners
+    return window is None or (
+        right > window.left and bottom > window.top and left < window.right and top < window.bottom
+    )
+
+
+def _moved(box: DrawnBox, left: int, top: int) -> DrawnBox:
+    return replace(
+        box, corners=(box.corners[0] - left, box.corners[1] - top, box.corners[2] - left, box.corners[3] - top)
+    )

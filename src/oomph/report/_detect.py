@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .. import document
+from ..units import count_of
 from ._table import table
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class ScoresReport:
             figures = (one.map50, one.map50_95, one.precision, one.recall)
             rows.add_row(one.name, str(one.boxes), *(_share(value) for value in figures))
         sizes = ", ".join(f"{name} {_share(value)}" for name, value in scores.by_size.items())
-        return Group(rows, Text(), Text(f"mAP50-95 by object size: {sizes}; {scores.images} images"))
+        return Group(rows, Text(), Text(f"mAP50-95 by object size: {sizes}; {count_of(scores.images, 'image')}"))
 
 
 @dataclass(frozen=True)
@@ -63,4 +64,4 @@ class FoundReport:
 
 
 def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+    return "–" if value is None else f"{value:.3f}"  # noqa: RUF001  a dash, as tables have it where there is nothing

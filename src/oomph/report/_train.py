@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from ..units import format_size
+from ..units import count_of, format_size, format_time
 
 if TYPE_CHECKING:
     from ..detect import Outcome
@@ -29,12 +29,11 @@ class TrainTeller:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[facts]}"),
-            TimeRemainingColumn(),
             console=self._console,
             transient=True,
             disable=quiet or not self._console.is_terminal,
         )
-        self._task = self._bar.add_task("", total=None, what="epoch 1", facts="")
+        self._task = self._bar.add_task("", total=None, what="", facts="")
 
     def __enter__(self) -> TrainTeller:  # noqa: PYI034  Self is newer than Python 3.10
         self._bar.start()
@@ -62,8 +61,10 @@ class TrainTeller:
         """An iteration is done."""
         speed, host = f"{facts['images_per_second']:.0f} images/s", f"host {format_size(facts['host'])}"
         memory = [format_size(facts["memory"])] if facts["memory"] else []
-        words = [f"loss {facts['loss']:.3f}", speed, f"{facts['pieces']} pieces", *memory, host]
-        self._bar.update(self._task, completed=done, total=total, what=f"epoch {epoch + 1}", facts="  ".join(words))
+        left = f"{format_time(facts['seconds_left'])} left"
+        words = [left, f"loss {facts['loss']:.3f}", speed, count_of(facts["pieces"], "piece"), *memory, host]
+        what = f"epoch {epoch + 1}/{facts['epochs']}"
+        self._bar.update(self._task, completed=done, total=total, what=what, facts="  ".join(words))
 
     def ended_epoch(self, row: dict[str, Any]) -> None:
         """An epoch is done."""
@@ -121,6 +122,8 @@ class TrainReport:
         sizes = f"predicted {format_size(done.predicted)}, measured {format_size(done.measured)}"
         lines.append(f"memory: {sizes} ({off:+.1f} %)")
         if done.retries:
-            lines.append(f"{done.retries} times a step ran short of memory and was tried again; none was lost")
+            lines.append(
+                f"{count_of(done.retries, 'time')} a step ran short of memory and was tried again; none was lost"
+            )
         lines.append(f"everything is in {done.folder}")
         return Group(*(Text(line) for line in lines))
