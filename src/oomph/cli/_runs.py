@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,12 +37,12 @@ def claimed_folder(name: str) -> Iterator[Path]:
 
 def _make(name: str) -> Path:
     RUNS.mkdir(parents=True, exist_ok=True)
-    for number in itertools.count(1):
-        folder = RUNS / (name if number == 1 else f"{name}{number}")
+    folder, number = RUNS / name, 2
+    while True:
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
             return folder
-    raise AssertionError
+        folder, number = RUNS / f"{name}{number}", number + 1
 
 
 def unwritable(folder: Path, error: OSError) -> WrongCall:
