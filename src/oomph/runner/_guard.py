@@ -121,7 +121,7 @@ class Guard:
         self._meter = meter_for(device, options.budget_bytes)
         self._ranks.watch(lambda: not self._meter.fits(1.0))
         self._foresight = Foresight(options.predict, self._meter, on_cpu=device.type == "cpu")
-        self._gradients = Gradients(self.model.parameters())
+        self._gradients = Gradients(self.model, optimizers)
         if not self._ranks.is_alone:
             self._work.announce = self._announce
         kept = [one for one in (self.scaler, *options.keep) if one is not None]
@@ -237,7 +237,8 @@ class Guard:
             for index, parameter in enumerate(parameters):
                 parameter.grad = combine(parameter.grad, aside.get(index), tally.weight, self.pending)
         if update:
-            self._ranks.prepare(parameters)
+            if not self._ranks.is_alone:
+                self._ranks.prepare(self._gradients.trained)
             if not self._ranks.exchanges:
                 self._update.prepare()
         tries.tally, tries.loss = tally, tally.loss
@@ -256,7 +257,7 @@ class Guard:
             return Done()
         exchanges = self._ranks.exchanges
         if exchanges:
-            self._ranks.exchange(self._gradients.parameters)
+            self._ranks.exchange(self._gradients.trained)
         done = self._update.run(self._update.prepare if exchanges else None)
         tries.retries += done.retries
         tries.rungs += done.rungs

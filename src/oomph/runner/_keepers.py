@@ -7,7 +7,7 @@ asked to put back twice, or after half of it was put back: a fault in the recove
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import is_
 from typing import Any, Protocol
 
@@ -95,13 +95,29 @@ class Gradients:
     there are none (each step updates) nothing is held.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+    def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
+        self._model, self._optimizers = model, optimizers
+        self._sizes: list[int] | None = None  # of the optimizers' groups
+        self.parameters: list[nn.Parameter] = []  # frozen ones too: they may thaw
         self.aside: dict[int, Tensor] = {}
         self._taken = False
+        self._look()
+
+    def _look(self) -> None:
+        """Find all parameters, the model's and those that only an optimizer has, again when a group has grown."""
+        sizes = [len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups]
+        if sizes != self._sizes:
+            self.parameters = all_parameters([self._model], self._optimizers)
+            self._sizes = sizes
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """Those that aren't frozen now."""
+        return [parameter for parameter in self.parameters if parameter.requires_grad]
 
     def take(self) -> None:
         """Set them aside."""
+        self._look()
         self.aside = {index: own for index, one in enumerate(self.parameters) if (own := one.grad) is not None}
         self._taken = True
         for index in self.aside:
@@ -119,7 +135,7 @@ class Gradients:
 
 
 class GradientCopies:
-    """The gradients of a module, copied where there are any: for work that goes on adding to them."""
+    """Gradients, copied where there are any: for work that goes on adding to them."""
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         self._parameters = list(parameters)
@@ -213,6 +229,13 @@ class OptimizerState:
 def parameters_of(optimizer: Optimizer) -> list[Any]:
     """Everything that an optimizer updates."""
     return list(itertools.chain.from_iterable([group["params"] for group in optimizer.param_groups]))
+
+
+def all_parameters(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> list[nn.Parameter]:
+    """Every parameter of modules and optimizers, once: a loss may have some of its own, which only an optimizer knows."""
+    found = {id(one): one for module in modules for one in module.parameters()}
+    found.update((id(one), one) for optimizer in optimizers for one in parameters_of(optimizer))
+    return list(found.values())
 
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from ..errors import WrongCall
+from ._keepers import parameters_of
 from ._randomness import random_states, set_random_states
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ _VERSION = 1
 def guard_state(guard: Guard) -> dict[str, Any]:
     """The state of a guarded run between two steps."""
     options = guard.options
-    parameters = dict(guard.model.named_parameters())
     return {
         "guard": {"version": _VERSION, "steps": guard.steps, "ladder": guard.ladder.state_dict()},
         "model": guard.model.state_dict(),
@@ -29,7 +29,8 @@ def guard_state(guard: Guard) -> dict[str, Any]:
         "scaler": _state_of(guard.scaler),
         "ema": _state_of(_module_of(options.ema)),
         "random": _plain(random_states(_cuda(guard))),
-        "gradients": {name: one.grad for name, one in parameters.items() if one.grad is not None},
+        "outside": {name: one.detach() for name, one in _outside(guard)},
+        "gradients": {name: one.grad for name, one in _parameters(guard) if one.grad is not None},
         "pending": guard.pending,
     }
 
@@ -57,13 +58,30 @@ def set_guard_state(guard: Guard, state: Mapping[str, Any]) -> None:
     average = _module_of(guard.options.ema)
     if average is not None and state["ema"] is not None:
         average.load_state_dict(state["ema"])
-    for name, parameter in guard.model.named_parameters():
+    for name, parameter in _outside(guard):
+        if name in state.get("outside", {}):
+            parameter.data.copy_(state["outside"][name])
+    for name, parameter in _parameters(guard):
         gradient = state["gradients"].get(name)
         parameter.grad = None if gradient is None else gradient.to(parameter.device)
     guard.pending = state["pending"]
     guard.steps = own["steps"]
     guard.ladder.load_state_dict(own["ladder"])
     set_random_states(_unplain(state["random"]), _cuda(guard))
+
+
+def _outside(guard: Guard) -> Iterator[tuple[str, nn.Parameter]]:
+    """Parameters that only optimizers have, those of a loss for example, named by their places there."""
+    inside = {id(one) for one in guard.model.parameters()}
+    for number, optimizer in enumerate(guard.optimizers):
+        for place, one in enumerate(parameters_of(optimizer)):
+            if id(one) not in inside:
+                yield f"optimizers.{number}.{place}", one
+
+
+def _parameters(guard: Guard) -> Iterator[tuple[str, nn.Parameter]]:
+    yield from guard.model.named_parameters()
+    yield from _outside(guard)
 
 
 def _cuda(guard: Guard) -> torch.device | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import nn
@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from ..errors import OomphError
 from ._fault import Fault, catch, free, persist
-from ._keepers import Buffers, GradientCopies, Keeper, ObjectState, OptimizerState
+from ._keepers import Buffers, GradientCopies, Keeper, ObjectState, OptimizerState, all_parameters
 from ._randomness import Randomness
 
 
@@ -24,7 +24,7 @@ class Transaction:
 
     Args:
         things: what the work changes. Of a module, its buffers and the gradients of its parameters; of an optimizer,
-            its parameters and state, which are copied; of any other object, its attributes and their tensors.
+            its parameters, their gradients and its state, which are copied; of any other object, its attributes and their tensors.
             Random states are kept in any case.
         device: where the work runs; that of the first module's parameters if None.
     """
@@ -103,11 +103,13 @@ class Transaction:
             keeper.take()
 
 
-def _keepers(things: Iterable[object]) -> Iterator[Keeper]:
+def _keepers(things: Sequence[object]) -> Iterator[Keeper]:
+    modules = [thing for thing in things if isinstance(thing, nn.Module)]
+    optimizers = [thing for thing in things if isinstance(thing, Optimizer)]
+    yield GradientCopies(all_parameters(modules, optimizers))
     for thing in things:
         if isinstance(thing, nn.Module):
             yield Buffers(thing)
-            yield GradientCopies(thing.parameters())
         elif isinstance(thing, Optimizer):
             yield OptimizerState(thing)
         elif thing is not None:
