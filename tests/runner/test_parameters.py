@@ -125,3 +125,36 @@ def test_a_transaction_keeps_gradients_that_only_the_optimizer_knows() -> None:
     assert weight.grad.tolist() == [1.0, 1.0]
 
 
+
+
+def test_two_guards_over_one_model_leave_each_other_no_gradients() -> None:
+    """A GAN: the generator's loss has gradients for the discriminator too, which its optimizer doesn't take."""
+
+    def build() -> tuple[nn.ModuleDict, list[torch.optim.Optimizer]]:
+        torch.manual_seed(0)
+        both = nn.ModuleDict({"generator": nn.Linear(4, 4), "judge": nn.Linear(4, 1)})
+        return both, [torch.optim.SGD(both[name].parameters(), lr=0.1) for name in ("judge", "generator")]
+
+    def judge(model: Any, piece: Any) -> Tensor:
+        found: Tensor = model["judge"](model["generator"](piece[0]).detach()).mean() - model["judge"](piece[0]).mean()
+        return found
+
+    def generate(model: Any, piece: Any) -> Tensor:
+        return -model["judge"](model["generator"](piece[0])).tanh().mean()
+
+    guarded, optimizers = build()
+    guards = [
+        oomph.guard(model=guarded, optimizer=optimizer, forward=forward)
+        for optimizer, forward in zip(optimizers, (judge, generate), strict=True)
+    ]
+    plain, own = build()
+    for seed in range(3):
+        batch = plain_batch(seed=seed)
+        for guard in guards:
+            guard.step(batch)
+        for optimizer, forward in zip(own, (judge, generate), strict=True):
+            plain.zero_grad()
+            forward(plain, batch).backward()
+            optimizer.step()
+    assert differences(dict(guarded.state_dict()), dict(plain.state_dict())) == []
+    assert all(one.grad is None for one in guarded.parameters())

@@ -265,7 +265,7 @@ class Guard:
             self._tell(done.fault, tries)
             self._transaction.put_back()
             self._give_up(done.fault, half=done.half)
-        self._update.clear_gradients()
+        self._gradients.clear()
         self.pending = None
         return done
 

@@ -123,6 +123,11 @@ class Gradients:
         for index in self.aside:
             self.parameters[index].grad = None
 
+    def clear(self) -> None:
+        """Take them all off: written out, because zero_grad calls into the profiler, which may run short too."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
     def put_back(self) -> None:
         """Throw away what was computed since, and give back what was set aside."""
         if self._taken:

@@ -59,13 +59,6 @@ class Update:
         """Everything that is updated."""
         return [one for optimizer in self._optimizers for one in parameters_of(optimizer)]
 
-    def clear_gradients(self) -> None:
-        """Take them off: written out, because zero_grad calls into the profiler, which may run short too."""
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.grad = None
-
     @property
     def copy_bytes(self) -> int:
         """What the copy of the last update took."""
