@@ -125,8 +125,6 @@ def test_a_transaction_keeps_gradients_that_only_the_optimizer_knows() -> None:
     assert weight.grad.tolist() == [1.0, 1.0]
 
 
-
-
 def test_two_guards_over_one_model_leave_each_other_no_gradients() -> None:
     """A GAN: the generator's loss has gradients for the discriminator too, which its optimizer doesn't take."""
 

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from ..errors import OomphError, WrongCall
 from ._backward import can_begin, differentiate
+from ._contents import refuse_what_cannot_be_kept
 from ._evaluate import Evaluation
 from ._fault import Fault, free
 from ._foresight import Foresight
@@ -124,9 +125,15 @@ class Guard:
         self._gradients = Gradients(self.model, optimizers)
         if not self._ranks.is_alone:
             self._work.announce = self._announce
+        refuse_what_cannot_be_kept(options.keep)
         kept = [one for one in (self.scaler, *options.keep) if one is not None]
         self._transaction = Transaction.of(
-            [Randomness(device), Buffers(self.model), *(ObjectState(one) for one in kept), self._gradients]
+            [
+                Randomness(device),
+                Buffers(self.model),
+                *(ObjectState(one, but=[self.model]) for one in kept),
+                self._gradients,
+            ]
         )
         self._update = Update(self.model, optimizers, options, self.scaler)
         self._evaluation = Evaluation(self._work, options.keep, self._meter, options.calm)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ._batch import tensors_in
+from ._contents import Back, Contents, Modules
 from ._copies import Copies
 
 _SMALL = 1 << 18  # elements; larger buffers (masks, position tables) are copied again only when their version says so
@@ -237,7 +238,7 @@ def parameters_of(optimizer: Optimizer) -> list[Any]:
 
 
 def all_parameters(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> list[nn.Parameter]:
-    """Every parameter of modules and optimizers, once: a loss may have some of its own, which only an optimizer knows."""
+    """Every parameter of modules and optimizers, once: a loss may have some that only an optimizer knows."""
     found = {id(one): one for module in modules for one in module.parameters()}
     found.update((id(one), one) for optimizer in optimizers for one in parameters_of(optimizer))
     return list(found.values())
@@ -260,72 +261,37 @@ class ObjectState:
 
     Args:
         objects: all of them.
-        values: whether tensors are copied; not needed where nothing can fail once they are being changed.
+        but: modules that somebody else keeps.
+        modules: what of modules is kept; with "nothing" no other tensors either, where nothing can fail once they are
+            being changed.
     """
 
-    def __init__(self, *objects: object, values: bool = True) -> None:
-        self._objects, self._values = objects, values
-        self._attributes: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        self._containers: list[tuple[Any, Any]] = []
+    def __init__(self, *objects: object, but: Iterable[nn.Module] = (), modules: Modules = "all") -> None:
+        self._objects, self._but, self._modules = objects, tuple(but), modules
+        self._backs: list[Back] = []
         self._trees: dict[nn.Module, list[nn.Module]] = {}
         self._copies = Copies()
         self._taken = False
 
     def take(self) -> None:
-        """Remember attributes as they are bound, containers by their contents, tensors by their values."""
+        """Remember attributes as they are bound, containers by their contents, tensors and arrays by their values."""
         self._taken = False
-        self._attributes, self._containers = [], []
-        tensors: dict[int, Tensor] = {}
+        found = Contents(self._but, self._modules, self._trees)
         for one in self._objects:
-            self._look(one, tensors, set(), top=True)
-        self._copies.take(list(tensors.values()) if self._values else [])
+            found.add(one)
+        self._copies.take(found.tensors if self._modules != "nothing" else [])
+        self._backs = found.backs
         self._taken = True
 
     def put_back(self) -> None:
         """Make them as they were."""
         if not self._taken:
             return
-        for attributes, kept in self._attributes:
-            attributes.clear()
-            attributes.update(kept)
-        for container, kept in self._containers:
-            container.clear()
-            container.extend(kept) if isinstance(container, list) else container.update(kept)
+        for put, thing, kept in self._backs:
+            put(thing, kept)
         self._copies.put_back()
 
     def let_go(self) -> None:
         """Free the copies."""
         self._copies.let_go()
-        self._attributes, self._containers, self._taken = [], [], False
-
-    def _look_into(self, module: nn.Module, tensors: dict[int, Tensor]) -> None:
-        if module not in self._trees:  # it is walked through once, because that takes milliseconds
-            self._trees[module] = list(module.modules())
-        for owner in self._trees[module]:
-            self._attributes.append((owner._buffers, dict(owner._buffers)))
-            for one in (*owner._parameters.values(), *owner._buffers.values()):
-                if one is not None:
-                    tensors[id(one)] = one
-
-    def _look(self, value: Any, tensors: dict[int, Tensor], seen: set[int], *, top: bool = False) -> None:
-        if isinstance(value, Tensor):
-            tensors[id(value)] = value
-        elif isinstance(value, (list, dict, set)) and id(value) not in seen:
-            seen.add(id(value))
-            self._containers.append((value, value.copy()))
-            for one in list(value.values() if isinstance(value, dict) else value):
-                self._look(one, tensors, seen)
-        elif isinstance(value, nn.Module) and self._values:
-            self._look_into(value, tensors)
-        if (_has_state(value) or (top and hasattr(value, "__dict__"))) and id(value) not in seen:
-            seen.add(id(value))
-            attributes = vars(value)
-            self._attributes.append((attributes, dict(attributes)))
-            for name, one in list(attributes.items()):
-                if name not in {"_modules", "_parameters", "_buffers"}:
-                    self._look(one, tensors, seen)
-
-
-def _has_state(value: object) -> bool:
-    """Objects that are looked into: those that say they have a state; not the optimizer that a scheduler refers to."""
-    return hasattr(value, "__dict__") and hasattr(value, "state_dict") and not isinstance(value, Optimizer)
+        self._backs, self._taken = [], False

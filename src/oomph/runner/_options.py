@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,4 +104,5 @@ def read_options(given: dict[str, Any]) -> Options:
 
 
 def _several(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+    """More than one, or one: a collection of metrics is one object, though one can go through it."""
+    return tuple(value) if isinstance(value, (list, tuple, set, frozenset)) else (value,)

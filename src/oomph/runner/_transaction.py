@@ -24,8 +24,8 @@ class Transaction:
 
     Args:
         things: what the work changes. Of a module, its buffers and the gradients of its parameters; of an optimizer,
-            its parameters, their gradients and its state, which are copied; of any other object, its attributes and their tensors.
-            Random states are kept in any case.
+            its parameters, their gradients and its state, which are copied; of any other object, its attributes and
+            what is in them. Random states are kept in any case.
         device: where the work runs; that of the first module's parameters if None.
     """
 

@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..errors import WrongCall
+from ._contents import Modules
 from ._fault import Fault, free
 from ._keepers import GradientCopies, Keeper, ObjectState, OptimizerState, parameters_of
 from ._options import Options
@@ -47,9 +48,11 @@ class Update:
         self._scheduler, self._clip = options.scheduler, options.clip
         self._average = None if options.ema is None else _average(options.ema, model)
         self._states = {id(optimizer): OptimizerState(optimizer, ready=True) for optimizer in optimizers}
-        self._others = [ObjectState(one) for one in (scaler, options.scheduler) if one is not None]
+        self._others = [ObjectState(one, but=[model]) for one in (scaler, options.scheduler) if one is not None]
         if options.ema is not None:
-            self._others.append(ObjectState(_owner(options.ema), values=not _is_whole(options.ema, model)))
+            # Not the model that it may hold: weights that a fused update has changed must stay so.
+            depth: Modules = "nothing" if _is_whole(options.ema, model) else "weights"
+            self._others.append(ObjectState(_owner(options.ema), but=[model], modules=depth))
         self._whole = {id(optimizer): Wholeness(optimizer) for optimizer in optimizers}
         self._ran: set[int] = set()
         self.norm: torch.Tensor | float | None = None  # of the gradients before they were clipped
