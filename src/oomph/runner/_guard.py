@@ -21,7 +21,7 @@ from ._contents import refuse_what_cannot_be_kept
 from ._evaluate import Evaluation
 from ._fault import Fault, free
 from ._foresight import Foresight
-from ._keepers import Buffers, Gradients, ObjectState
+from ._keepers import Buffers, Gradients, ObjectState, modules_of
 from ._ladder import Ladder
 from ._loss import Number, Tally, combine
 from ._meter import meter_for
@@ -86,6 +86,7 @@ class Guard:
         model: what is trained, out of its DistributedDataParallel.
         optimizers: all of them.
         options: what the guard was told.
+        loss_modules: those whose buffers the loss has.
         scaler: the one that was given, or made for "amp-fp16".
         ladder: what is in force so that steps fit.
         pending: what the batches that were accumulated since the last update count.
@@ -108,10 +109,11 @@ class Guard:
         self.scaler = _scaler(options, device)
         setting = Setting(options.precision, options.resize)
         self._work = Piecework(self.model, loss, options.split, device, setting)
+        self.loss_modules = [one for one in modules_of(loss) if one is not self.model]
         self._notices = Notices()
         self._norms = BatchNorms(self.model, self._notices)
         if loss is not None:
-            self._work.look = functools.partial(check_loss, self._notices, loss)
+            self._work.look = functools.partial(check_loss, self._notices, loss, self.model)
         self._blocks = Checkpointing(self.model)
         self.ladder = Ladder(
             forced=options.pieces or 1,
@@ -130,7 +132,7 @@ class Guard:
         self._transaction = Transaction.of(
             [
                 Randomness(device),
-                Buffers(self.model),
+                Buffers(self.model, *self.loss_modules),
                 *(ObjectState(one, but=[self.model]) for one in kept),
                 self._gradients,
             ]

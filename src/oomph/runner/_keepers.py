@@ -35,11 +35,12 @@ class Keeper(Protocol):
 
 
 class Buffers:
-    """The buffers of a module: BatchNorm's statistics and whatever else a forward changes."""
+    """The buffers of modules: BatchNorm's statistics and whatever else a forward changes."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, *modules: nn.Module) -> None:
+        owners = dict.fromkeys(owner for module in modules for owner in module.modules())
         self._places = [
-            (owner, name) for owner in module.modules() for name, buffer in owner._buffers.items() if buffer is not None
+            (owner, name) for owner in owners for name, buffer in owner._buffers.items() if buffer is not None
         ]
         self._tensors: list[Tensor | None] = []
         self._small, self._large = _Some(), _Some()
@@ -230,6 +231,18 @@ class OptimizerState:
         """Free the copy."""
         self._copies.let_go()
         self._groups, self._taken = [], False
+
+
+def owner_of(function: Any) -> Any:
+    """The object that a method belongs to, where its state is; a function itself, or an object that can be called."""
+    return getattr(function, "__self__", function)
+
+
+def modules_of(loss: Any) -> list[nn.Module]:
+    """The modules of a loss: itself, or those that it holds."""
+    owner = owner_of(loss)
+    held = [owner] if isinstance(owner, nn.Module) else getattr(owner, "__dict__", {}).values()
+    return [one for one in held if isinstance(one, nn.Module)]
 
 
 def parameters_of(optimizer: Optimizer) -> list[Any]:

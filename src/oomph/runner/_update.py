@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from ..errors import WrongCall
 from ._contents import Modules
 from ._fault import Fault, free
-from ._keepers import GradientCopies, Keeper, ObjectState, OptimizerState, parameters_of
+from ._keepers import GradientCopies, Keeper, ObjectState, OptimizerState, owner_of, parameters_of
 from ._options import Options
 from ._step_report import Rung
 from ._transaction import Transaction
@@ -52,7 +52,7 @@ class Update:
         if options.ema is not None:
             # Not the model that it may hold: weights that a fused update has changed must stay so.
             depth: Modules = "nothing" if _is_whole(options.ema, model) else "weights"
-            self._others.append(ObjectState(_owner(options.ema), but=[model], modules=depth))
+            self._others.append(ObjectState(owner_of(options.ema), but=[model], modules=depth))
         self._whole = {id(optimizer): Wholeness(optimizer) for optimizer in optimizers}
         self._ran: set[int] = set()
         self.norm: torch.Tensor | float | None = None  # of the gradients before they were clipped
@@ -175,14 +175,9 @@ def _number(returned: object) -> torch.Tensor | float | None:
     return returned if isinstance(returned, float) else None
 
 
-def _owner(ema: Any) -> Any:
-    """The object that a method belongs to: what an average keeps is kept there."""
-    return getattr(ema, "__self__", ema)
-
-
 def _is_whole(ema: Any, model: nn.Module) -> bool:
     """Whether an average says of itself that its update takes no memory, and it is one on a GPU: it can't run short."""
-    return getattr(_owner(ema), "takes_no_memory", False) and all(one.is_cuda for one in model.parameters())
+    return getattr(owner_of(ema), "takes_no_memory", False) and all(one.is_cuda for one in model.parameters())
 
 
 def _average(ema: Any, model: nn.Module) -> Callable[[], object]:
@@ -191,7 +186,7 @@ def _average(ema: Any, model: nn.Module) -> Callable[[], object]:
     Raises:
         WrongCall: it can't be, or what it changes can't be found and undone.
     """
-    if not hasattr(_owner(ema), "__dict__") or type(ema).__name__ == "function":
+    if not hasattr(owner_of(ema), "__dict__") or type(ema).__name__ == "function":
         raise WrongCall("ema is a function, whose state can't be put back", "pass an object with update(model)")
     for name in ("update_parameters", "update"):
         update = getattr(ema, name, None)
