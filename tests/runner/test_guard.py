@@ -705,3 +705,23 @@ def test_a_fault_holds_no_tensors() -> None:
     finally:
         gc.enable()
     assert len(held) == 3
+
+
+def test_a_batch_that_was_changed_in_place_is_not_tried_again() -> None:
+    """The change would happen twice, and the step learn from something else."""
+
+    def forward(model: nn.Module, batch: Any) -> Tensor:
+        batch["image"] /= 255
+        return nn.functional.mse_loss(model(batch["image"]), batch["target"])
+
+    inputs, targets = plain_batch()
+    guard = simple()
+    guard.step({"image": inputs.clone(), "target": targets}, forward=forward)
+    before = {name: one.clone() for name, one in guard.model.state_dict().items()}
+    with pytest.raises(WrongCall, match=r"changed its batch in place.*x = x / 255"), FaultIn("addmm"):
+        guard.step({"image": inputs.clone(), "target": targets}, forward=forward)
+    assert differences(dict(guard.model.state_dict()), before) == []
+    with torch.inference_mode():
+        made = plain_batch()
+    with FaultAt([5]):  # nobody counts the changes of these, nor can they be changed in training
+        assert guard.step(made, forward=lambda model, batch: model(batch[0].clone()).mean()).retries == 1

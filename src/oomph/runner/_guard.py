@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from ..errors import OomphError, WrongCall
 from ._backward import can_begin, differentiate
+from ._batch import versions_of
 from ._contents import refuse_what_cannot_be_kept
 from ._evaluate import Evaluation
 from ._fault import Fault, free
@@ -73,6 +74,7 @@ class _Attempts:
     pieces: int = 1
     samples: int = 0  # of the largest batch of all ranks
     asked: int | None = None  # the signal that asked any rank to end
+    versions: list[int] = field(default_factory=list)  # of the batch's tensors
     retries: int = 0
     rungs: list[Rung] = field(default_factory=list)
     tally: Tally | None = None
@@ -167,7 +169,7 @@ class Guard:
             OutOfRungs: nothing made it fit; everything is as before the step, and was saved.
             RankLost: another rank died or gave up.
         """
-        tries = _Attempts(time.perf_counter())
+        tries = _Attempts(time.perf_counter(), versions=versions_of(batch))
         if self._pace is not None:
             self._pace.begin(tries.began)
         samples = self._work.samples(batch)
@@ -213,11 +215,12 @@ class Guard:
                 self._meter.end(closely=closely)
             agreed = self._ranks.agree(fault, samples, self._stop.asked)
             tries.samples, tries.asked, fault = agreed.samples, agreed.asked, agreed.fault
-            if agreed.again:
+            if fault is None and not agreed.again:
+                return
+            _refuse_changed(batch, tries.versions)
+            if fault is None:
                 self._transaction.put_back()
                 continue
-            if fault is None:
-                return
             if not fault.elsewhere:
                 self._tell(fault, tries)
             self._transaction.put_back()
@@ -417,6 +420,19 @@ class Guard:
     def close(self) -> None:
         """Say goodbye to the other ranks; one process has nothing to close."""
         self._ranks.close()
+
+
+def _refuse_changed(batch: Any, versions: list[int]) -> None:
+    """A batch that was changed in place can't be tried again: the change would happen twice.
+
+    Raises:
+        WrongCall: it was changed.
+    """
+    if versions_of(batch) != versions:
+        raise WrongCall(
+            "memory ran short, and the step can't be tried again because the forward has changed its batch in place",
+            "make a new tensor in the forward: x = x / 255 instead of x /= 255",
+        )
 
 
 def _device_of(model: nn.Module) -> torch.device:
