@@ -24,9 +24,9 @@ from ._fault import Fault, free
 from ._foresight import Foresight
 from ._keepers import Buffers, Gradients, ObjectState, modules_of
 from ._ladder import Ladder
-from ._loss import Number, Tally, combine
+from ._loss import Number, Tally, combine, shares
 from ._meter import meter_for
-from ._notices import BatchNorms, Notices, check_loss, refuse_closures
+from ._notices import BatchNorms, Notices, check_accumulation, check_loss, refuse_closures
 from ._options import Options, read_options
 from ._pace import pace_for
 from ._piecework import Piecework, Setting
@@ -246,8 +246,9 @@ class Guard:
         tally.correct(gradients_of(parameters))
         aside = self._gradients.aside
         if aside or self.pending is not None:
+            parts = shares(tally.weight, self.pending)
             for index, parameter in enumerate(parameters):
-                parameter.grad = combine(parameter.grad, aside.get(index), tally.weight, self.pending)
+                parameter.grad = combine(parameter.grad, aside.get(index), parts)
         if update:
             if not self._ranks.is_alone:
                 self._ranks.prepare(self._gradients.trained)
@@ -264,6 +265,8 @@ class Guard:
 
     def _finish(self, tries: _Attempts, *, update: bool) -> Done:
         assert tries.tally is not None  # noqa: S101  the attempt succeeded
+        if not update or self.pending is not None:
+            check_accumulation(self._notices, known=tries.tally.is_accumulable)
         if not update:
             self.pending = tries.tally.weight + (0.0 if self.pending is None else self.pending)
             return Done()

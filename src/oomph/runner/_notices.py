@@ -68,6 +68,16 @@ def _say_batch_norm(notices: Notices, names: list[str]) -> None:
     )
 
 
+def check_accumulation(notices: Notices, *, known: bool) -> None:
+    """Batches that are accumulated are weighted by what their losses were divided by, where that is known."""
+    if not known:
+        notices.say(
+            "The loss has several normalisers, so that batches that are accumulated (update=False) are weighted by "
+            "their samples: the gradient is not that of one batch. It is exact with one number as the normaliser, with "
+            "an oomph.Sum, or with one large batch, which the guard splits."
+        )
+
+
 def refuse_closures(optimizers: tuple[Optimizer, ...]) -> None:
     """Optimizers that evaluate the loss themselves can't be part of a step that is split.
 
