@@ -37,7 +37,7 @@ from ._saving import load, save, save_at_the_end
 from ._signals import Stop
 from ._state import guard_state, set_guard_state
 from ._step_report import Rung, StepReport, out_of_rungs, step_fields
-from ._transaction import Transaction
+from ._transaction import Progress, Transaction
 from ._update import Done, Update, gradients_of
 
 _log = logging.getLogger("oomph")
@@ -131,15 +131,17 @@ class Guard:
             self._work.announce = self._announce
         refuse_what_cannot_be_kept(options.keep)
         kept = [one for one in (self.scaler, *options.keep) if one is not None]
+        self._progress = Progress()
         self._transaction = Transaction.of(
             [
                 Randomness(device),
                 Buffers(self.model, *self.loss_modules),
                 *(ObjectState(one, but=[self.model]) for one in kept),
                 self._gradients,
-            ]
+            ],
+            self._progress.is_final,
         )
-        self._update = Update(self.model, optimizers, options, self.scaler)
+        self._update = Update(self.model, optimizers, options, self.scaler, self._progress)
         self._evaluation = Evaluation(self._work, options.keep, self._meter, options.calm)
         self._pace = None if options.recorder is None else pace_for(device)
         self._stop = Stop()
@@ -172,26 +174,39 @@ class Guard:
         tries = _Attempts(time.perf_counter(), versions=versions_of(batch))
         if self._pace is not None:
             self._pace.begin(tries.began)
-        samples = self._work.samples(batch)
+        samples, number = self._work.samples(batch), self.steps
+        self._progress.restart()
         try:
             with self._ranks.busy():
                 self._accumulate(batch, samples, forward or self.options.forward, tries, update=update)
                 done = self._finish(tries, update=update)
+            self._transaction.let_go()
+            self._close(number, update=update)
         except BaseException as error:
             lost = self._undo(error)
+            if self._progress.is_final():
+                self._close(number, update=update)
             if lost is None:
                 raise
             raise lost from error
-        self._transaction.let_go()
-        self.steps += 1
         now = -(-samples // tries.pieces)
         self.ladder.settle(tries.samples, lambda size: self._fits(size, now))
         report = self._report(tries, done, update=update)
         self._end_if_asked(tries.asked if update else None)
         return report
 
+    def _close(self, number: int, *, update: bool) -> None:
+        """Count a step that has happened; may be done twice, when it is interrupted."""
+        if update:
+            self._gradients.clear()
+            self.pending = None
+        self.steps = number + 1
+
     def _undo(self, error: BaseException) -> OomphError | None:
-        """An error that leaves the guard leaves everything as before; what it really is, if another rank is gone."""
+        """An error that leaves the guard leaves everything as before, or as after a step that can't be undone.
+
+        Returns what the error really is, if another rank is gone.
+        """
         self._transaction.undo()
         lost = self._ranks.find_lost(error)
         self._ranks.leave(f"{type(error).__name__}: {error}")
@@ -268,7 +283,8 @@ class Guard:
         if not update or self.pending is not None:
             check_accumulation(self._notices, known=tries.tally.is_accumulable)
         if not update:
-            self.pending = tries.tally.weight + (0.0 if self.pending is None else self.pending)
+            pending = tries.tally.weight + (0.0 if self.pending is None else self.pending)
+            self.pending, self._progress.done = pending, True
             return Done()
         exchanges = self._ranks.exchanges
         if exchanges:
@@ -278,10 +294,9 @@ class Guard:
         tries.rungs += done.rungs
         if done.fault is not None:
             self._tell(done.fault, tries)
-            self._transaction.put_back()
+            if not self._progress.begun:
+                self._transaction.put_back()
             self._give_up(done.fault, half=done.half)
-        self._gradients.clear()
-        self.pending = None
         return done
 
     def _smallest(self, *, certainly: bool = False) -> int:

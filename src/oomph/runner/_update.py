@@ -17,7 +17,7 @@ from ._fault import Fault, free
 from ._keepers import GradientCopies, Keeper, ObjectState, OptimizerState, owner_of, parameters_of
 from ._options import Options
 from ._step_report import Rung
-from ._transaction import Transaction
+from ._transaction import Progress, Transaction
 from ._wholeness import Wholeness
 
 _HOST = Rung("host copy", "kept the copy of weights and optimizer state on the host", "a transfer in this step")
@@ -43,7 +43,15 @@ class Update:
     memory can run short when half is written. On a GPU a fused one doesn't, nor does the usual SGD; they aren't copied.
     """
 
-    def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer], options: Options, scaler: Any) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: Sequence[Optimizer],
+        options: Options,
+        scaler: Any,
+        progress: Progress,
+    ) -> None:
+        self._progress = progress
         self._model, self._optimizers, self._scaler = model, optimizers, scaler
         self._scheduler, self._clip = options.scheduler, options.clip
         self._average = None if options.ema is None else _average(options.ema, model)
@@ -83,6 +91,7 @@ class Update:
         Args:
             prepare: done first, for gradients that can't be computed again.
         """
+        self._ran.clear()  # an interrupt may have kept the last update from doing so
         # Only a hook tells whether the scaler let an optimizer make its step, without asking the device.
         hooked = () if self._scaler is None else self._optimizers
         handles = [one.register_step_post_hook(lambda own, _, __: self._ran.add(id(own))) for one in hooked]
@@ -118,14 +127,16 @@ class Update:
             self._states[id(one)].host = attempt > 1
         if prepare is not None:
             keepers.append(GradientCopies(self.parameters))
-        transaction = Transaction.of([*keepers, *self._others])
+        transaction = Transaction.of([*keepers, *self._others], lambda: self._progress.done)
 
         def work() -> None:
             if prepare is not None:
                 prepare()
             for optimizer in order:
                 self._step(optimizer, one_by_one=attempt > 2)  # noqa: PLR2004  the last of the attempts
+                self._progress.begun |= optimizer not in copied and id(optimizer) in self._ran
             self._follow()
+            self._progress.done = True  # last of all: from here on, an interrupt leaves the step as it is
 
         fault = transaction.run(work)
         if fault is not None:
