@@ -26,7 +26,7 @@ from ._keepers import Buffers, Gradients, ObjectState, modules_of
 from ._ladder import Ladder
 from ._loss import Number, Tally, combine, shares
 from ._meter import meter_for
-from ._notices import BatchNorms, Notices, check_accumulation, check_loss, refuse_closures
+from ._notices import BatchNorms, Notices, check_accumulation, check_loss, refuse_closures, refuse_lazy
 from ._options import Options, read_options
 from ._pace import pace_for
 from ._piecework import Piecework, Setting
@@ -107,6 +107,7 @@ class Guard:
         self._ranks: Ranks = find_ranks(model, options)
         self.model = self._ranks.inner
         self.optimizers = optimizers
+        refuse_lazy(self.model)
         device = _device_of(self.model) if options.device is None else torch.device(options.device)
         self.scaler = _scaler(options, device)
         setting = Setting(options.precision, options.resize)

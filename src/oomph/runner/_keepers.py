@@ -39,9 +39,8 @@ class Buffers:
 
     def __init__(self, *modules: nn.Module) -> None:
         owners = dict.fromkeys(owner for module in modules for owner in module.modules())
-        self._places = [
-            (owner, name) for owner in owners for name, buffer in owner._buffers.items() if buffer is not None
-        ]
+        # None now may be a tensor after the first forward.
+        self._places = [(owner, name) for owner in owners for name in owner._buffers]
         self._tensors: list[Tensor | None] = []
         self._small, self._large = _Some(), _Some()
         self._versions: list[int] | None = None  # of the large ones, when they were copied
@@ -52,7 +51,7 @@ class Buffers:
         self._taken = False
         if not self._places:
             return
-        tensors = [owner._buffers[name] for owner, name in self._places]
+        tensors = [owner._buffers.get(name) for owner, name in self._places]
         if len(tensors) != len(self._tensors) or not all(map(is_, tensors, self._tensors)):
             present = [tensor for tensor in tensors if tensor is not None]
             self._small.tensors = [tensor for tensor in present if tensor.numel() <= _SMALL]

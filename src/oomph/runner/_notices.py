@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 from torch.optim import LBFGS, Optimizer
 
 from ..errors import WrongCall
@@ -66,6 +68,19 @@ def _say_batch_norm(notices: Notices, names: list[str]) -> None:
         "whole batch, so results differ from an unsplit run as they would with a smaller batch. To avoid it, put "
         "them into eval() mode, or use GroupNorm."
     )
+
+
+def refuse_lazy(model: nn.Module) -> None:
+    """Layers that learn their shapes from the first batch change what they are, which can't be put back.
+
+    Raises:
+        WrongCall: there is one.
+    """
+    for name, one in itertools.chain(model.named_parameters(), model.named_buffers()):
+        if is_lazy(one):
+            raise WrongCall(
+                f"{name!r} has no shape yet", "run the model once on a batch, then make the optimizer and the guard"
+            )
 
 
 def check_accumulation(notices: Notices, *, known: bool) -> None:
