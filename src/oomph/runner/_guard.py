@@ -27,13 +27,13 @@ from ._ladder import Ladder
 from ._loss import Number, Tally, combine, shares
 from ._meter import meter_for
 from ._notices import BatchNorms, Notices, check_accumulation, check_loss, refuse_closures, refuse_lazy
-from ._options import Options, read_options
+from ._options import Options, read_device, read_optimizers, read_options
 from ._pace import pace_for
 from ._piecework import Piecework, Setting
 from ._randomness import Randomness
 from ._ranks import Ranks, find_ranks
 from ._rungs import Checkpointing, last_rungs
-from ._saving import load, save, save_at_the_end
+from ._saving import check_place, load, save, save_at_the_end
 from ._signals import Stop
 from ._state import guard_state, set_guard_state
 from ._step_report import Rung, StepReport, out_of_rungs, step_fields
@@ -62,8 +62,9 @@ def guard(
     Raises:
         WrongCall: an option is unknown or wrong, or something can't be guarded.
     """
-    optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
-    return Guard(model, optimizers, loss, read_options(options))
+    if not isinstance(model, nn.Module):
+        raise WrongCall(f"model is a {type(model).__name__}", "pass the torch.nn.Module that is trained")
+    return Guard(model, read_optimizers(optimizer), loss, read_options(options))
 
 
 @dataclass
@@ -106,9 +107,11 @@ class Guard:
         self.options = options
         self._ranks: Ranks = find_ranks(model, options)
         self.model = self._ranks.inner
+        if self._ranks.is_first:
+            check_place(options.checkpoint)
         self.optimizers = optimizers
         refuse_lazy(self.model)
-        device = _device_of(self.model) if options.device is None else torch.device(options.device)
+        device = _device_of(self.model) if options.device is None else read_device(options.device)
         self.scaler = _scaler(options, device)
         setting = Setting(options.precision, options.resize)
         self._work = Piecework(self.model, loss, options.split, device, setting)
@@ -176,6 +179,8 @@ class Guard:
         if self._pace is not None:
             self._pace.begin(tries.began)
         samples, number = self._work.samples(batch), self.steps
+        if samples == 0:
+            raise WrongCall("the batch has no samples", "leave empty batches out")
         self._progress.restart()
         try:
             with self._ranks.busy():

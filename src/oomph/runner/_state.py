@@ -27,7 +27,7 @@ def guard_state(guard: Guard) -> dict[str, Any]:
         "guard": {"version": _VERSION, "steps": guard.steps, "ladder": guard.ladder.state_dict()},
         "model": guard.model.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in guard.optimizers],
-        "scheduler": _state_of(options.scheduler),
+        "scheduler": [_state_of(one) for one in options.schedulers],
         "scaler": _state_of(guard.scaler),
         "ema": average_state(options.ema, guard.model),
         "random": _plain(random_states(_cuda(guard))),
@@ -48,9 +48,9 @@ def set_guard_state(guard: Guard, state: Mapping[str, Any]) -> None:
     guard.model.load_state_dict(state["model"])
     for optimizer, saved in zip(guard.optimizers, state["optimizers"], strict=True):
         optimizer.load_state_dict(saved)
-    for part, name in ((guard.options.scheduler, "scheduler"), (guard.scaler, "scaler")):
-        if part is not None and state[name] is not None:
-            part.load_state_dict(state[name])
+    for part, saved in ((guard.scaler, state["scaler"]), *_pair_up(guard, state["scheduler"])):
+        if part is not None and saved is not None:
+            part.load_state_dict(saved)
     set_average_state(guard.options.ema, state["ema"])
     _set_tensors(guard, state)
     guard.pending = state["pending"]
@@ -73,6 +73,12 @@ def _check(guard: Guard, state: Mapping[str, Any]) -> Mapping[str, Any]:
             "make the guard as it was made before",
         )
     return own
+
+
+def _pair_up(guard: Guard, saved: Any) -> Iterator[tuple[Any, Any]]:
+    """Schedulers and their states; of one, the state may have been saved alone."""
+    states = saved if isinstance(saved, list) else [saved]
+    yield from zip(guard.options.schedulers, states, strict=False)
 
 
 def _set_tensors(guard: Guard, state: Mapping[str, Any]) -> None:

@@ -53,10 +53,10 @@ class Update:
     ) -> None:
         self._progress = progress
         self._model, self._optimizers, self._scaler = model, optimizers, scaler
-        self._scheduler, self._clip = options.scheduler, options.clip
+        self._schedulers, self._clip = options.schedulers, options.clip
         self._average = None if options.ema is None else _average(options.ema, model)
         self._states = {id(optimizer): OptimizerState(optimizer, ready=True) for optimizer in optimizers}
-        self._others = [ObjectState(one, but=[model]) for one in (scaler, options.scheduler) if one is not None]
+        self._others = [ObjectState(one, but=[model]) for one in (scaler, *options.schedulers) if one is not None]
         if options.ema is not None:
             # Not the model that it may hold: weights that a fused update has changed must stay so.
             depth: Modules = "nothing" if _is_whole(options.ema, model) else "weights"
@@ -156,8 +156,8 @@ class Update:
             self._scaler.update()
         if self._average is not None:
             self._average()
-        if self._scheduler is not None:
-            self._scheduler.step()
+        for scheduler in self._schedulers:
+            scheduler.step()
 
     def _finish(self, done: Done) -> None:
         if self._scaler is not None and self._scaler.is_enabled():
