@@ -51,7 +51,11 @@ class Buffers:
         self._taken = False
         if not self._places:
             return
-        tensors = [owner._buffers.get(name) for owner, name in self._places]
+        try:
+            tensors = [owner._buffers[name] for owner, name in self._places]
+        except KeyError:  # one was removed
+            self._places = [(owner, name) for owner, name in self._places if name in owner._buffers]
+            tensors = [owner._buffers[name] for owner, name in self._places]
         if len(tensors) != len(self._tensors) or not all(map(is_, tensors, self._tensors)):
             present = [tensor for tensor in tensors if tensor is not None]
             self._small.tensors = [tensor for tensor in present if tensor.numel() <= _SMALL]
