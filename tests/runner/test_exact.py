@@ -172,6 +172,80 @@ def test_batches_that_are_accumulated_count_as_one(loss: Any) -> None:
     assert furthest(found, whole) < 1e-5
 
 
+class Positives:
+    """Divided by what the batch tells: one number, or several."""
+
+    def __init__(self, *, several: bool = False) -> None:
+        self.several = several
+
+    def normaliser(self, batch: Any) -> Any:
+        count = (batch[1] > 0).sum()
+        return (count, len(batch[1])) if self.several else count
+
+    def __call__(self, outputs: Tensor, targets: Tensor, count: Any) -> Tensor:
+        return (outputs - targets).pow(2)[targets > 0].sum() / (count[0] if self.several else count)
+
+
+def accumulated(loss: Any, batch: tuple[Tensor, Tensor], pieces: int = 1) -> tuple[list[Any], tuple[str, ...]]:
+    net = plain_net(batch[0].dtype)
+    guard = oomph.guard(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=1.0), loss=loss, pieces=pieces)
+    for start, end in ((0, 3), (3, 5), (5, 12)):
+        guard.step((batch[0][start:end], batch[1][start:end]), update=False)
+    return [one.grad for one in net.parameters()], guard.notices
+
+
+def whole_gradients(batch: tuple[Tensor, Tensor]) -> list[Any]:
+    net = plain_net(batch[0].dtype)
+    outputs, targets = net(batch[0]), batch[1]
+    ((outputs - targets).pow(2)[targets > 0].sum() / (targets > 0).sum()).backward()
+    return [one.grad for one in net.parameters()]
+
+
+def test_accumulated_batches_are_weighted_by_their_normaliser() -> None:
+    batch = plain_batch(12, dtype=torch.float64)
+    found, notices = accumulated(Positives(), batch, pieces=2)
+    assert furthest(found, whole_gradients(batch)) < 1e-12
+    assert notices == ()
+
+
+def test_accumulated_batches_with_several_normalisers_are_noticed_once() -> None:
+    batch = plain_batch(12, dtype=torch.float64)
+    found, notices = accumulated(Positives(several=True), batch)
+    assert furthest(found, whole_gradients(batch)) > 1e-2
+    assert len([one for one in notices if "several normalisers" in one]) == 1
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 7])
+def test_a_whole_number_as_a_count_is_exact_in_double_precision(pieces: int) -> None:
+    def loss(outputs: Tensor, targets: Tensor) -> oomph.Sum:
+        return oomph.Sum((outputs - targets).pow(2)[targets > 0].sum(), (targets > 0).sum())
+
+    batch = plain_batch(12, dtype=torch.float64)
+    assert furthest(accumulated(loss, batch, pieces)[0], whole_gradients(batch)) < 1e-13
+    net = plain_net(torch.float64)
+    assert furthest(gradients({"loss": loss, "pieces": pieces}, net, batch), whole_gradients(batch)) < 1e-13
+
+
+def test_sparse_gradients_of_sums_are_accumulated() -> None:
+    def run(*parts: tuple[int, int]) -> Tensor:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Embedding(10, 4, sparse=True))
+        optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+        guard = oomph.guard(
+            model=net,
+            optimizer=optimizer,
+            loss=lambda outputs, targets: oomph.Sum((outputs - targets).pow(2).sum(), torch.tensor(outputs.numel())),
+            pieces=2,
+        )
+        words, targets = torch.randint(0, 10, (8,)), torch.randn(8, 4)
+        for start, end in parts:
+            guard.step((words[start:end], targets[start:end]), update=end == 8)
+        found: Tensor = net.state_dict()["0.weight"]
+        return found
+
+    torch.testing.assert_close(run((0, 3), (3, 8)), run((0, 8)))
+
+
 def test_gradients_of_a_loop_of_ones_own_are_added_to() -> None:
     inputs, targets = plain_batch(8)
     net = plain_net()

@@ -400,10 +400,90 @@ def test_a_loss_over_pairs_of_samples_is_noticed() -> None:
 
     guard = simple(contrastive)
     guard.step(plain_batch())
+    assert not guard._notices.said, "a batch that isn't split"
+    with FaultAt([5]):
+        assert guard.step(plain_batch()).pieces == 2
     assert [one for one in guard.notices if "contrastive" in one]
-    plain = simple()
+    plain = simple(pieces=2)
     plain.step(plain_batch())
     assert plain.notices == ()
+
+
+class Centred(nn.Module):
+    """A loss with a state: a centre that moves, and a count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(2))
+        self.centre: Tensor
+        self.calls = 0
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        self.calls += 1
+        self.centre = 0.9 * self.centre + 0.1 * outputs.detach().mean(0)
+        return nn.functional.mse_loss(outputs - self.centre, targets)
+
+
+def test_a_run_that_is_not_split_calls_its_loss_as_a_plain_loop_does() -> None:
+    loss = Centred()
+    guard = simple(loss)
+    for seed in range(3):
+        guard.step(plain_batch(seed=seed))
+    assert loss.calls == 3
+
+
+def test_the_state_of_a_loss_belongs_to_the_step() -> None:
+    """Looking at the loss leaves it as it was; a retry puts it back; a resumed run has it."""
+    plain = Centred()
+    net = plain_net()
+    inputs, _ = plain_batch()
+    for half in inputs.split(4):
+        plain(net(half), torch.zeros(len(half), 2))
+    checked = Centred()
+    guard = simple(checked, pieces=2)
+    guard.step(plain_batch())
+    assert checked.calls == 2
+    assert torch.equal(checked.centre, plain.centre)
+    retried = Centred()
+    other = simple(retried)
+    with FaultIn("mse_loss_backward") as mode:
+        mode.name = "mse_loss_backward"
+        forward = other._work._loss
+
+        def once(outputs: Tensor, targets: Tensor) -> Any:
+            if mode.raised:
+                mode.name = "no more"
+            assert forward is not None
+            return forward(outputs, targets)
+
+        other._work._loss = once
+        assert other.step(plain_batch()).pieces == 2
+    assert torch.equal(retried.centre, plain.centre)
+    resumed = Centred()
+    third = simple(resumed)
+    third.load_state_dict(other.state_dict())
+    assert torch.equal(resumed.centre, plain.centre)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, AssertionError, KeyError, OddError])
+def test_a_loss_that_cannot_take_halves_tells_nothing(error: type[Exception]) -> None:
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        if len(outputs) != 4:
+            raise error("pieces of four only")
+        return nn.functional.mse_loss(outputs, targets)
+
+    guard = simple(loss, pieces=2)
+    assert guard.step(plain_batch(8)).pieces == 2
+    assert guard.notices == ()
+
+
+def test_a_loss_that_differentiates_is_not_disturbed() -> None:
+    def loss(outputs: Tensor, inputs: Tensor) -> Tensor:
+        (slope,) = torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
+        return slope.pow(2).mean() + outputs.pow(2).mean()
+
+    inputs = plain_batch()[0].requires_grad_()
+    assert simple(loss).step((inputs, inputs)).pieces == 1
 
 
 def test_validation_counts_every_sample_once_whatever_fails() -> None:
@@ -625,3 +705,23 @@ def test_a_fault_holds_no_tensors() -> None:
     finally:
         gc.enable()
     assert len(held) == 3
+
+
+def test_a_batch_that_was_changed_in_place_is_not_tried_again() -> None:
+    """The change would happen twice, and the step learn from something else."""
+
+    def forward(model: nn.Module, batch: Any) -> Tensor:
+        batch["image"] /= 255
+        return nn.functional.mse_loss(model(batch["image"]), batch["target"])
+
+    inputs, targets = plain_batch()
+    guard = simple()
+    guard.step({"image": inputs.clone(), "target": targets}, forward=forward)
+    before = {name: one.clone() for name, one in guard.model.state_dict().items()}
+    with pytest.raises(WrongCall, match=r"changed its batch in place.*x = x / 255"), FaultIn("addmm"):
+        guard.step({"image": inputs.clone(), "target": targets}, forward=forward)
+    assert differences(dict(guard.model.state_dict()), before) == []
+    with torch.inference_mode():
+        made = plain_batch()
+    with FaultAt([5]):  # nobody counts the changes of these, nor can they be changed in training
+        assert guard.step(made, forward=lambda model, batch: model(batch[0].clone()).mean()).retries == 1

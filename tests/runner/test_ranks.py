@@ -114,9 +114,10 @@ def _check_overlap(found: list[dict[str, Any]]) -> None:
         assert rank["calm"]["overlapped"] == [False, False, False, True, True, True]
         assert rank["twice"]["overlapped"] == [False] * 3  # its gradients grow after they have arrived
         assert rank["crowded"]["overlapped"] == [False] * 3  # let go of at the end of the second step
+        assert rank["thaw"]["overlapped"] == [False, True, False, False]  # the third has more gradients than buckets
         assert rank["accumulated"]["overlapped"] == [False, False, False, True, False, True]
         pairs = [("backward", "after"), ("crowded", "nowhere")]
-        pairs += [(way, f"{way} after") for way in ("twice", "pieces", "accumulated")]
+        pairs += [(way, f"{way} after") for way in ("twice", "thaw", "pieces", "accumulated")]
         for way, other in pairs:
             assert rank[way]["state"] == found[0][way]["state"]
             for ours, theirs in zip(rank[way]["state"], rank[other]["state"], strict=True):

@@ -72,6 +72,18 @@ def _count_rows(batch: Any) -> list[int]:
     return sizes
 
 
+def versions_of(batch: Any) -> list[int]:
+    """How often each tensor was changed in place so far, as far as torch counts that."""
+    versions: list[int] = []
+    for one in batch if type(batch) in {list, tuple} else (batch,):
+        if type(one) is Tensor:  # of the usual pair
+            if not one.is_inference():
+                versions.append(one._version)  # noqa: SLF001  there is no public name for it
+        else:
+            versions += [each._version for each in tensors_in(one) if not each.is_inference()]  # noqa: SLF001
+    return versions
+
+
 def move(value: Any, device: torch.device) -> Any:
     """Put a piece onto the device; what is there already is not copied."""
     if isinstance(value, Tensor):

@@ -17,25 +17,27 @@ from torch.optim import Optimizer
 
 from ..errors import OomphError, WrongCall
 from ._backward import can_begin, differentiate
+from ._batch import versions_of
+from ._contents import refuse_what_cannot_be_kept
 from ._evaluate import Evaluation
 from ._fault import Fault, free
 from ._foresight import Foresight
-from ._keepers import Buffers, Gradients, ObjectState
+from ._keepers import Buffers, Gradients, ObjectState, modules_of
 from ._ladder import Ladder
-from ._loss import Number, Tally, combine
+from ._loss import Number, Tally, combine, shares
 from ._meter import meter_for
-from ._notices import BatchNorms, Notices, check_loss, refuse_closures
-from ._options import Options, read_options
+from ._notices import BatchNorms, Notices, check_accumulation, check_loss, refuse_closures, refuse_lazy
+from ._options import Options, read_device, read_optimizers, read_options
 from ._pace import pace_for
 from ._piecework import Piecework, Setting
 from ._randomness import Randomness
 from ._ranks import Ranks, find_ranks
 from ._rungs import Checkpointing, last_rungs
-from ._saving import load, save, save_at_the_end
+from ._saving import check_place, load, save, save_at_the_end
 from ._signals import Stop
 from ._state import guard_state, set_guard_state
 from ._step_report import Rung, StepReport, out_of_rungs, step_fields
-from ._transaction import Transaction
+from ._transaction import Progress, Transaction
 from ._update import Done, Update, gradients_of
 
 _log = logging.getLogger("oomph")
@@ -60,8 +62,9 @@ def guard(
     Raises:
         WrongCall: an option is unknown or wrong, or something can't be guarded.
     """
-    optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
-    return Guard(model, optimizers, loss, read_options(options))
+    if not isinstance(model, nn.Module):
+        raise WrongCall(f"model is a {type(model).__name__}", "pass the torch.nn.Module that is trained")
+    return Guard(model, read_optimizers(optimizer), loss, read_options(options))
 
 
 @dataclass
@@ -72,6 +75,7 @@ class _Attempts:
     pieces: int = 1
     samples: int = 0  # of the largest batch of all ranks
     asked: int | None = None  # the signal that asked any rank to end
+    versions: list[int] = field(default_factory=list)  # of the batch's tensors
     retries: int = 0
     rungs: list[Rung] = field(default_factory=list)
     tally: Tally | None = None
@@ -85,6 +89,7 @@ class Guard:
         model: what is trained, out of its DistributedDataParallel.
         optimizers: all of them.
         options: what the guard was told.
+        loss_modules: those whose buffers the loss has.
         scaler: the one that was given, or made for "amp-fp16".
         ladder: what is in force so that steps fit.
         pending: what the batches that were accumulated since the last update count.
@@ -102,15 +107,19 @@ class Guard:
         self.options = options
         self._ranks: Ranks = find_ranks(model, options)
         self.model = self._ranks.inner
+        if self._ranks.is_first:
+            check_place(options.checkpoint)
         self.optimizers = optimizers
-        device = _device_of(self.model) if options.device is None else torch.device(options.device)
+        refuse_lazy(self.model)
+        device = _device_of(self.model) if options.device is None else read_device(options.device)
         self.scaler = _scaler(options, device)
         setting = Setting(options.precision, options.resize)
         self._work = Piecework(self.model, loss, options.split, device, setting)
+        self.loss_modules = [one for one in modules_of(loss) if one is not self.model]
         self._notices = Notices()
         self._norms = BatchNorms(self.model, self._notices)
         if loss is not None:
-            self._work.look = functools.partial(check_loss, self._notices, loss)
+            self._work.look = functools.partial(check_loss, self._notices, loss, self.model)
         self._blocks = Checkpointing(self.model)
         self.ladder = Ladder(
             forced=options.pieces or 1,
@@ -121,14 +130,22 @@ class Guard:
         self._meter = meter_for(device, options.budget_bytes)
         self._ranks.watch(lambda: not self._meter.fits(1.0))
         self._foresight = Foresight(options.predict, self._meter, on_cpu=device.type == "cpu")
-        self._gradients = Gradients(self.model.parameters())
+        self._gradients = Gradients(self.model, optimizers)
         if not self._ranks.is_alone:
             self._work.announce = self._announce
+        refuse_what_cannot_be_kept(options.keep)
         kept = [one for one in (self.scaler, *options.keep) if one is not None]
+        self._progress = Progress()
         self._transaction = Transaction.of(
-            [Randomness(device), Buffers(self.model), *(ObjectState(one) for one in kept), self._gradients]
+            [
+                Randomness(device),
+                Buffers(self.model, *self.loss_modules),
+                *(ObjectState(one, but=[self.model]) for one in kept),
+                self._gradients,
+            ],
+            self._progress.is_final,
         )
-        self._update = Update(self.model, optimizers, options, self.scaler)
+        self._update = Update(self.model, optimizers, options, self.scaler, self._progress)
         self._evaluation = Evaluation(self._work, options.keep, self._meter, options.calm)
         self._pace = None if options.recorder is None else pace_for(device)
         self._stop = Stop()
@@ -158,29 +175,44 @@ class Guard:
             OutOfRungs: nothing made it fit; everything is as before the step, and was saved.
             RankLost: another rank died or gave up.
         """
-        tries = _Attempts(time.perf_counter())
+        tries = _Attempts(time.perf_counter(), versions=versions_of(batch))
         if self._pace is not None:
             self._pace.begin(tries.began)
-        samples = self._work.samples(batch)
+        samples, number = self._work.samples(batch), self.steps
+        if samples == 0:
+            raise WrongCall("the batch has no samples", "leave empty batches out")
+        self._progress.restart()
         try:
             with self._ranks.busy():
                 self._accumulate(batch, samples, forward or self.options.forward, tries, update=update)
                 done = self._finish(tries, update=update)
+            self._transaction.let_go()
+            self._close(number, update=update)
         except BaseException as error:
             lost = self._undo(error)
+            if self._progress.is_final():
+                self._close(number, update=update)
             if lost is None:
                 raise
             raise lost from error
-        self._transaction.let_go()
-        self.steps += 1
         now = -(-samples // tries.pieces)
         self.ladder.settle(tries.samples, lambda size: self._fits(size, now))
         report = self._report(tries, done, update=update)
         self._end_if_asked(tries.asked if update else None)
         return report
 
+    def _close(self, number: int, *, update: bool) -> None:
+        """Count a step that has happened; may be done twice, when it is interrupted."""
+        if update:
+            self._gradients.clear()
+            self.pending = None
+        self.steps = number + 1
+
     def _undo(self, error: BaseException) -> OomphError | None:
-        """An error that leaves the guard leaves everything as before; what it really is, if another rank is gone."""
+        """An error that leaves the guard leaves everything as before, or as after a step that can't be undone.
+
+        Returns what the error really is, if another rank is gone.
+        """
         self._transaction.undo()
         lost = self._ranks.find_lost(error)
         self._ranks.leave(f"{type(error).__name__}: {error}")
@@ -204,11 +236,12 @@ class Guard:
                 self._meter.end(closely=closely)
             agreed = self._ranks.agree(fault, samples, self._stop.asked)
             tries.samples, tries.asked, fault = agreed.samples, agreed.asked, agreed.fault
-            if agreed.again:
+            if fault is None and not agreed.again:
+                return
+            _refuse_changed(batch, tries.versions)
+            if fault is None:
                 self._transaction.put_back()
                 continue
-            if fault is None:
-                return
             if not fault.elsewhere:
                 self._tell(fault, tries)
             self._transaction.put_back()
@@ -234,10 +267,12 @@ class Guard:
         tally.correct(gradients_of(parameters))
         aside = self._gradients.aside
         if aside or self.pending is not None:
+            parts = shares(tally.weight, self.pending)
             for index, parameter in enumerate(parameters):
-                parameter.grad = combine(parameter.grad, aside.get(index), tally.weight, self.pending)
+                parameter.grad = combine(parameter.grad, aside.get(index), parts)
         if update:
-            self._ranks.prepare(parameters)
+            if not self._ranks.is_alone:
+                self._ranks.prepare(self._gradients.trained)
             if not self._ranks.exchanges:
                 self._update.prepare()
         tries.tally, tries.loss = tally, tally.loss
@@ -251,21 +286,23 @@ class Guard:
 
     def _finish(self, tries: _Attempts, *, update: bool) -> Done:
         assert tries.tally is not None  # noqa: S101  the attempt succeeded
+        if not update or self.pending is not None:
+            check_accumulation(self._notices, known=tries.tally.is_accumulable)
         if not update:
-            self.pending = tries.tally.weight + (0.0 if self.pending is None else self.pending)
+            pending = tries.tally.weight + (0.0 if self.pending is None else self.pending)
+            self.pending, self._progress.done = pending, True
             return Done()
         exchanges = self._ranks.exchanges
         if exchanges:
-            self._ranks.exchange(self._gradients.parameters)
+            self._ranks.exchange(self._gradients.trained)
         done = self._update.run(self._update.prepare if exchanges else None)
         tries.retries += done.retries
         tries.rungs += done.rungs
         if done.fault is not None:
             self._tell(done.fault, tries)
-            self._transaction.put_back()
+            if not self._progress.begun:
+                self._transaction.put_back()
             self._give_up(done.fault, half=done.half)
-        self._update.clear_gradients()
-        self.pending = None
         return done
 
     def _smallest(self, *, certainly: bool = False) -> int:
@@ -407,6 +444,19 @@ class Guard:
     def close(self) -> None:
         """Say goodbye to the other ranks; one process has nothing to close."""
         self._ranks.close()
+
+
+def _refuse_changed(batch: Any, versions: list[int]) -> None:
+    """A batch that was changed in place can't be tried again: the change would happen twice.
+
+    Raises:
+        WrongCall: it was changed.
+    """
+    if versions_of(batch) != versions:
+        raise WrongCall(
+            "memory ran short, and the step can't be tried again because the forward has changed its batch in place",
+            "make a new tensor in the forward: x = x / 255 instead of x /= 255",
+        )
 
 
 def _device_of(model: nn.Module) -> torch.device:

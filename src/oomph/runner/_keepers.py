@@ -7,7 +7,7 @@ asked to put back twice, or after half of it was put back: a fault in the recove
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import is_
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ._batch import tensors_in
+from ._contents import Back, Contents, Modules
 from ._copies import Copies
 
 _SMALL = 1 << 18  # elements; larger buffers (masks, position tables) are copied again only when their version says so
@@ -34,12 +35,12 @@ class Keeper(Protocol):
 
 
 class Buffers:
-    """The buffers of a module: BatchNorm's statistics and whatever else a forward changes."""
+    """The buffers of modules: BatchNorm's statistics and whatever else a forward changes."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self._places = [
-            (owner, name) for owner in module.modules() for name, buffer in owner._buffers.items() if buffer is not None
-        ]
+    def __init__(self, *modules: nn.Module) -> None:
+        owners = dict.fromkeys(owner for module in modules for owner in module.modules())
+        # None now may be a tensor after the first forward.
+        self._places = [(owner, name) for owner in owners for name in owner._buffers]
         self._tensors: list[Tensor | None] = []
         self._small, self._large = _Some(), _Some()
         self._versions: list[int] | None = None  # of the large ones, when they were copied
@@ -50,7 +51,11 @@ class Buffers:
         self._taken = False
         if not self._places:
             return
-        tensors = [owner._buffers[name] for owner, name in self._places]
+        try:
+            tensors = [owner._buffers[name] for owner, name in self._places]
+        except KeyError:  # one was removed
+            self._places = [(owner, name) for owner, name in self._places if name in owner._buffers]
+            tensors = [owner._buffers[name] for owner, name in self._places]
         if len(tensors) != len(self._tensors) or not all(map(is_, tensors, self._tensors)):
             present = [tensor for tensor in tensors if tensor is not None]
             self._small.tensors = [tensor for tensor in present if tensor.numel() <= _SMALL]
@@ -95,17 +100,38 @@ class Gradients:
     there are none (each step updates) nothing is held.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+    def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
+        self._model, self._optimizers = model, optimizers
+        self._sizes: list[int] | None = None  # of the optimizers' groups
+        self.parameters: list[nn.Parameter] = []  # frozen ones too: they may thaw
         self.aside: dict[int, Tensor] = {}
         self._taken = False
+        self._look()
+
+    def _look(self) -> None:
+        """Find all parameters, the model's and those that only an optimizer has, again when a group has grown."""
+        sizes = [len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups]
+        if sizes != self._sizes:
+            self.parameters = all_parameters([self._model], self._optimizers)
+            self._sizes = sizes
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """Those that aren't frozen now."""
+        return [parameter for parameter in self.parameters if parameter.requires_grad]
 
     def take(self) -> None:
         """Set them aside."""
+        self._look()
         self.aside = {index: own for index, one in enumerate(self.parameters) if (own := one.grad) is not None}
         self._taken = True
         for index in self.aside:
             self.parameters[index].grad = None
+
+    def clear(self) -> None:
+        """Take them all off: written out, because zero_grad calls into the profiler, which may run short too."""
+        for parameter in self.parameters:
+            parameter.grad = None
 
     def put_back(self) -> None:
         """Throw away what was computed since, and give back what was set aside."""
@@ -119,7 +145,7 @@ class Gradients:
 
 
 class GradientCopies:
-    """The gradients of a module, copied where there are any: for work that goes on adding to them."""
+    """Gradients, copied where there are any: for work that goes on adding to them."""
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         self._parameters = list(parameters)
@@ -210,9 +236,28 @@ class OptimizerState:
         self._groups, self._taken = [], False
 
 
+def owner_of(function: Any) -> Any:
+    """The object that a method belongs to, where its state is; a function itself, or an object that can be called."""
+    return getattr(function, "__self__", function)
+
+
+def modules_of(loss: Any) -> list[nn.Module]:
+    """The modules of a loss: itself, or those that it holds."""
+    owner = owner_of(loss)
+    held = [owner] if isinstance(owner, nn.Module) else getattr(owner, "__dict__", {}).values()
+    return [one for one in held if isinstance(one, nn.Module)]
+
+
 def parameters_of(optimizer: Optimizer) -> list[Any]:
     """Everything that an optimizer updates."""
     return list(itertools.chain.from_iterable([group["params"] for group in optimizer.param_groups]))
+
+
+def all_parameters(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> list[nn.Parameter]:
+    """Every parameter of modules and optimizers, once: a loss may have some that only an optimizer knows."""
+    found = {id(one): one for module in modules for one in module.parameters()}
+    found.update((id(one), one) for optimizer in optimizers for one in parameters_of(optimizer))
+    return list(found.values())
 
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:
@@ -232,72 +277,37 @@ class ObjectState:
 
     Args:
         objects: all of them.
-        values: whether tensors are copied; not needed where nothing can fail once they are being changed.
+        but: modules that somebody else keeps.
+        modules: what of modules is kept; with "nothing" no other tensors either, where nothing can fail once they are
+            being changed.
     """
 
-    def __init__(self, *objects: object, values: bool = True) -> None:
-        self._objects, self._values = objects, values
-        self._attributes: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        self._containers: list[tuple[Any, Any]] = []
+    def __init__(self, *objects: object, but: Iterable[nn.Module] = (), modules: Modules = "all") -> None:
+        self._objects, self._but, self._modules = objects, tuple(but), modules
+        self._backs: list[Back] = []
         self._trees: dict[nn.Module, list[nn.Module]] = {}
         self._copies = Copies()
         self._taken = False
 
     def take(self) -> None:
-        """Remember attributes as they are bound, containers by their contents, tensors by their values."""
+        """Remember attributes as they are bound, containers by their contents, tensors and arrays by their values."""
         self._taken = False
-        self._attributes, self._containers = [], []
-        tensors: dict[int, Tensor] = {}
+        found = Contents(self._but, self._modules, self._trees)
         for one in self._objects:
-            self._look(one, tensors, set(), top=True)
-        self._copies.take(list(tensors.values()) if self._values else [])
+            found.add(one)
+        self._copies.take(found.tensors if self._modules != "nothing" else [])
+        self._backs = found.backs
         self._taken = True
 
     def put_back(self) -> None:
         """Make them as they were."""
         if not self._taken:
             return
-        for attributes, kept in self._attributes:
-            attributes.clear()
-            attributes.update(kept)
-        for container, kept in self._containers:
-            container.clear()
-            container.extend(kept) if isinstance(container, list) else container.update(kept)
+        for put, thing, kept in self._backs:
+            put(thing, kept)
         self._copies.put_back()
 
     def let_go(self) -> None:
         """Free the copies."""
         self._copies.let_go()
-        self._attributes, self._containers, self._taken = [], [], False
-
-    def _look_into(self, module: nn.Module, tensors: dict[int, Tensor]) -> None:
-        if module not in self._trees:  # it is walked through once, because that takes milliseconds
-            self._trees[module] = list(module.modules())
-        for owner in self._trees[module]:
-            self._attributes.append((owner._buffers, dict(owner._buffers)))
-            for one in (*owner._parameters.values(), *owner._buffers.values()):
-                if one is not None:
-                    tensors[id(one)] = one
-
-    def _look(self, value: Any, tensors: dict[int, Tensor], seen: set[int], *, top: bool = False) -> None:
-        if isinstance(value, Tensor):
-            tensors[id(value)] = value
-        elif isinstance(value, (list, dict, set)) and id(value) not in seen:
-            seen.add(id(value))
-            self._containers.append((value, value.copy()))
-            for one in list(value.values() if isinstance(value, dict) else value):
-                self._look(one, tensors, seen)
-        elif isinstance(value, nn.Module) and self._values:
-            self._look_into(value, tensors)
-        if (_has_state(value) or (top and hasattr(value, "__dict__"))) and id(value) not in seen:
-            seen.add(id(value))
-            attributes = vars(value)
-            self._attributes.append((attributes, dict(attributes)))
-            for name, one in list(attributes.items()):
-                if name not in {"_modules", "_parameters", "_buffers"}:
-                    self._look(one, tensors, seen)
-
-
-def _has_state(value: object) -> bool:
-    """Objects that are looked into: those that say they have a state; not the optimizer that a scheduler refers to."""
-    return hasattr(value, "__dict__") and hasattr(value, "state_dict") and not isinstance(value, Optimizer)
+        self._backs, self._taken = [], False

@@ -18,6 +18,7 @@ from ._batch import move
 from ._sum import Sum
 
 Number = Tensor | float
+_DOUBLE = (torch.float64, torch.complex128)
 _TINY = 512  # bytes: a block of the CUDA allocator
 
 
@@ -26,7 +27,6 @@ class Normaliser:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._count: Callable[[Any], Any] | None = getattr(function, "normaliser", None)
-        self.is_wanted = self._count is not None
 
     def arguments(self, batch: Any, device: torch.device) -> tuple[Any, ...]:
         """What is handed to each piece besides."""
@@ -36,8 +36,8 @@ class Normaliser:
 class Tally:
     """Adds up the losses of the pieces of one batch."""
 
-    def __init__(self, samples: int, *, additive: bool) -> None:
-        self._samples, self._additive = samples, additive
+    def __init__(self, samples: int, normaliser: tuple[Any, ...] = ()) -> None:
+        self._samples, self._normaliser = samples, normaliser
         self._shares: list[Tensor] = []
         self._weights: list[float] = []  # of the shares
         self._count: Number | None = None
@@ -56,7 +56,7 @@ class Tally:
                 f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
             )
             raise WrongCall(f"the loss is {got}", "return a scalar tensor, or an oomph.Sum of a total and a count")
-        weight = 1.0 if self._additive else samples / self._samples
+        weight = 1.0 if self._normaliser else samples / self._samples
         value = _alone(value)
         self._shares.append(value.detach())
         self._weights.append(weight)
@@ -65,7 +65,8 @@ class Tally:
     def _weigh_sum(self, value: Sum, samples: int) -> Tensor:
         count = value.count.detach() if isinstance(value.count, Tensor) else value.count
         if self._guess is None:
-            self._guess = count if samples == self._samples else _positive(count) * (self._samples / samples)
+            whole = samples == self._samples
+            self._guess = count if whole else _exact(_positive(count)) * (self._samples / samples)
         self._shares.append(_alone(value.total).detach())
         self._weights.append(1.0)
         self._count = count if self._count is None else self._count + count
@@ -81,7 +82,16 @@ class Tally:
         if self._guess is None or self._count is None or self._guess is self._count:
             return
         factor = self._guess / self._count
-        torch._foreach_mul_(list(gradients), factor)
+        if not isinstance(factor, Tensor):
+            torch._foreach_mul_(list(gradients), factor)
+            return
+        single: list[Tensor] = []
+        double: list[Tensor] = []
+        for gradient in gradients:
+            (double if gradient.dtype in _DOUBLE else single).append(gradient)
+        for group, dtype in ((single, torch.float32), (double, torch.float64)):
+            if group:
+                torch._foreach_mul_(group, factor.to(dtype))
 
     @property
     def loss(self) -> Tensor:
@@ -102,8 +112,21 @@ class Tally:
 
     @property
     def weight(self) -> Number:
-        """What the batch counts among others that are accumulated with it: its samples, or the count of its Sum."""
-        return float(self._samples) if self._count is None else self._count
+        """What the batch counts among others that are accumulated with it: what its loss was divided by."""
+        if self._count is not None:
+            return _exact(self._count)
+        if self._normaliser and self.is_accumulable:
+            divisor = self._normaliser[0]
+            return _exact(divisor.detach().reshape(())) if isinstance(divisor, Tensor) else float(divisor)
+        return float(self._samples)
+
+    @property
+    def is_accumulable(self) -> bool:
+        """Whether it is known what the loss was divided by: of several normalisers, nobody knows which divides what."""
+        if self._count is not None or not self._normaliser:
+            return True
+        divisor = self._normaliser[0]
+        return divisor.numel() == 1 if isinstance(divisor, Tensor) else isinstance(divisor, (int, float))
 
 
 def _alone(value: Tensor) -> Tensor:
@@ -118,25 +141,36 @@ def _positive(count: Number) -> Number:
     return count if count > 0 else 1.0
 
 
-def combine(fresh: Tensor | None, aside: Tensor | None, weight: Number, before: Number | None) -> Tensor | None:
+def _exact(count: Number) -> Number:
+    """A count that can be divided without rounding it to single precision, as torch does with whole numbers."""
+    if isinstance(count, Tensor) and not count.is_floating_point() and count.device.type != "mps":
+        return count.double()
+    return count
+
+
+def shares(weight: Number, before: Number | None) -> tuple[Number, Number] | None:
+    """The shares of a batch and of those that were accumulated before it; None if nobody knows what those count."""
+    if before is None:
+        return None
+    whole = weight + before
+    return weight / whole, before / whole
+
+
+def combine(fresh: Tensor | None, aside: Tensor | None, parts: tuple[Number, Number] | None) -> Tensor | None:
     """The gradient of accumulated batches and one more, as if they were one batch; `aside` is not changed.
 
-    Gradients of unknown origin (before is None) are added to, as backward does.
+    Gradients of unknown origin (no shares) are added to, as backward does.
     """
-    if aside is None and fresh is None:
-        return None
-    if before is None:
-        share: Number = 1.0
-        rest: Number = 1.0
-    else:
-        share, rest = weight / (weight + before), before / (weight + before)
+    share, rest = parts or (1.0, 1.0)
     if fresh is None:
         return None if aside is None else aside * rest
-    if before is not None:
+    if parts is not None:
         fresh.mul_(share)
     if aside is not None:
-        if isinstance(rest, Tensor):
+        if not isinstance(rest, Tensor):
+            fresh.add_(aside, alpha=rest)
+        elif fresh.layout is torch.strided and aside.layout is torch.strided:
             fresh.addcmul_(aside, rest.to(fresh.dtype))
         else:
-            fresh.add_(aside, alpha=rest)
+            fresh.add_(aside * rest)
     return fresh

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 from torch.optim import LBFGS, Optimizer
 
-from ..errors import OomphError, WrongCall
+from ..errors import WrongCall
 from ._batch import count_samples, split, tensors_in
-from ._fault import catch
+from ._keepers import ObjectState, owner_of
 from ._randomness import Randomness
 from ._sum import Sum
+from ._transaction import Transaction
 
 _log = logging.getLogger("oomph")
 _CPU = torch.device("cpu")
@@ -67,6 +70,29 @@ def _say_batch_norm(notices: Notices, names: list[str]) -> None:
     )
 
 
+def refuse_lazy(model: nn.Module) -> None:
+    """Layers that learn their shapes from the first batch change what they are, which can't be put back.
+
+    Raises:
+        WrongCall: there is one.
+    """
+    for name, one in itertools.chain(model.named_parameters(), model.named_buffers()):
+        if is_lazy(one):
+            raise WrongCall(
+                f"{name!r} has no shape yet", "run the model once on a batch, then make the optimizer and the guard"
+            )
+
+
+def check_accumulation(notices: Notices, *, known: bool) -> None:
+    """Batches that are accumulated are weighted by what their losses were divided by, where that is known."""
+    if not known:
+        notices.say(
+            "The loss has several normalisers, so that batches that are accumulated (update=False) are weighted by "
+            "their samples: the gradient is not that of one batch. It is exact with one number as the normaliser, with "
+            "an oomph.Sum, or with one large batch, which the guard splits."
+        )
+
+
 def refuse_closures(optimizers: tuple[Optimizer, ...]) -> None:
     """Optimizers that evaluate the loss themselves can't be part of a step that is split.
 
@@ -82,19 +108,24 @@ def refuse_closures(optimizers: tuple[Optimizer, ...]) -> None:
             )
 
 
-def check_loss(notices: Notices, loss: Callable[..., Any], outputs: Any, targets: Any) -> None:
-    """Compare the loss of a batch with that of its halves, once: is it a mean over samples at all?
+def check_loss(notices: Notices, loss: Callable[..., Any], model: nn.Module, outputs: Any, targets: Any) -> None:
+    """Compare the loss of a piece with that of its halves, once: is it a mean over samples at all?
 
     A loss over pairs of samples (contrastive), and one divided by positives, are not, and the guard must not split
-    them as if they were. Costs one evaluation of the loss, and reads it.
+    them as if they were. Costs two evaluations of the loss, and reads it. What the loss changes is put back, and an
+    error in it tells nothing: it may be made for batches of one size, or want gradients of its own.
     """
     found: list[str] = []
     randomness = Randomness(torch.device("cuda", torch.cuda.current_device()) if _is_on_gpu(outputs) else _CPU)
-    randomness.take()
-    if catch(lambda: found.extend(_compare(loss, outputs, targets))) is None:
+    transaction = Transaction.of([randomness, ObjectState(owner_of(loss), but=[model])])
+    try:
+        fault = transaction.attempt(lambda: found.extend(_compare(loss, outputs, targets)))
+    except Exception:  # noqa: BLE001  whatever it is, the loss that is trained with will meet it too, or not
+        return
+    transaction.undo()
+    if fault is None:
         for sentence in found:
             notices.say(sentence)
-    randomness.put_back()
 
 
 def _is_on_gpu(outputs: Any) -> bool:
@@ -102,22 +133,19 @@ def _is_on_gpu(outputs: Any) -> bool:
 
 
 def _compare(loss: Callable[..., Any], outputs: Any, targets: Any) -> list[str]:
-    try:
-        samples = count_samples((outputs, targets))
-        if samples < 2:  # noqa: PLR2004  halves
+    samples = count_samples((outputs, targets))
+    if samples < 2:  # noqa: PLR2004  halves
+        return []
+    with torch.no_grad():
+        whole = loss(outputs, targets)
+        if isinstance(whole, Sum) or not isinstance(whole, Tensor) or whole.numel() != 1:
             return []
-        with torch.no_grad():
-            whole = loss(outputs, targets)
-            if isinstance(whole, Sum) or not isinstance(whole, Tensor) or whole.numel() != 1:
-                return []
-            halves = [(count_samples(half), loss(*half)) for half in split((outputs, targets), 2)]
-            mean = sum(count / samples * float(value) for count, value in halves)
-    except (OomphError, ValueError, IndexError, TypeError):
-        return []  # outputs that can't be cut, or a loss that can't take half of them, tell nothing
+        halves = [(count_samples(half), loss(*half)) for half in split((outputs, targets), 2)]
+        mean = sum(count / samples * float(value) for count, value in halves)
     if abs(mean - float(whole)) <= _APART * max(abs(float(whole)), 1e-6):
         return []
     sentence = (
-        f"The loss of the first batch is {float(whole):.6g}, and that of its halves {mean:.6g} on average: it is no "
+        f"The loss of the first piece is {float(whole):.6g}, and that of its halves {mean:.6g} on average: it is no "
         "mean over samples, so that the gradient of a split batch is another one. If it is divided by a count, give "
         "it a normaliser or return an oomph.Sum; if it compares samples with each other (a contrastive loss), it "
         "can't be split without changing it: use checkpointing, or a larger device."

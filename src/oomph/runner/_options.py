@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
+import numbers
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import torch
+from torch.optim import Optimizer
 
 from ..errors import WrongCall
 from ..monitor import Recorder
@@ -24,7 +29,7 @@ class Options:
 
     Attributes:
         forward: `forward(model, piece)` runs the model and returns the loss, instead of `loss(outputs, targets)`.
-        scheduler: its `step()` is called after each update.
+        scheduler: its `step()` is called after each update; several as a list.
         scaler: a `torch.amp.GradScaler`.
         clip: the largest norm of the gradients, or a function that is given the parameters.
         ema: an average of the weights: `update(model)` or `update_parameters(model)` is called after each update.
@@ -69,6 +74,8 @@ class Options:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise WrongCall(f"{name} is {value!r}", "it must be a whole number of at least 1")
+        _check_numbers(self)
+        _check_parts(self)
         if self.precision is not None and self.precision not in _AUTOCAST:
             raise WrongCall(f"precision is {self.precision!r}", f"the guard runs {' or '.join(_AUTOCAST)}, or as it is")
         unknown = [one for one in self.allow if one not in ALLOWED]
@@ -78,9 +85,76 @@ class Options:
             raise WrongCall('allow=("size",) and resize= belong together', "give both or neither")
 
     @property
+    def schedulers(self) -> tuple[Any, ...]:
+        """All of them."""
+        return () if self.scheduler is None else _several(self.scheduler)
+
+    @property
     def budget_bytes(self) -> int | None:
         """The budget as a number."""
         return None if self.budget is None else parse_size(self.budget)
+
+
+def _check_numbers(options: Options) -> None:
+    patience, clip = options.patience, options.clip
+    if not _is_number(patience) or not patience > 0:
+        raise WrongCall(f"patience is {patience!r}", "it must be a number of seconds above 0")
+    if clip is not None and not callable(clip) and (not _is_number(clip) or not clip > 0):
+        raise WrongCall(f"clip is {clip!r}", "it must be a norm above 0, or a function of the parameters")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _check_parts(options: Options) -> None:
+    scaler = options.scaler
+    if scaler is not None and not all(hasattr(scaler, name) for name in ("scale", "unscale_", "step", "update")):
+        raise WrongCall(f"scaler is {_words(scaler)}", 'pass a torch.amp.GradScaler, or precision="amp-fp16" alone')
+    for one in options.schedulers:
+        step = getattr(one, "step", None)
+        if not callable(step):
+            raise WrongCall(f"scheduler is {_words(one)}", "pass an object with step(), or a list of such")
+        if any(_is_needed(parameter) for parameter in inspect.signature(step).parameters.values()):
+            raise WrongCall(
+                f"the step of {type(one).__name__} wants to be told something, such as a score",
+                "leave it out of the guard, and call it after validation",
+            )
+
+
+def _words(value: object) -> str:
+    return repr(value) if value is None or isinstance(value, (bool, int, float, str)) else f"a {type(value).__name__}"
+
+
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    several = parameter.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    return parameter.default is inspect.Parameter.empty and not several
+
+
+def read_device(name: Any) -> torch.device:
+    """The device of a name.
+
+    Raises:
+        WrongCall: there is no such name.
+    """
+    try:
+        return torch.device(name)
+    except (RuntimeError, TypeError):
+        raise WrongCall(f"device is {_words(name)}", 'write "cuda", "cuda:1", "cpu" or "mps"') from None
+
+
+def read_optimizers(given: Any) -> tuple[Optimizer, ...]:
+    """One optimizer, or several.
+
+    Raises:
+        WrongCall: it is something else, or none.
+    """
+    found = _several(given)
+    wrong = [one for one in found if not isinstance(one, Optimizer)]
+    if wrong or not found:
+        got = _words(wrong[0]) if wrong else "an empty list"
+        raise WrongCall(f"optimizer is {got}", "pass a torch.optim.Optimizer, or a list of them")
+    return found
 
 
 def read_options(given: dict[str, Any]) -> Options:
@@ -104,4 +178,5 @@ def read_options(given: dict[str, Any]) -> Options:
 
 
 def _several(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+    """More than one, or one: a collection of metrics is one object, though one can go through it."""
+    return tuple(value) if isinstance(value, (list, tuple, set, frozenset)) else (value,)

@@ -62,7 +62,7 @@ class Overlap:
     def prepare(self, parameters: Sequence[nn.Parameter]) -> None:
         """The attempt has succeeded here: send what was not sent, or make buckets for the next one."""
         if self.used is not None:
-            self.used.flush()
+            self.used.flush(len(parameters))
         elif self._wanted and self._buckets is None and self._rest <= 0:
             fault = catch(lambda: self._make(parameters))  # memory that is too short for buckets is no fault
             self._refused = fault is not None
@@ -159,9 +159,11 @@ class _Buckets:
     def _launch(self, bucket: _Bucket) -> None:
         self._works.append(dist.all_reduce(bucket.block, dist.ReduceOp.SUM, group=self._group, async_op=True))
 
-    def flush(self) -> None:
-        """Send what has not been sent: the attempt has succeeded here."""
+    def flush(self, expected: int) -> None:
+        """Send what has not been sent: the attempt has succeeded here, for so many parameters."""
         self.sending = False
+        if expected != sum(len(bucket.parameters) for bucket in self._buckets):
+            self._spoilt = True  # some were frozen when the buckets were made, and are in none of them
         while len(self._works) < len(self._buckets):
             self._send()
 

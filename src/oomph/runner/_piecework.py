@@ -55,6 +55,7 @@ class Piecework:
         self._loss, self._splitter, self._setting = loss, splitter, setting
         self.announce: Callable[[bool], object] | None = None  # is told whether a piece makes the gradients final
         self.look: Callable[[Any, Any], object] | None = None  # is shown outputs and targets, once
+        self._looks = False  # whether this batch is cut, in pieces that can be halved
 
     def samples(self, batch: Any) -> int:
         """How many samples a batch has."""
@@ -102,7 +103,8 @@ class Piecework:
             batch, samples = self._setting.resize(batch), None
         extra = normaliser.arguments(batch, self.device)
         samples = self.samples(batch) if samples is None else samples
-        tally = Tally(samples, additive=normaliser.is_wanted)
+        self._looks = pieces > 1 and samples >= 2 * pieces
+        tally = Tally(samples, extra)
         # Pieces of a user's own making have sizes of their own.
         sizes = piece_sizes(samples, pieces) if self._splitter is None or pieces == 1 else None
         parts = self.cut(batch, pieces) if sizes is None else cut(batch, samples, pieces)
@@ -126,7 +128,7 @@ class Piecework:
         assert self._loss is not None  # noqa: S101  `run` looked
         inputs, targets = pair(piece)
         outputs = call(self.model, inputs)
-        if self.look is not None and not extra:
+        if self.look is not None and self._looks and not extra:
             look, self.look = self.look, None
             look(outputs, targets)
         return self._loss(outputs, targets, *extra)

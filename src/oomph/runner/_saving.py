@@ -21,6 +21,21 @@ _log = logging.getLogger("oomph")
 Place = str | os.PathLike[str] | Callable[[Any], object] | None
 
 
+def check_place(place: Place) -> None:
+    """Look at the start of a run whether it can be saved at its end.
+
+    Raises:
+        MissingFile: the folder isn't there, or there is a folder in the place of the file.
+    """
+    if place is None or callable(place):
+        return
+    target = Path(place)
+    if not target.parent.is_dir():
+        raise MissingFile(f"checkpoint is in {str(target.parent)!r}, and there is no such folder", "make it first")
+    if target.is_dir():
+        raise MissingFile(f"checkpoint is {str(target)!r}, which is a folder", "name a file in it")
+
+
 def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state beside its place, make sure that it is on the disk, and put it there.
 

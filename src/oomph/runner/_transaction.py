@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -10,7 +11,7 @@ from torch.optim import Optimizer
 
 from ..errors import OomphError
 from ._fault import Fault, catch, free, persist
-from ._keepers import Buffers, GradientCopies, Keeper, ObjectState, OptimizerState
+from ._keepers import Buffers, GradientCopies, Keeper, ObjectState, OptimizerState, all_parameters
 from ._randomness import Randomness
 
 
@@ -24,19 +25,25 @@ class Transaction:
 
     Args:
         things: what the work changes. Of a module, its buffers and the gradients of its parameters; of an optimizer,
-            its parameters and state, which are copied; of any other object, its attributes and their tensors.
-            Random states are kept in any case.
+            its parameters, their gradients and its state, which are copied; of any other object, its attributes and
+            what is in them. Random states are kept in any case.
         device: where the work runs; that of the first module's parameters if None.
     """
 
     def __init__(self, *things: object, device: torch.device | str | None = None) -> None:
         self._keepers: list[Keeper] = [Randomness(_device(things, device)), *_keepers(things)]
+        self._is_final: Callable[[], bool] = _never
 
     @classmethod
-    def of(cls, keepers: Iterable[Keeper]) -> Transaction:
-        """A transaction of exactly these keepers."""
+    def of(cls, keepers: Iterable[Keeper], is_final: Callable[[], bool] | None = None) -> Transaction:
+        """A transaction of exactly these keepers.
+
+        Args:
+            keepers: what is put back.
+            is_final: whether the work must stay as it is now, also if an error or an interrupt follows.
+        """
         made = cls.__new__(cls)
-        made._keepers = list(keepers)  # noqa: SLF001  its own
+        made._keepers, made._is_final = list(keepers), is_final or _never  # noqa: SLF001  its own
         return made
 
     def run(self, work: Callable[[], object]) -> Fault | None:
@@ -86,7 +93,8 @@ class Transaction:
     def undo(self) -> None:
         """Put everything back and forget it, quietly: another error is on its way and is the one to be seen."""
         try:
-            self.put_back()
+            if not self._is_final():
+                self.put_back()
         except OomphError:
             return
         finally:
@@ -103,11 +111,38 @@ class Transaction:
             keeper.take()
 
 
-def _keepers(things: Iterable[object]) -> Iterator[Keeper]:
+@dataclass
+class Progress:
+    """How far a step is that can't be undone any more.
+
+    Attributes:
+        begun: weights were updated of which there is no copy.
+        done: everything has happened.
+    """
+
+    begun: bool = False
+    done: bool = False
+
+    def restart(self) -> None:
+        """A step begins."""
+        self.begun = self.done = False
+
+    def is_final(self) -> bool:
+        """Whether it must not be undone."""
+        return self.begun or self.done
+
+
+def _never() -> bool:
+    return False
+
+
+def _keepers(things: Sequence[object]) -> Iterator[Keeper]:
+    modules = [thing for thing in things if isinstance(thing, nn.Module)]
+    optimizers = [thing for thing in things if isinstance(thing, Optimizer)]
+    yield GradientCopies(all_parameters(modules, optimizers))
     for thing in things:
         if isinstance(thing, nn.Module):
             yield Buffers(thing)
-            yield GradientCopies(thing.parameters())
         elif isinstance(thing, Optimizer):
             yield OptimizerState(thing)
         elif thing is not None:

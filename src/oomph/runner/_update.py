@@ -12,11 +12,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..errors import WrongCall
+from ._contents import Modules
 from ._fault import Fault, free
-from ._keepers import GradientCopies, Keeper, ObjectState, OptimizerState, parameters_of
+from ._keepers import GradientCopies, Keeper, ObjectState, OptimizerState, owner_of, parameters_of
 from ._options import Options
 from ._step_report import Rung
-from ._transaction import Transaction
+from ._transaction import Progress, Transaction
 from ._wholeness import Wholeness
 
 _HOST = Rung("host copy", "kept the copy of weights and optimizer state on the host", "a transfer in this step")
@@ -42,14 +43,24 @@ class Update:
     memory can run short when half is written. On a GPU a fused one doesn't, nor does the usual SGD; they aren't copied.
     """
 
-    def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer], options: Options, scaler: Any) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: Sequence[Optimizer],
+        options: Options,
+        scaler: Any,
+        progress: Progress,
+    ) -> None:
+        self._progress = progress
         self._model, self._optimizers, self._scaler = model, optimizers, scaler
-        self._scheduler, self._clip = options.scheduler, options.clip
+        self._schedulers, self._clip = options.schedulers, options.clip
         self._average = None if options.ema is None else _average(options.ema, model)
         self._states = {id(optimizer): OptimizerState(optimizer, ready=True) for optimizer in optimizers}
-        self._others = [ObjectState(one) for one in (scaler, options.scheduler) if one is not None]
+        self._others = [ObjectState(one, but=[model]) for one in (scaler, *options.schedulers) if one is not None]
         if options.ema is not None:
-            self._others.append(ObjectState(_owner(options.ema), values=not _is_whole(options.ema, model)))
+            # Not the model that it may hold: weights that a fused update has changed must stay so.
+            depth: Modules = "nothing" if _is_whole(options.ema, model) else "weights"
+            self._others.append(ObjectState(owner_of(options.ema), but=[model], modules=depth))
         self._whole = {id(optimizer): Wholeness(optimizer) for optimizer in optimizers}
         self._ran: set[int] = set()
         self.norm: torch.Tensor | float | None = None  # of the gradients before they were clipped
@@ -58,13 +69,6 @@ class Update:
     def parameters(self) -> list[nn.Parameter]:
         """Everything that is updated."""
         return [one for optimizer in self._optimizers for one in parameters_of(optimizer)]
-
-    def clear_gradients(self) -> None:
-        """Take them off: written out, because zero_grad calls into the profiler, which may run short too."""
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.grad = None
 
     @property
     def copy_bytes(self) -> int:
@@ -87,6 +91,7 @@ class Update:
         Args:
             prepare: done first, for gradients that can't be computed again.
         """
+        self._ran.clear()  # an interrupt may have kept the last update from doing so
         # Only a hook tells whether the scaler let an optimizer make its step, without asking the device.
         hooked = () if self._scaler is None else self._optimizers
         handles = [one.register_step_post_hook(lambda own, _, __: self._ran.add(id(own))) for one in hooked]
@@ -122,14 +127,16 @@ class Update:
             self._states[id(one)].host = attempt > 1
         if prepare is not None:
             keepers.append(GradientCopies(self.parameters))
-        transaction = Transaction.of([*keepers, *self._others])
+        transaction = Transaction.of([*keepers, *self._others], lambda: self._progress.done)
 
         def work() -> None:
             if prepare is not None:
                 prepare()
             for optimizer in order:
                 self._step(optimizer, one_by_one=attempt > 2)  # noqa: PLR2004  the last of the attempts
+                self._progress.begun |= optimizer not in copied and id(optimizer) in self._ran
             self._follow()
+            self._progress.done = True  # last of all: from here on, an interrupt leaves the step as it is
 
         fault = transaction.run(work)
         if fault is not None:
@@ -149,8 +156,8 @@ class Update:
             self._scaler.update()
         if self._average is not None:
             self._average()
-        if self._scheduler is not None:
-            self._scheduler.step()
+        for scheduler in self._schedulers:
+            scheduler.step()
 
     def _finish(self, done: Done) -> None:
         if self._scaler is not None and self._scaler.is_enabled():
@@ -179,14 +186,9 @@ def _number(returned: object) -> torch.Tensor | float | None:
     return returned if isinstance(returned, float) else None
 
 
-def _owner(ema: Any) -> Any:
-    """The object that a method belongs to: what an average keeps is kept there."""
-    return getattr(ema, "__self__", ema)
-
-
 def _is_whole(ema: Any, model: nn.Module) -> bool:
     """Whether an average says of itself that its update takes no memory, and it is one on a GPU: it can't run short."""
-    return getattr(_owner(ema), "takes_no_memory", False) and all(one.is_cuda for one in model.parameters())
+    return getattr(owner_of(ema), "takes_no_memory", False) and all(one.is_cuda for one in model.parameters())
 
 
 def _average(ema: Any, model: nn.Module) -> Callable[[], object]:
@@ -195,7 +197,7 @@ def _average(ema: Any, model: nn.Module) -> Callable[[], object]:
     Raises:
         WrongCall: it can't be, or what it changes can't be found and undone.
     """
-    if not hasattr(_owner(ema), "__dict__") or type(ema).__name__ == "function":
+    if not hasattr(owner_of(ema), "__dict__") or type(ema).__name__ == "function":
         raise WrongCall("ema is a function, whose state can't be put back", "pass an object with update(model)")
     for name in ("update_parameters", "update"):
         update = getattr(ema, name, None)

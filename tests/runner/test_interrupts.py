@@ -1,0 +1,119 @@
+"""Interrupts and errors near the end of a step: it has happened wholly, or not at all."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import oomph
+from oomph.runner import _update, _wholeness
+
+from .nets import Rig, differences, plain_batch
+
+OURS = str(Path(_update.__file__).parent)
+
+
+class InterruptAt:
+    """Interrupts at the k-th line of the guard's own code after the update has begun to write."""
+
+    def __init__(self, k: int, *, update: bool) -> None:
+        self.k, self.count, self.begins = k, 0, "_follow" if update else "_finish"
+        self.began = self.raised = False
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> Any:
+        del event, argument
+        if frame.f_code.co_filename.startswith(OURS):
+            self.began |= frame.f_code.co_name == self.begins
+            return self.line
+        return None
+
+    def line(self, frame: FrameType, event: str, argument: object) -> Any:
+        del frame, argument
+        if event == "line" and self.began:
+            self.count += 1
+            if self.count == self.k:
+                sys.settrace(None)
+                self.raised = True
+                raise KeyboardInterrupt
+        return self.line
+
+    def run(self, rig: Rig, *, update: bool) -> None:
+        before = sys.gettrace()
+        sys.settrace(self)
+        try:
+            rig.guard.step(rig.batches(1)[0], update=update)
+        finally:
+            sys.settrace(before)
+            torch.set_grad_enabled(True)  # a line of `with torch.no_grad()` that is interrupted doesn't leave it
+
+
+@pytest.mark.parametrize("update", [True, False])
+def test_an_interrupt_at_any_line_leaves_a_step_or_none(update: bool) -> None:  # noqa: FBT001
+    rig = Rig()
+    rig.guard.step(rig.batches(1)[0], update=update)
+    before = copy.deepcopy(rig.state())
+    rig.guard.step(rig.batches(1)[0], update=update)
+    after = copy.deepcopy(rig.state())
+    seen = set()
+    for k in range(1, 1000):
+        rig.guard.load_state_dict(copy.deepcopy(before))
+        interrupt = InterruptAt(k, update=update)
+        try:
+            interrupt.run(rig, update=update)
+        except KeyboardInterrupt:
+            state = rig.state()
+            happened = not differences(state, after)
+            assert happened or not differences(state, before), f"half a step at line {k}"
+            seen.add(happened)
+        if not interrupt.raised:
+            break
+    assert k > 20
+    assert seen == {True, False}
+
+
+class OddError(Exception):
+    """Somebody's own error."""
+
+
+class Unwilling:
+    """A scheduler that raises."""
+
+    def step(self) -> None:
+        raise OddError
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_an_error_after_the_update(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+    """An update of which there is no copy has happened, with its buffers and random numbers; any other one has not."""
+    monkeypatch.setattr(_wholeness.Wholeness, "__bool__", lambda self: whole)
+    torch.manual_seed(0)
+    nets = [nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2), nn.Dropout(0.5)) for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    before = copy.deepcopy(nets[0].state_dict())
+    guards = [
+        oomph.guard(
+            model=net,
+            optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
+            loss=nn.functional.mse_loss,
+            scheduler=scheduler,
+        )
+        for net, scheduler in zip(nets, (Unwilling(), None), strict=True)
+    ]
+    torch.manual_seed(1)
+    with pytest.raises(OddError):
+        guards[0].step(plain_batch())
+    drawn = torch.rand(())
+    torch.manual_seed(1)
+    if whole:
+        guards[1].step(plain_batch())
+    assert torch.equal(drawn, torch.rand(()))
+    assert guards[0].steps == int(whole)
+    assert differences(dict(nets[0].state_dict()), dict(nets[1].state_dict() if whole else before)) == []
+    assert all(one.grad is None for one in nets[0].parameters())

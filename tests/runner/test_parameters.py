@@ -1,0 +1,158 @@
+"""Gradients of everything that is trained, whoever holds it: kept, accumulated, saved and cleared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import oomph
+from oomph.runner import Guard
+
+from .faults import FaultIn
+from .nets import differences, plain_batch, plain_net
+
+
+class Weighted(nn.Module):
+    """A loss with parameters of its own, which only the optimizer knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.ones(2))
+        self.register_buffer("calls", torch.zeros(()))
+        self.calls: Tensor
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        self.calls += 1
+        return (outputs * self.weights - targets).pow(2).mean()
+
+
+def weighted(**options: Any) -> tuple[Guard, Weighted]:
+    net, loss = plain_net(torch.float64), Weighted().double()
+    optimizer = torch.optim.SGD([*net.parameters(), *loss.parameters()], lr=0.1)
+    return oomph.guard(model=net, optimizer=optimizer, loss=loss, **options), loss
+
+
+def double_batch(samples: int = 8, seed: int = 1) -> tuple[Tensor, Tensor]:
+    return plain_batch(samples, seed, torch.float64)
+
+
+class Late:
+    """A forward that runs short in the backward of its n-th piece."""
+
+    def __init__(self, loss: Any, at: int) -> None:
+        self.loss, self.at, self.calls = loss, at, 0
+
+    def __call__(self, model: nn.Module, piece: Any) -> Any:
+        outputs = model(piece[0])
+        outputs.register_hook(self._fail)
+        return self.loss(outputs, piece[1])
+
+    def _fail(self, gradient: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls == self.at:
+            raise MemoryError
+        return gradient
+
+
+def test_a_retry_does_not_double_the_gradients_of_a_losss_own_parameters() -> None:
+    truth, expected = weighted(pieces=4)
+    truth.step(double_batch())
+    guard, found = weighted(pieces=2)
+    report = guard.step(double_batch(), forward=Late(found, 2))
+    assert (report.retries, report.pieces) == (1, 4)
+    torch.testing.assert_close(found.weights, expected.weights, rtol=0, atol=0)
+
+
+def test_a_retry_does_not_double_the_gradients_of_what_has_thawed() -> None:
+    nets = [plain_net(torch.float64), plain_net(torch.float64)]
+    for net, pieces, at in ((nets[0], 4, 0), (nets[1], 2, 2)):
+        net[0].requires_grad_(False)  # type: ignore[index]
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss, pieces=pieces)
+        net[0].requires_grad_(True)  # type: ignore[index]
+        guard.step(double_batch(), forward=Late(nn.functional.mse_loss, at))
+    assert differences(dict(nets[0].state_dict()), dict(nets[1].state_dict())) == []
+
+
+def test_what_has_thawed_or_came_later_is_accumulated_like_the_rest() -> None:
+    net, plain = plain_net(torch.float64), plain_net(torch.float64)
+    net[0].requires_grad_(False)  # type: ignore[index]
+    optimizer = torch.optim.SGD(net[0].parameters(), lr=0.0)  # type: ignore[index]
+    scale, plain_scale = (nn.Parameter(torch.ones((), dtype=torch.float64)) for _ in range(2))
+    guard = oomph.guard(
+        model=net, optimizer=optimizer, forward=lambda model, piece: (model(piece[0]) * scale - piece[1]).pow(2).mean()
+    )
+    net[0].requires_grad_(True)  # type: ignore[index]
+    optimizer.add_param_group({"params": [scale]})
+    inputs, targets = double_batch()
+    guard.step((inputs[:3], targets[:3]), update=False)
+    guard.step((inputs[3:], targets[3:]), update=False)
+    (plain(inputs) * plain_scale - targets).pow(2).mean().backward()
+    for one, other in zip([*net.parameters(), scale], [*plain.parameters(), plain_scale], strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-12, atol=1e-14)
+
+
+def test_a_resumed_run_has_the_losss_parameters_and_their_gradients() -> None:
+    """Saved in the middle of an accumulation: gradients, what they count, and weights outside the model."""
+    guard, loss = weighted()
+    guard.step(double_batch(seed=1))
+    guard.step(double_batch(3, seed=2), update=False)
+    state = guard.state_dict()
+    state = {**state, "outside": {name: one.clone() for name, one in state["outside"].items()}}
+    state["model"] = {name: one.clone() for name, one in state["model"].items()}
+    other, resumed = weighted()
+    other.load_state_dict(state)
+    assert other.pending == 3.0
+    for one in (guard, other):
+        one.step(double_batch(seed=3))
+    assert differences(other.state_dict(), guard.state_dict()) == []
+    assert torch.equal(loss.weights, resumed.weights)
+
+
+def test_a_transaction_keeps_gradients_that_only_the_optimizer_knows() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    transaction = oomph.Transaction(plain_net(), torch.optim.SGD([weight], lr=0.1))
+
+    def work() -> None:
+        (weight * 2).sum().backward()
+        torch.zeros(1).tanh()
+
+    with FaultIn("tanh"):
+        assert transaction.run(work) is not None
+    assert weight.grad.tolist() == [1.0, 1.0]
+
+
+def test_two_guards_over_one_model_leave_each_other_no_gradients() -> None:
+    """A GAN: the generator's loss has gradients for the discriminator too, which its optimizer doesn't take."""
+
+    def build() -> tuple[nn.ModuleDict, list[torch.optim.Optimizer]]:
+        torch.manual_seed(0)
+        both = nn.ModuleDict({"generator": nn.Linear(4, 4), "judge": nn.Linear(4, 1)})
+        return both, [torch.optim.SGD(both[name].parameters(), lr=0.1) for name in ("judge", "generator")]
+
+    def judge(model: Any, piece: Any) -> Tensor:
+        found: Tensor = model["judge"](model["generator"](piece[0]).detach()).mean() - model["judge"](piece[0]).mean()
+        return found
+
+    def generate(model: Any, piece: Any) -> Tensor:
+        return -model["judge"](model["generator"](piece[0])).tanh().mean()
+
+    guarded, optimizers = build()
+    guards = [
+        oomph.guard(model=guarded, optimizer=optimizer, forward=forward)
+        for optimizer, forward in zip(optimizers, (judge, generate), strict=True)
+    ]
+    plain, own = build()
+    for seed in range(3):
+        batch = plain_batch(seed=seed)
+        for guard in guards:
+            guard.step(batch)
+        for optimizer, forward in zip(own, (judge, generate), strict=True):
+            plain.zero_grad()
+            forward(plain, batch).backward()
+            optimizer.step()
+    assert differences(dict(guarded.state_dict()), dict(plain.state_dict())) == []
+    assert all(one.grad is None for one in guarded.parameters())
