@@ -22,6 +22,7 @@ from oomph.detect import (
     EmbeddedSize,
     OrderForm,
     Outcome,
+    Suppression,
     evaluate_weights,
     find_objects,
     read_weights,
@@ -116,11 +117,11 @@ def test_weights_can_be_scored_and_used(data: Path, undisturbed: tuple[Outcome, 
     assert scores.images == 8
     images = data.parent / "images" / "val"
     (tmp_path / "broken.png").write_bytes(b"no image")
-    found = find_objects(last, images, tmp_path / "out", size=64, limits=(0.001, 0.5), device="cpu")
+    found = find_objects(last, images, tmp_path / "out", size=64, limits=Suppression(0.001, 0.5), device="cpu")
     assert len(found.images) == 8
     assert len(list((tmp_path / "out").glob("*.jpg"))) == 8
     with pytest.raises(oomph.WrongCall, match="none of the images"):
-        find_objects(last, tmp_path / "broken.png", tmp_path, size=64, limits=(0.3, 0.5), device="cpu")
+        find_objects(last, tmp_path / "broken.png", tmp_path, size=64, limits=Suppression(0.3, 0.5), device="cpu")
 
 
 def test_a_killed_run_goes_on_bit_for_bit(data: Path, undisturbed: tuple[Outcome, Path], tmp_path: Path) -> None:

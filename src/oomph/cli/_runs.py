@@ -12,12 +12,12 @@ NEWEST = "newest"
 _STATE = Path("weights/state.pt")
 
 
-def new_folder(name: str) -> Path:
+def new_folder(name: str, runs: Path = RUNS) -> Path:
     """A folder that isn't there yet: the name, with a number if need be."""
     _check(name)
-    folder, number = RUNS / name, 2
+    folder, number = runs / name, 2
     while folder.exists():
-        folder, number = RUNS / f"{name}{number}", number + 1
+        folder, number = runs / f"{name}{number}", number + 1
     return folder
 
 

@@ -15,7 +15,7 @@ from ._yaml import read_yaml
 
 SPLITS = ("train", "val", "test")
 SUFFIXES = frozenset({".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"})
-_LISTS = frozenset({".txt", ".lst"})
+LISTS = frozenset({".txt", ".lst"})
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def _images(data: DataSet, name: str, aside: Collector) -> Iterator[Path]:
     for entry in data.splits[name]:
         if entry.is_dir():
             yield from _walk(entry)
-        elif entry.suffix.lower() in _LISTS:
+        elif entry.suffix.lower() in LISTS:
             yield from _listed(entry, data, aside)
         else:
             yield entry
