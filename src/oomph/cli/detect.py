@@ -10,13 +10,14 @@ from typing import Annotated, Optional
 import typer
 
 from ..errors import WrongCall
-from ._options import Device, Json, Side, Weights
+from ._options import Device, Json, Side, Weights, check_shares
 from ._runs import new_folder
 
 _RUNS = Path("runs/detect")
 
 
 def detect(
+    context: typer.Context,
     weights: Weights,
     images: Annotated[
         Optional[list[str]],  # noqa: UP045  typer on Python 3.10 reads it at run time
@@ -33,6 +34,14 @@ def detect(
     ] = 0,
     sure: Annotated[float, typer.Option("--conf-thres", help="How sure a box must be.")] = 0.25,
     overlap: Annotated[float, typer.Option("--iou-thres", help="How much boxes of one object overlap.")] = 0.45,
+    most: Annotated[int, typer.Option("--max-det", help="Boxes of an image at most.")] = 300,
+    classes: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="N,…", help="Numbers of the classes that are looked for.", show_default="all"),
+    ] = None,
+    agnostic: Annotated[
+        bool, typer.Option("--agnostic-nms", help="Let boxes take the place of those of other classes too.")
+    ] = False,
     out: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FOLDER", help="Where pictures and texts go.", show_default="a new one in runs/detect"),
@@ -45,7 +54,7 @@ def detect(
     For each image a picture with boxes and a text file in YOLO's format are written; --json tells all boxes.
     """
     from ..detect import Suppression, find_objects  # noqa: PLC0415
-    from ..report import FoundReport, emit  # noqa: PLC0415
+    from ..report import FoundReport, TrainTeller, emit  # noqa: PLC0415
     from .train import device_name  # noqa: PLC0415
 
     where = [*(images or []), *([source] if source else [])]
@@ -53,13 +62,24 @@ def detect(
         raise WrongCall("no images are named", "name an image or a folder of images")
     if img < 32:  # noqa: PLR2004  the largest stride
         raise WrongCall(f"the image size is {img}", "it must be at least 32")
-    for name, value in (("--conf-thres", sure), ("--iou-thres", overlap)):
-        if not 0 <= value <= 1:
-            raise WrongCall(f"{name} is {value}", "it must be between 0 and 1")
-    limits = Suppression(confidence=sure, overlap=overlap)
+    check_shares(sure, overlap)
+    if most < 1:
+        raise WrongCall(f"--max-det is {most}", "it must be at least 1")
+    limits = Suppression(sure, overlap, most, classes=_classes(classes), across_classes=agnostic)
+    teller = TrainTeller(quiet=json)
+    for one in context.obj:
+        teller.said(one)
     with _folder(out) as folder:
         found = find_objects(weights, where, folder, size=img, limits=limits, device=device_name(device), tiles=tiles)
     emit(FoundReport(found), as_json=json)
+
+
+def _classes(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    if not all(one.strip().isdigit() for one in text.split(",")):
+        raise WrongCall(f"--classes is {text!r}", "write numbers of classes, such as 0,2")
+    return tuple(int(one) for one in text.split(","))
 
 
 @contextmanager

@@ -57,7 +57,9 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False, ranks: Ranks
         teller.said(words)
     allocator = settle_allocator(device)
     asked, form = form, replace(form, budget=budget_of(form, device))
-    plans = ranks.everywhere(lambda: plan_run(share_out(form, data, device, ranks), data, training, device, allocator))
+    plans = ranks.everywhere(
+        lambda: plan_run(share_out(form, data, device, ranks), data, training, device, allocator, ranks)
+    )
     made = min(plans, key=_smallness)
     if ranks.are_several:
         teller.said(f"{ranks.ranks} ranks, each with {made.settings.batch} images of a batch; the plan is for one rank")

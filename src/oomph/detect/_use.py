@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from ._metrics import ImageResult, Scores, score
 from ._network import Yolov5
 from ._planning import find_device, side_of
 from ._sources import SourceImage, find_images, result_names
-from ._suppression import Suppression
+from ._suppression import VALIDATION, Suppression
 from ._tiles import cut, large
 from ._validation import plainly, results_by_image, validate, validation_loader
 from ._view import found_picture
@@ -62,23 +62,34 @@ def evaluate_weights(  # noqa: PLR0913  each by its name
     device: str | None,
     *,
     tiles: bool | int = False,
+    limits: Suppression = VALIDATION,
+    said: Callable[[str], None] | None = None,
 ) -> Scores:
     """How good weights are on a split of a data set, with `tiles` by windows as in `find_objects`.
+
+    Weights that know one class are scored on all classes taken for one. `said` is told what was set aside.
 
     Raises:
         MissingFile: there is no such file.
         WrongCall: weights and data don't belong together, or one of them can't be read.
     """
+    tell = said or _silently
     known, described = read_weights(weights), read_dataset(data)
-    if known.classes != len(described.names):
+    if known.classes not in {1, len(described.names)}:
         raise WrongCall(
             f"the weights know {known.classes} classes and {data} has {len(described.names)}",
             "take the weights that were trained on this data",
         )
-    material = prepare(read_split(described, split))
+    chosen, names = read_split(described, split), described.names
+    if known.classes < len(names):
+        chosen, names = replace(chosen, labels=chosen.labels.as_one_class()), known.names or ("item",)
+        tell(f"the weights know one class: the {len(described.names)} classes of {data} are taken for one")
+    material = prepare(chosen)
+    for one in material.set_aside:
+        tell(f"{split}: {one}")
     model = _model(known, device)
     with validation_loader(material, side_of(size), batch, tiles=cut(tiles, side_of(size))) as loader:
-        return score(validate(model, material, loader, plainly), described.names)
+        return score(validate(model, material, loader, plainly, limits), names)
 
 
 def find_objects(  # noqa: PLR0913  each by its name
@@ -170,6 +181,10 @@ def _write(path: str, result: ImageResult, names: tuple[str, ...], place: Path, 
     files.write(rows, lambda file: file.write(text))
     boxes = tuple((a, b, c, d, names[int(kind)], sure) for a, b, c, d, sure, kind in found)
     return FoundInImage(path, str(picture), boxes)
+
+
+def _silently(words: str) -> None:
+    del words
 
 
 def _row(box: list[float], wide: int, high: int) -> str:
