@@ -245,3 +245,17 @@ def test_a_full_disk_costs_a_warning_and_not_the_run(tmp_path: Path) -> None:
     folder = tmp_path / "runs/train/exp"
     assert (folder / "results.csv").read_text().count("\n") == 2
     assert list((folder / "weights").iterdir()) == []
+
+
+def test_a_reader_that_leaves_ends_training_quietly_with_its_checkpoint(tmp_path: Path) -> None:
+    write_embedded(tmp_path / "data", EmbeddedSize(train=4, val=2))
+    asked = command("--data", "data/data.yaml", *TINY, "--epochs", "50")
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stdout:
+            if line.startswith("epoch 1:"):
+                break
+        process.stdout.close()
+        assert (process.wait(60), process.stderr.read()) == (1, "")
+    assert (tmp_path / "runs/train/exp/weights/state.pt").exists()

@@ -28,8 +28,8 @@ from ._tiles import cut, samples_of
 
 _AMPERE = 8  # compute capability from which bf16 is fast
 _ROOM = 64 * MIB
-_DRIFT = 0.10  # of what steps take: holes that the heap gets
-_SETTLED = 6  # steps within which it gets them
+_HOLES = 0.35  # of what a step takes and gives back: holes that the heap gets
+_SETTLED = 20  # steps within which it gets them
 _RING = 4  # batches that the loader has in memory
 
 
@@ -134,11 +134,13 @@ class _Run:
         """What this very process will need.
 
         On a GPU the whole batch and the next one lie there as bytes, and not only the piece in use. On the CPU, what
-        the process has taken by now is known, and its heap gets holes that those of the steps predicted don't have.
+        the process has taken by now is known, and its heap gets holes between what steps take and give back.
         """
         if not self.target.is_cpu:
             return made.with_memory(lambda figure: figure.plus(waiting))
-        holes = int(_DRIFT * min(self.steps / _SETTLED, 1) * made.allocated.value)
+        phases = dict(made.phases)
+        passing = max(phases.values()) - phases["steady step, optimizer"]
+        holes = int(_HOLES * min(self.steps / _SETTLED, 1) * passing)
         whole = made.allocated.plus(psutil.Process().memory_info().rss + holes)
         return replace(made, device=whole, host=whole)
 
