@@ -182,7 +182,7 @@ def test_batches_on_their_way_are_not_trained_yet(
 
 def test_a_budget_splits_the_batch_and_keeps_the_optimizer_s_steps(data: Path, tmp_path: Path) -> None:
     teller = Quiet()
-    done = train(form(data, tmp_path / "run", size=128, epochs=1, spare=300 * MIB), teller)
+    done = train(form(data, tmp_path / "run", size=128, epochs=1, spare=275 * MIB), teller)
     assert len(done.plan.settings.pieces) > 1
     assert done.plan.settings.batch == 8
     assert teller.rows[0]["pieces"] > 1
@@ -203,7 +203,7 @@ class Looks(Quiet):
         self.changed = sorted(sum("forward" in vars(layer) for layer in net.model) for net in nets)
 teller = Looks()
 data = write_embedded(Path("data"), EmbeddedSize(train=4, val=2))
-done = train(form(data, Path("run"), size=512, batch=2, epochs=1, spare=480 * MIB), teller)
+done = train(form(data, Path("run"), size=512, batch=2, epochs=1, spare=440 * MIB), teller)
 print(json.dumps([done.plan.settings.checkpointing, teller.changed, done.predicted, done.measured]))
 """
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path, check=True)
