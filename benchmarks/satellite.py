@@ -32,6 +32,7 @@ from oomph.detect import (
     OrderForm,
     Recipe,
     Scores,
+    Suppression,
     draw_boxes,
     evaluate_weights,
     find_objects,
@@ -48,7 +49,7 @@ SEEDS = {"train": 1, "test": 2, "val": 3}
 # show more of the ground and of what only looks like an object.
 COURSES = ((128, 4, 0.08), (256, 2, 0.04), (256, 2, 0.03))
 VIEW = 640  # side of the windows when the image is searched
-LIMITS = (0.05, 0.45)  # how sure a box must be; what overlaps more is one
+LIMITS = Suppression(confidence=0.05, overlap=0.45)  # how sure a box must be; what overlaps more is one
 
 
 def main() -> None:

@@ -134,6 +134,21 @@ def test_too_much_that_is_broken_is_a_clear_stop(tmp_path: Path, capsys: pytest.
     assert told.count("\n") == 1
 
 
+def test_data_without_any_box_is_a_clear_stop_and_a_val_split_without_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_embedded(tmp_path / "data", EmbeddedSize(train=8, val=2))
+    (tmp_path / "data/labels/val").rename(tmp_path / "val")
+    assert run(["train", "--data", str(data), *TINY]) == 0
+    assert "val has no boxes at all: the mAP will be 0" in capsys.readouterr().out
+    (tmp_path / "data/labels/train").rename(tmp_path / "train")
+    assert run(["train", "--data", str(data), *TINY]) == 2
+    told = capsys.readouterr().err
+    assert "the 8 train images of" in told
+    assert "have no boxes at all; labels were looked for in such files as" in told
+    assert told.count("\n") == 1
+
+
 class Evil:
     """Runs a command when it is unpickled."""
 
@@ -279,3 +294,17 @@ def test_a_run_that_does_not_come_to_be_leaves_no_folder(capsys: pytest.CaptureF
     assert run(["train", "--data", "none.yaml"]) == 2
     assert "there is no file" in capsys.readouterr().err
     assert list(Path("runs/train").iterdir()) == []
+
+
+def test_a_reader_that_leaves_ends_training_quietly_with_its_checkpoint(tmp_path: Path) -> None:
+    write_embedded(tmp_path / "data", EmbeddedSize(train=4, val=2))
+    asked = command("--data", "data/data.yaml", *TINY, "--epochs", "50")
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stdout:
+            if line.startswith("epoch 1:"):
+                break
+        process.stdout.close()
+        assert (process.wait(60), process.stderr.read()) == (1, "")
+    assert (tmp_path / "runs/train/exp/weights/state.pt").exists()

@@ -23,6 +23,7 @@ from oomph.detect import (
     EmbeddedSize,
     OrderForm,
     Outcome,
+    Suppression,
     evaluate_weights,
     find_objects,
     read_weights,
@@ -119,11 +120,11 @@ def test_weights_can_be_scored_and_used(data: Path, undisturbed: tuple[Outcome, 
     assert scores.images == 8
     images = data.parent / "images" / "val"
     (tmp_path / "broken.png").write_bytes(b"no image")
-    found = find_objects(last, images, tmp_path / "out", size=64, limits=(0.001, 0.5), device="cpu")
+    found = find_objects(last, images, tmp_path / "out", size=64, limits=Suppression(0.001, 0.5), device="cpu")
     assert len(found.images) == 8
     assert len(list((tmp_path / "out").glob("*.jpg"))) == 8
     with pytest.raises(oomph.WrongCall, match="none of the images"):
-        find_objects(last, tmp_path / "broken.png", tmp_path, size=64, limits=(0.3, 0.5), device="cpu")
+        find_objects(last, tmp_path / "broken.png", tmp_path, size=64, limits=Suppression(0.3, 0.5), device="cpu")
 
 
 def learned(folder: Path) -> list[list[str]]:
@@ -219,7 +220,7 @@ def test_a_run_that_is_stopped_at_the_end_of_an_epoch_still_has_its_row(
 
 def test_a_budget_splits_the_batch_and_keeps_the_optimizer_s_steps(data: Path, tmp_path: Path) -> None:
     teller = Quiet()
-    done = train(form(data, tmp_path / "run", size=128, epochs=1, spare=300 * MIB), teller)
+    done = train(form(data, tmp_path / "run", size=128, epochs=1, spare=275 * MIB), teller)
     assert len(done.plan.settings.pieces) > 1
     assert done.plan.settings.batch == 8
     assert teller.rows[0]["pieces"] > 1
@@ -240,7 +241,7 @@ class Looks(Quiet):
         self.changed = sorted(sum("forward" in vars(layer) for layer in net.model) for net in nets)
 teller = Looks()
 data = write_embedded(Path("data"), EmbeddedSize(train=4, val=2))
-done = train(form(data, Path("run"), size=512, batch=2, epochs=1, spare=480 * MIB), teller)
+done = train(form(data, Path("run"), size=512, batch=2, epochs=1, spare=440 * MIB), teller)
 print(json.dumps([done.plan.settings.checkpointing, teller.changed, done.predicted, done.measured]))
 """
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path, check=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -201,24 +202,77 @@ def test_a_split_without_images_or_name_is_refused(tmp_path: Path) -> None:
         read_split(found, "test")
 
 
-def test_links_and_lists_that_leave_every_root_are_set_aside(tmp_path: Path) -> None:
-    secret = put(tmp_path / "elsewhere/secret.jpg")
+OUTSIDE = "outside every folder that the yaml names; `roots: [/that/folder]` in the yaml names one more"
+
+
+def test_links_to_images_and_lists_of_absolute_paths_are_the_users_own(tmp_path: Path) -> None:
+    pool = tmp_path / "pool"
+    images(pool / "images", "a.jpg", "b.jpg")
+    put(pool / "labels/b.txt", GOOD)
+    folder = tmp_path / "set"
+    (folder / "images").mkdir(parents=True)
+    (folder / "images/a.jpg").symlink_to(pool / "images/a.jpg")
+    put(folder / "labels/a.txt", GOOD)
+    put(folder / "list.txt", f"{pool / 'images/b.jpg'}\n")
+    split = read_split(data(folder, "train: [images, list.txt]\nnames: [a, b]"), "train")
+    assert [image.name for image in split.images] == ["a.jpg", "b.jpg"]
+    assert split.set_aside == ()
+    assert len(split.labels.boxes) == 4
+
+
+def test_linked_labels_and_folders_that_leave_every_root_are_set_aside(tmp_path: Path) -> None:
     hidden = put(tmp_path / "elsewhere/secret.txt", GOOD)
+    images(tmp_path / "elsewhere", "c.jpg", "d.jpg")
     folder = tmp_path / "set"
     images(folder / "images/train", "a.jpg", "b.jpg")
-    (folder / "images/train/link.jpg").symlink_to(secret)
     (folder / "labels/train").mkdir(parents=True)
     (folder / "labels/train/a.txt").symlink_to(hidden)
-    put(folder / "list.txt", f"{secret}\n")
+    put(folder / "labels/train/b.txt", GOOD)
+    (folder / "images/train/more").symlink_to(tmp_path / "elsewhere")
     (folder / "images/loop").symlink_to(folder / "images")
-    found = data(folder, "train: [images/train, list.txt]\nnames: [a, b]")
-    split = read_split(found, "train", tolerated=0.9)
-    assert [image.name for image in split.images] == ["a.jpg", "b.jpg"]
-    assert told(split)["image: outside every folder that the yaml names"] == 2
-    assert told(split)["label file: outside every folder that the yaml names"] == 1
-    assert len(split.labels.boxes) == 0
-    allowed = data(folder, f"train: images/train\nnames: [a, b]\nroots: {tmp_path / 'elsewhere'}")
-    assert len(read_split(allowed, "train").images) == 3
+    asked = "train: images/train\nnames: [a, b]"
+    split = read_split(data(folder, asked), "train", tolerated=0.9)
+    assert [image.name for image in split.images] == ["b.jpg"]  # a's label isn't known, so a isn't background
+    assert told(split) == {f"image: in a linked folder {OUTSIDE}": 2, f"label file: {OUTSIDE}": 1}
+    assert len(split.labels) == 1
+    assert len(split.labels.boxes) == 2
+    with pytest.raises(WrongCall, match=r"2 of 4 images of .* `roots: \[/that/folder\]` in the yaml names one more"):
+        read_split(data(folder, asked), "train")
+    allowed = read_split(data(folder, f"{asked}\nroots: {tmp_path / 'elsewhere'}"), "train")
+    assert [image.name for image in allowed.images] == ["a.jpg", "b.jpg", "c.jpg", "d.jpg"]
+    assert len(allowed.labels.of(0)) == 2
+
+
+def test_an_image_whose_label_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    found = simple(tmp_path)
+    (tmp_path / "labels/train/a.txt").unlink()
+    (tmp_path / "labels/train/a.txt").mkdir()
+    split = read_split(found, "train", tolerated=0.5)
+    assert [image.name for image in split.images] == ["b.PNG"]
+    assert np.allclose(split.labels.of(0), [[0, 0.5, 0.5, 0.2, 0.4], [1, 0.25, 0.25, 0.1, 0.1]])
+    with pytest.raises(WrongCall, match=r"1 of 2 label files of .* can't be used"):
+        read_split(found, "train")
+
+
+def test_a_label_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    found = simple(tmp_path)
+    (tmp_path / "labels/train/a.txt").unlink()
+    os.mkfifo(tmp_path / "labels/train/a.txt")
+    assert len(read_split(found, "train", tolerated=0.5).images) == 1
+
+
+def test_an_export_that_says_two_dots_too_many_is_found(tmp_path: Path) -> None:
+    images(tmp_path / "ds/train/images", "a.jpg")
+    images(tmp_path / "ds/valid/images", "b.jpg")
+    put(tmp_path / "ds/train/labels/a.txt", GOOD)
+    text = "train: ../train/images\nval: ../valid/images\ntest: ../test/images\nnames: [a, b]"
+    found = data(tmp_path / "ds", text)
+    assert len(read_split(found, "train").labels.boxes) == 2
+    assert len(read_split(found, "val").images) == 1
+    with pytest.raises(MissingFile, match="the test images of"):
+        read_split(found, "test")
+    images(tmp_path / "train/images", "c.jpg")  # the literal place comes first
+    assert [image.name for image in read_split(data(tmp_path / "ds", text), "train").images] == ["c.jpg"]
 
 
 def test_a_folder_that_is_a_link_named_by_the_yaml_is_fine(tmp_path: Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from oomph.detect import EmbeddedSize, OrderForm, Recipe, detection_job, train, write_embedded, yolov5
-from oomph.detect._planning import Kept, kept_weights
+from oomph.detect._planning import Kept, _largest, kept_weights
+from oomph.errors import CannotFit
 from oomph.ledger import Prediction, predict
 from oomph.planner import Plan
 from oomph.settings import Settings
@@ -81,3 +83,49 @@ def test_plans_count_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             train(asked, teller)
         needs.append(teller.plan.after.allocated.value)
     assert needs[1] - needs[0] == 10 * MIB
+
+
+def test_no_batch_is_planned_larger_than_the_data(tmp_path: Path) -> None:
+    data = write_embedded(tmp_path, EmbeddedSize(train=4, val=2))
+    usual = OrderForm(data=data, folder=tmp_path / "run", network="n", size=64, epochs=1, device="cpu")
+    plans = []
+    for batch in (4, 100, -1):
+        teller = UpToPlan()
+        with pytest.raises(Planned):
+            train(replace(usual, batch=batch), teller)
+        plans.append(teller.plan)
+    exact, large, largest = plans
+    assert large.after.allocated == exact.after.allocated
+    assert large.settings.batch == 100  # accumulation goes by what was asked for
+    assert largest.settings.batch == 4
+
+
+def test_a_budget_that_is_too_small_says_what_was_taken_off_it(tmp_path: Path) -> None:
+    data = write_embedded(tmp_path, EmbeddedSize(train=4, val=2))
+    asked = OrderForm(
+        data=data, folder=tmp_path, network="n", size=64, batch=2, device="cpu", budget=200 * MIB, epochs=1
+    )
+    with pytest.raises(CannotFit, match=r"the budget is 136 MiB: 200 MiB less 64\.\d MiB for batches that wait"):
+        train(asked, Quiet())
+
+
+@dataclass
+class Needs:
+    """A run whose images need 10 MiB each."""
+
+    images: int
+
+    def needs(self, settings: Settings) -> SimpleNamespace:
+        return SimpleNamespace(device=SimpleNamespace(high=(100 + 10 * settings.batch) * MIB))
+
+
+@pytest.mark.parametrize(("budget", "batch"), [(10_000, 24), (200, 10), (115, 2), (50, 2)])
+def test_the_largest_batch_is_at_most_the_data_and_at_least_two_images(budget: int, batch: int) -> None:
+    found = _largest(Settings(batch=1, size=64), budget * MIB, Needs(24))  # type: ignore[arg-type]
+    assert found.batch == batch
+
+
+def test_in_a_heap_what_an_update_copies_lies_apart(made: Prediction) -> None:
+    assert kept_weights(form(), 4, torch.device("cpu")).apart
+    assert not kept_weights(form(), 4, torch.device("cuda")).apart
+    assert Kept(100, 50, apart=True).beside(made).allocated.value == made.allocated.value + 150

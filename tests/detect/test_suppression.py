@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -73,3 +74,17 @@ def test_a_validation_image_full_of_candidates_is_soon_done() -> None:
     began = time.process_time()
     assert 80 <= len(suppress(crowd, VALIDATION)[0]) < 300
     assert time.process_time() - began < 2
+
+
+def test_classes_that_are_not_looked_for_are_left_out_and_others_may_take_their_place() -> None:
+    box = [50.0, 50.0, 20.0, 20.0, 0.9]
+    rows = torch.tensor([[[*box, 0.9, 0.1], [*box, 0.2, 0.8], [10.0, 10.0, 4.0, 4.0, 0.9, 0.0, 0.9]]])
+
+    def labels(**rule: Any) -> list[int]:
+        return [int(row[5]) for row in suppress(rows, Suppression(**rule))[0]]
+
+    assert labels() == [0, 1, 1]
+    assert labels(classes=(1,)) == [1, 1]
+    assert labels(classes=(7,)) == []
+    assert labels(across_classes=True) == [0, 1]
+    assert labels(across_classes=True, limit=1) == [0]

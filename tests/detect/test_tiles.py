@@ -218,7 +218,7 @@ def test_training_by_tiles_and_detecting_by_tiles(
     assert (tmp_path / "run" / "val_predictions.png").exists()
     weights = tmp_path / "run" / "weights" / "last.pt"
     images = data.parent / "images" / "val"
-    usual: dict[str, Any] = {"size": 64, "limits": (0.001, 0.5), "device": "cpu"}
+    usual: dict[str, Any] = {"size": 64, "limits": Suppression(0.001, 0.5), "device": "cpu"}
     by_tiles = find_objects(weights, images, tmp_path / "tiles", tiles=256, **usual)
     assert len(by_tiles.images) == 2
     assert by_tiles.advice is None
@@ -262,10 +262,10 @@ from pathlib import Path
 import numpy as np, torch
 from PIL import Image
 torch.set_num_threads(1)
-from oomph.detect import find_objects
+from oomph.detect import Suppression, find_objects
 from oomph.machine import peak_resident
 here = Path({str(tmp_path)!r})
-usual = dict(size=64, limits=(0.3, 0.5), device="cpu")
+usual = dict(size=64, limits=Suppression(0.3, 0.5), device="cpu")
 Image.fromarray(np.zeros((1300, 1300, 3), np.uint8)).save(here / "small.png")
 find_objects(here / "n.pt", here / "small.png", here / "out", tiles=1250, **usual)
 before = peak_resident()

@@ -13,12 +13,13 @@ import typer
 
 from .. import __version__, document
 from ..errors import OomphError, WrongCall
+from ._yolov5 import translated, unknown_flags
 from .detect import detect
 from .doctor import doctor
 from .explain import explain
 from .gpus import gpus
 from .predict import predict
-from .train import IN_SETTINGS, YOLOV5, complete, train
+from .train import complete, train
 from .val import val
 from .watch import watch
 
@@ -42,7 +43,8 @@ def main() -> NoReturn:
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code: 0 done, 1 failure, 2 wrong call, 3 cannot fit."""
     try:
-        result = build().main(complete(arguments) or ["--help"], prog_name="oomph", standalone_mode=False)
+        asked, words = translated(complete(arguments))
+        result = build().main(asked or ["--help"], prog_name="oomph", standalone_mode=False, obj=words)
         sys.stdout.flush()
     except OomphError as error:
         return _report(error, arguments)
@@ -58,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
         _discard_output()
         return _report(OomphError(f"the output can't be written ({error.strerror})", "send it elsewhere"), ())
     except Exception as error:
-        refused = _wrong_call(error)
+        refused = _wrong_call(error, arguments)
         if refused is None:
             raise
         return _report(refused, arguments)
@@ -103,19 +105,17 @@ def oomph(
     del version
 
 
-def _wrong_call(error: Exception) -> WrongCall | None:
+def _wrong_call(error: Exception, arguments: Sequence[str]) -> WrongCall | None:
     """Turn typer's own complaints (an unknown flag, a number that isn't one) into ours."""
     words, context = getattr(error, "format_message", None), getattr(error, "ctx", None)
     if words is None:
         return None
     command = getattr(context, "command_path", "oomph")
-    flag = str(getattr(error, "option_name", "")) if command.endswith(" train") else ""
-    if flag in IN_SETTINGS:
-        return WrongCall(
-            f"{flag} is no flag here", f"write a line such as `{IN_SETTINGS[flag]}` into a --settings file"
-        )
-    if flag in YOLOV5:
-        return WrongCall(f"{flag} is YOLOv5's and not here: {YOLOV5[flag]}", "leave it out")
+    if hasattr(error, "option_name") and context is not None:
+        known = {flag for one in context.command.get_params(context) for flag in one.opts}
+        found = unknown_flags(command.removeprefix("oomph "), translated(arguments)[0], known)
+        if found is not None:
+            return found
     return WrongCall(str(words()).rstrip("."), f"`{command} --help` shows what there is")
 
 

@@ -15,7 +15,7 @@ _STATES = "*/weights/state*.pt"
 
 
 @contextlib.contextmanager
-def claimed_folder(name: str) -> Iterator[Path]:
+def claimed_folder(name: str, runs: Path = RUNS) -> Iterator[Path]:
     """A new folder: the name, with a number if need be; gone again at the end if nothing was put into it.
 
     It is made at once, so that two runs that begin together never share one.
@@ -25,9 +25,9 @@ def claimed_folder(name: str) -> Iterator[Path]:
     """
     _check(name)
     try:
-        folder = _make(name)
+        folder = _make(name, runs)
     except OSError as error:
-        raise unwritable(RUNS, error) from None
+        raise unwritable(runs, error) from None
     try:
         yield folder
     finally:
@@ -35,14 +35,14 @@ def claimed_folder(name: str) -> Iterator[Path]:
             folder.rmdir()
 
 
-def _make(name: str) -> Path:
-    RUNS.mkdir(parents=True, exist_ok=True)
-    folder, number = RUNS / name, 2
+def _make(name: str, runs: Path) -> Path:
+    runs.mkdir(parents=True, exist_ok=True)
+    folder, number = runs / name, 2
     while True:
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
             return folder
-        folder, number = RUNS / f"{name}{number}", number + 1
+        folder, number = runs / f"{name}{number}", number + 1
 
 
 def unwritable(folder: Path, error: OSError) -> WrongCall:

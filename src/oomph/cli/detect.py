@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Optional
 
 import typer
 
 from ..errors import WrongCall
-from ._options import Device, Json, Side, Weights
+from ._options import Device, Json, Side, Weights, check_shares
+from ._runs import claimed_folder
+
+_RUNS = Path("runs/detect")
 
 
 def detect(
+    context: typer.Context,
     weights: Weights,
-    images: Annotated[Path | None, typer.Argument(help="An image, or a folder of images.", show_default=False)] = None,
-    source: Annotated[Path | None, typer.Option(help="The same, as YOLOv5 calls it.", show_default=False)] = None,
+    images: Annotated[
+        Optional[list[str]],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Argument(help="Images, folders, patterns, or text files of paths.", show_default=False),
+    ] = None,
+    source: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="The same, as YOLOv5 calls it.", show_default=False),
+    ] = None,
     img: Side = 640,
     tiles: Annotated[
         int,
@@ -22,7 +33,18 @@ def detect(
     ] = 0,
     sure: Annotated[float, typer.Option("--conf-thres", help="How sure a box must be.")] = 0.25,
     overlap: Annotated[float, typer.Option("--iou-thres", help="How much boxes of one object overlap.")] = 0.45,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where pictures and texts go.")] = Path("runs/detect"),
+    most: Annotated[int, typer.Option("--max-det", help="Boxes of an image at most.")] = 300,
+    classes: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="N,…", help="Numbers of the classes that are looked for.", show_default="all"),
+    ] = None,
+    agnostic: Annotated[
+        bool, typer.Option("--agnostic-nms", help="Let boxes take the place of those of other classes too.")
+    ] = False,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FOLDER", help="Where pictures and texts go.", show_default="a new one in runs/detect"),
+    ] = None,
     device: Device = None,
     json: Json = False,
 ) -> None:
@@ -30,16 +52,30 @@ def detect(
 
     For each image a picture with boxes and a text file in YOLO's format are written; --json tells all boxes.
     """
-    from ..detect import find_objects  # noqa: PLC0415
-    from ..report import FoundReport, emit  # noqa: PLC0415
+    from ..detect import Suppression, find_objects  # noqa: PLC0415
+    from ..report import FoundReport, TrainTeller, emit  # noqa: PLC0415
     from .train import device_name  # noqa: PLC0415
 
-    where = images or source
-    if where is None or (images and source):
-        said = "no images are named" if where is None else f"both '{images}' and --source '{source}' are named"
-        raise WrongCall(said, "name an image or a folder of images")
-    for name, value in (("--conf-thres", sure), ("--iou-thres", overlap)):
-        if not 0 <= value <= 1:
-            raise WrongCall(f"{name} is {value}", "it must be between 0 and 1")
-    found = find_objects(weights, where, out, size=img, limits=(sure, overlap), device=device_name(device), tiles=tiles)
+    where = [*(images or []), *([source] if source else [])]
+    if not where:
+        raise WrongCall("no images are named", "name an image or a folder of images")
+    if img < 32:  # noqa: PLR2004  the largest stride
+        raise WrongCall(f"the image size is {img}", "it must be at least 32")
+    check_shares(sure, overlap)
+    if most < 1:
+        raise WrongCall(f"--max-det is {most}", "it must be at least 1")
+    limits = Suppression(sure, overlap, most, classes=_classes(classes), across_classes=agnostic)
+    teller = TrainTeller(quiet=json)
+    for one in context.obj:
+        teller.said(one)
+    with nullcontext(out) if out else claimed_folder("exp", _RUNS) as folder:
+        found = find_objects(weights, where, folder, size=img, limits=limits, device=device_name(device), tiles=tiles)
     emit(FoundReport(found), as_json=json)
+
+
+def _classes(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    if not all(one.strip().isdigit() for one in text.split(",")):
+        raise WrongCall(f"--classes is {text!r}", "write numbers of classes, such as 0,2")
+    return tuple(int(one) for one in text.split(","))

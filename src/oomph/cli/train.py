@@ -20,46 +20,12 @@ if TYPE_CHECKING:
     from ..detect import Order, OrderForm, Ranks
 
 _EMBEDDED = Path("runs/embedded/data.yaml")  # made where no data is named
-# Flags of YOLOv5 that are lines of the settings file here.
-IN_SETTINGS = {
-    "--adam": "optimizer: AdamW",
-    "--cos-lr": "cosine: true",
-    "--freeze": "freeze: 10",
-    "--label-smoothing": "label_smoothing: 0.1",
-    "--noval": "every: 1000",
-    "--optimizer": "optimizer: AdamW",
-    "--patience": "patience: 50",
-    "--seed": "seed: 1",
-    "--single-cls": "single_class: true",
-}
-# Flags of YOLOv5 that are not here, and why, or what to do instead.
-YOLOV5 = {
-    "--artifact_alias": "nothing is logged to a service",
-    "--bbox_interval": "nothing is logged to a service",
-    "--bucket": "nothing is uploaded",
-    "--cache": "images are decoded only as large as needed, which a cache in RAM seldom beats",
-    "--cache-images": "images are decoded only as large as needed, which a cache in RAM seldom beats",
-    "--entity": "nothing is logged to a service",
-    "--evolve": "there is no search over hyperparameters",
-    "--exist-ok": "a run never overwrites another; a second one of a name gets a number",
-    "--image-weights": "every image is seen once an epoch",
-    "--linear-lr": "the learning rate falls in a straight line unless the settings say `cosine: true`",
-    "--multi-scale": "images keep their size, so that the memory that was planned is the memory that is used",
-    "--noautoanchor": "anchors are fitted only where they match fewer than 98 % of the boxes",
-    "--noplots": "plots cost next to nothing",
-    "--nosave": "checkpoints are what a run goes on from",
-    "--project": "runs are in runs/train; change into another folder first",
-    "--quad": "batches are what they are called",
-    "--rect": "validation is always rectangular, training never",
-    "--save-period": "best.pt and last.pt are kept; `minutes: 10` in the settings says how often the state is",
-    "--sync-bn": "each rank takes the statistics of its own images, so that a rank that runs short can try again",
-    "--upload_dataset": "nothing is uploaded",
-}
 # What may differ when a run is resumed, because nothing that is learned depends on it without a yes.
 _OF_THE_MACHINE = ("device", "threads", "budget", "allow")
 
 
 def train(
+    context: typer.Context,
     data: Annotated[
         Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option(metavar="YAML", help="What to train on.", show_default="a small set made on the spot"),
@@ -186,7 +152,7 @@ def train(
             lambda: order(stack)
         )  # else a rank would see the folder or the files that another is just making
         with TrainTeller(quiet=json or not ranks.is_first) as teller:
-            for one in words:
+            for one in (*context.obj, *words):
                 teller.said(one)
             with _telling_how_to_go_on(form.folder, ranks):
                 done = run(form, teller, resume=resume is not None, ranks=ranks)
@@ -296,4 +262,14 @@ def device_name(text: str | None) -> str | None:
         return text
     if text.isdigit():
         return f"cuda:{text}"
+    if text == "cuda" or (text.startswith("cuda:") and text[5:].isdigit()):
+        return text
+    several = text.replace("cuda:", "").split(",")
+    if len(several) > 1 and all(one.strip().isdigit() for one in several):
+        ours = ",".join(one.strip() for one in several)
+        raise WrongCall(
+            f"'{text}' are {len(several)} GPUs, and a process trains on one",
+            f"write `CUDA_VISIBLE_DEVICES={ours} torchrun --nproc-per-node {len(several)} -m oomph train …` with the "
+            "other flags and without --device",
+        )
     raise WrongCall(f"{text!r} is no device", "write cpu or the number of a GPU; for several use torchrun")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..errors import WrongCall
-from ._options import Device, Json, Side, Weights
+from ._options import Device, Json, Side, Weights, check_shares
 
 _SPLITS = ("train", "val", "test")
 
 
 def val(
+    context: typer.Context,
     weights: Weights,
     data: Annotated[Path, typer.Option(metavar="YAML", help="The data set.")],
     task: Annotated[str, typer.Option(metavar="train|val|test", help="Which of its splits.")] = "val",
@@ -22,13 +24,15 @@ def val(
         int,
         typer.Option(metavar="PIXELS", help="Look at images by windows of this side.", show_default="whole"),
     ] = 0,
+    sure: Annotated[float, typer.Option("--conf-thres", help="How sure a box must be to be scored.")] = 0.001,
+    overlap: Annotated[float, typer.Option("--iou-thres", help="How much boxes of one object overlap.")] = 0.6,
     batch: Annotated[int, typer.Option("--batch", "--batch-size", help="Images that are run at once.")] = 16,
     device: Device = None,
     json: Json = False,
 ) -> None:
     """Tell how good a detector is on a data set: mAP, by class and by object size."""
-    from ..detect import evaluate_weights  # noqa: PLC0415
-    from ..report import ScoresReport, emit  # noqa: PLC0415
+    from ..detect import VALIDATION, evaluate_weights  # noqa: PLC0415
+    from ..report import ScoresReport, TrainTeller, emit  # noqa: PLC0415
 
     if task not in _SPLITS:
         raise WrongCall(f"{task!r} is no split", f"it must be one of {', '.join(_SPLITS)}")
@@ -36,5 +40,12 @@ def val(
         raise WrongCall(f"batch is {batch} and the image size {img}", "make them at least 1 and 32")
     from .train import device_name  # noqa: PLC0415
 
-    scores = evaluate_weights(weights, data, task, img, batch, device_name(device), tiles=tiles)
+    check_shares(sure, overlap)
+    teller = TrainTeller(quiet=json)
+    for one in context.obj:
+        teller.said(one)
+    limits = replace(VALIDATION, confidence=sure, overlap=overlap)
+    scores = evaluate_weights(
+        weights, data, task, img, batch, device_name(device), tiles=tiles, limits=limits, said=teller.said
+    )
     emit(ScoresReport(scores), as_json=json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +11,13 @@ from typing import Any
 
 from ..errors import MissingFile, WrongCall
 from ._labels import LabelTable, read_labels
-from ._set_aside import Collector, SetAside
+from ._set_aside import OUTSIDE, Collector, SetAside
 from ._yaml import read_yaml
 
 SPLITS = ("train", "val", "test")
 SUFFIXES = frozenset({".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"})
-_LISTS = frozenset({".txt", ".lst"})
+LISTS = frozenset({".txt", ".lst"})
+_MEND = "put the data there, or mend the path"
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,16 @@ class DataSet:
         file: the yaml.
         root: the folder that its paths begin at.
         splits: for "train", "val" and "test", the folders and list files that the yaml names, as far as it does.
+        missing: for a split whose folder or list isn't there, what to say when somebody asks for it.
         names: of the classes.
-        roots: every folder that the yaml names; nothing outside them is read.
+        roots: every folder that the yaml names; labels and folders that links lead to outside of them are not read.
         download: what its `download:` says. It is never run.
     """
 
     file: Path
     root: Path
     splits: dict[str, tuple[Path, ...]]
+    missing: dict[str, str]
     names: tuple[str, ...]
     roots: tuple[Path, ...]
     download: str | None
@@ -70,11 +74,21 @@ def read_dataset(path: Path) -> DataSet:
         raise WrongCall(f"{path} names neither train nor val images", "write `train: images/train` or the like")
     download = content.get("download")
     hint = f"; its `download:` says {str(download).strip()[:80]!r}, which oomph never runs" if download else ""
-    found = {name: tuple(_place(entry, root, path, name, hint) for entry in split) for name, split in splits.items()}
+    places = {name: [(entry, _place(entry, root, path)) for entry in split] for name, split in splits.items()}
+    missing = {
+        name: f"there is no folder or file '{root / entry}', the {name} images of {path}{hint}"
+        for name, split in places.items()
+        for entry, place in split
+        if place is None
+    }
+    found = {name: tuple(place for _, place in split if place) for name, split in places.items() if name not in missing}
+    if "train" not in found and "val" not in found:
+        raise MissingFile(missing.get("train") or missing["val"], _MEND)
     return DataSet(
         file=path,
         root=root,
         splits=found,
+        missing=missing,
         names=_names(content, path),
         roots=_roots(root, found, content.get("roots"), path),
         download=str(download) if download else None,
@@ -90,19 +104,25 @@ def read_split(data: DataSet, name: str, tolerated: float = 0.1) -> Split:
         tolerated: the share of images, and of boxes, that may be set aside as broken.
 
     Raises:
+        MissingFile: the folder or list that the yaml names isn't there.
         WrongCall: there is no such split, no image in it, or more than the tolerated share is broken.
     """
+    if name in data.missing:
+        raise MissingFile(data.missing[name], _MEND)
     if name not in data.splits:
         raise WrongCall(f"{data.file} names no {name} images", f"add a line `{name}: images/{name}`")
     aside = Collector()
-    images = _inside(data, _images(data, name, aside), aside)
+    images = _usable(_images(data, name, aside), aside)
     listed = len(images) + aside.broken("image")
     aside.stop_if_too_many("image", listed, tolerated, str(data.file))
     if not images:
         raise WrongCall(f"the {name} split of {data.file} has no images", "check the paths in it")
-    labels = read_labels([label_path(image) for image in images], len(data.names), data.roots, aside)
+    labels, kept = read_labels(
+        [label_path(image) for image in images], len(data.names), _trusted(data, name, images), aside
+    )
+    aside.stop_if_too_many("label file", len(images), tolerated, str(data.file))
     aside.stop_if_too_many("box", len(labels.boxes) + aside.broken("box"), tolerated, str(data.file))
-    return Split(name, tuple(images), labels, aside.told())
+    return Split(name, tuple(images[at] for at in kept), labels, aside.told())
 
 
 def shared_images(first: Split, second: Split) -> int:
@@ -148,16 +168,18 @@ def _entries(value: Any, split: str, file: Path) -> tuple[str, ...]:
     return tuple(entries)
 
 
-def _place(entry: str, root: Path, file: Path, split: str, hint: str) -> Path:
-    given = Path(entry).expanduser()
-    for base in (root, file.parent, Path.cwd()):
-        for name in (given, Path(entry.replace("\\", "/"))):
+def _place(entry: str, root: Path, file: Path) -> Path | None:
+    """Where an entry of the yaml lies, None if nowhere.
+
+    Exports of Roboflow say `../train/images` and mean `train/images` beside the yaml.
+    """
+    plain = Path(entry.replace("\\", "/"))
+    below = Path(*itertools.dropwhile(lambda part: part == "..", plain.parts))
+    for name in (Path(entry).expanduser(), plain, *([below] if below.parts else [])):
+        for base in (root, file.parent, Path.cwd()):
             if (base / name).exists():
                 return base / name
-    raise MissingFile(
-        f"there is no folder or file '{root / given}', the {split} images of {file}{hint}",
-        "put the data there, or mend the path",
-    )
+    return None
 
 
 def _names(content: dict[str, Any], file: Path) -> tuple[str, ...]:
@@ -189,28 +211,44 @@ def _roots(root: Path, splits: dict[str, tuple[Path, ...]], extra: Any, file: Pa
 def _images(data: DataSet, name: str, aside: Collector) -> Iterator[Path]:
     for entry in data.splits[name]:
         if entry.is_dir():
-            yield from _walk(entry)
-        elif entry.suffix.lower() in _LISTS:
+            yield from _walk(entry, data.roots, aside)
+        elif entry.suffix.lower() in LISTS:
             yield from _listed(entry, data, aside)
         else:
             yield entry
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    """Images of a folder and those inside it, in the order of their names; links to folders are followed once."""
+def _trusted(data: DataSet, name: str, images: Sequence[Path]) -> Sequence[Path]:
+    """Folders that labels may lie in: those that the yaml names, and those of the images that its lists name."""
+    if not any(entry.suffix.lower() in LISTS for entry in data.splits[name]):
+        return data.roots
+    beside = {label_path(folder / "any").parent for folder in {image.parent for image in images}}
+    return (*data.roots, *(folder.resolve() for folder in beside))
+
+
+def _walk(folder: Path, roots: Sequence[Path], aside: Collector) -> Iterator[Path]:
+    """Images of a folder and those inside it, in the order of their names; links to folders are followed once.
+
+    A link to an image is an image. One to a folder elsewhere may lead to a whole disk: the yaml must name that folder.
+    """
     seen: set[str] = set()
     for place, folders, files in os.walk(folder, followlinks=True):
         real = os.path.realpath(place)
+        pictures = [Path(place, file) for file in sorted(files) if _suffix(file) in SUFFIXES]
+        if not is_inside(Path(real), roots):
+            aside.add("image", f"in a linked folder {OUTSIDE}", f"{place} -> {real}", count=max(len(pictures), 1))
+            folders.clear()
+            continue
         if real in seen:
             folders.clear()
             continue
         seen.add(real)
         folders.sort()
-        yield from (
-            Path(place, file)
-            for file in sorted(files)
-            if os.path.splitext(file)[1].lower() in SUFFIXES  # noqa: PTH122
-        )
+        yield from pictures
+
+
+def _suffix(file: str) -> str:
+    return os.path.splitext(file)[1].lower()  # noqa: PTH122
 
 
 def _listed(file: Path, data: DataSet, aside: Collector) -> Iterator[Path]:
@@ -239,14 +277,12 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _inside(data: DataSet, images: Iterator[Path], aside: Collector) -> list[Path]:
-    """Leave out what lies outside every folder that the yaml names, links followed, and what was there before."""
+def _usable(images: Iterator[Path], aside: Collector) -> list[Path]:
+    """Leave out what isn't there, links followed, and what was there before."""
     kept: dict[Path, Path] = {}
     for image in images:
         real = image.resolve()
-        if not is_inside(real, data.roots):
-            aside.add("image", "outside every folder that the yaml names", f"{image} -> {real}")
-        elif not _is_file(real):
+        if not _is_file(real):
             aside.add("image", "a link to nowhere", str(image))
         elif real in kept:
             aside.add("image", "listed twice", str(image), broken=False)

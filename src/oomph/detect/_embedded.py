@@ -64,7 +64,7 @@ class EmbeddedRun:
     names: tuple[str, ...] = NAMES
     images: EmbeddedSize = field(default_factory=EmbeddedSize)
     recipe: Recipe = field(default_factory=lambda: _RECIPE)
-    spare: str = "312MiB"  # beyond what is taken before training; the batch in one piece would exceed it
+    spare: str = "283MiB"  # beyond what is taken before training; the batch in one piece would exceed it
     every: int = 8  # epochs between validations
 
 

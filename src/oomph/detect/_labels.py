@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ._set_aside import Collector
+from ._set_aside import OUTSIDE, Collector
 
 _COLUMNS = 5
 _POLYGON = 7  # a class and at least three points
@@ -48,35 +49,45 @@ class LabelTable:
         return np.bincount(self.boxes[:, 0].astype(np.int64), minlength=classes)
 
 
-def read_labels(files: Sequence[Path], classes: int, roots: Sequence[Path], aside: Collector) -> LabelTable:
-    """Read the label file of each image; one that is missing or empty is an image with nothing to find."""
-    tables = [_read(file, classes, roots, aside) for file in files]
+def read_labels(
+    files: Sequence[Path], classes: int, roots: Sequence[Path], aside: Collector
+) -> tuple[LabelTable, list[int]]:
+    """Read the label file of each image, and tell which images can be used.
+
+    A file that is missing or empty is an image with nothing to find. One that can't be read says nothing of its image,
+    which would be taught as background: it is left out.
+    """
+    read = [_read(file, classes, roots, aside) for file in files]
+    tables = [table for table in read if table is not None]
     sizes = np.array([len(table) for table in tables], dtype=np.int64)
     starts = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(sizes)))
     whole = np.concatenate(tables) if tables else np.zeros((0, _COLUMNS))
-    return LabelTable(whole.astype(np.float32), starts)
+    kept = [at for at, table in enumerate(read) if table is not None]
+    return LabelTable(whole.astype(np.float32), starts), kept
 
 
 def _nothing() -> NDArray[np.float64]:
     return np.zeros((0, _COLUMNS))
 
 
-def _read(file: Path, classes: int, roots: Sequence[Path], aside: Collector) -> NDArray[np.float64]:
+def _read(file: Path, classes: int, roots: Sequence[Path], aside: Collector) -> NDArray[np.float64] | None:
+    """The boxes of a label file; None where it is refused."""
     try:
         real = file.resolve()
         if not any(real.is_relative_to(root) for root in roots):
-            aside.add("label file", "outside every folder that the yaml names", f"{file} -> {real}")
-            return _nothing()
-        if real.stat().st_size > _LARGEST:
-            aside.add("label file", "too large to be one", str(file))
-            return _nothing()
+            aside.add("label file", OUTSIDE, f"{file} -> {real}")
+            return None
+        facts = real.stat()
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _LARGEST:  # a pipe would be waited for
+            aside.add("label file", "too large to be one, or no plain file", str(file))
+            return None
         text = real.read_text(encoding="utf-8-sig", errors="replace")
     except FileNotFoundError:
         aside.add("label file", "not there: an image with nothing to find", str(file), broken=False)
         return _nothing()
     except (OSError, RuntimeError) as error:
         aside.add("label file", "can't be read", f"{file} ({error})")
-        return _nothing()
+        return None
     rows = [(number, line.split()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not rows:
         aside.add("label file", "empty: an image with nothing to find", str(file), broken=False)

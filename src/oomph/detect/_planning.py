@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psutil
 import torch
 
-from ..errors import WrongCall
+from ..errors import CannotFit, WrongCall
+from ..job import Job
 from ..ledger import Prediction, predict
 from ..machine import Target, find_target, this_device
 from ..planner import Leeway, Plan, largest_batch, plan
 from ..runner import BLOCK
 from ..settings import Settings
-from ..units import MIB
+from ..units import MIB, format_size
 from ._dataset import DataSet
 from ._job import detection_job
 from ._material import Material
 from ._network import STRIDES, yolov5
 from ._order_form import LARGEST, OrderForm
-from ._ranks import Ranks
+from ._ranks import ALONE, Ranks
 from ._recipe import freeze
 from ._tiles import cut, samples_of
 
 _AMPERE = 8  # compute capability from which bf16 is fast
 _ROOM = 64 * MIB
-_BESIDE = 40 * MIB  # decoding, evaluation, pictures
-_DRIFT = 0.12  # of what steps take: holes that the heap gets within an epoch or two; 4 to 21 % were seen
+_HOLES = 0.35  # of what a step takes and gives back: holes that the heap gets
+_SETTLED = 20  # steps within which it gets them
 _RING = 4  # batches that the loader has in memory
 
 
@@ -54,14 +55,17 @@ def fast_precision(device: torch.device) -> str:
     return "amp-bf16" if torch.cuda.get_device_capability(device)[0] >= _AMPERE else "amp-fp16"
 
 
-def plan_run(form: OrderForm, data: DataSet, training: Material, device: torch.device, allocator: str) -> Plan:
+def plan_run(
+    form: OrderForm, data: DataSet, training: Material, device: torch.device, allocator: str, ranks: Ranks = ALONE
+) -> Plan:
     """The largest pieces that predictions say are comfortable, and what must be changed where none are.
 
     Raises:
         CannotFit: nothing that is allowed fits.
     """
-    boxes = max(len(training.labels.boxes) / max(samples_of(training, cut(form.tiles, form.size)), 1), 1)
-    job = detection_job(form.network, len(data.names), min(boxes * 4, 300), form.recipe, frozen=form.freeze)
+    samples = max(samples_of(training, cut(form.tiles, form.size)), 1)
+    boxes = max(len(training.labels.boxes) / samples, 1)
+    own = math.ceil(samples / ranks.ranks)  # no batch of a rank has more
     target = target_of(device)
     asked = Settings(
         batch=max(form.batch, 1),
@@ -70,33 +74,85 @@ def plan_run(form: OrderForm, data: DataSet, training: Material, device: torch.d
         memory_format="channels_last",
         allocator=allocator,
     )
-    budget = min(form.budget or target.memory, target.memory)
-    if target.is_cpu:
-        # The guard wants some room left, and batches wait in memory of their own.
-        budget -= _ROOM + _RING * max(form.batch, 1) * 3 * side_of(form.size) ** 2
-    known: dict[Settings, Prediction] = {}
-    kept = kept_weights(form, len(data.names), device)
-
-    def asked_for(settings: Settings) -> Prediction:
-        # One sample of each kind of piece tells: how many there are changes nothing.
-        piece = settings.micro_batch or settings.batch
-        batch = min(settings.batch, 2 * piece)
-        lean = replace(settings, batch=batch, micro_batch=piece if piece < batch else None)
-        if lean not in known:
-            waiting = 2 * max(form.batch, 1) - (settings.micro_batch or settings.batch)
-            made = kept.beside(predict(job, lean, target))
-            known[lean] = _here(made, target, max(waiting, 0) * 3 * side_of(form.size) ** 2)
-        return known[lean]
-
+    whole = min(form.budget or target.memory, target.memory)
+    # On the CPU the guard wants some room left, and batches wait in memory of their own.
+    off = _ROOM + _RING * min(asked.batch, own) * 3 * side_of(form.size) ** 2 if target.is_cpu else 0
+    run = _Run(
+        job=detection_job(form.network, len(data.names), min(boxes * 4, 300), form.recipe, frozen=form.freeze),
+        target=target,
+        kept=kept_weights(form, len(data.names), device),
+        images=own,
+        steps=form.epochs * math.ceil(own / asked.batch),
+    )
     if form.batch == LARGEST:
-        asked = largest_batch(asked, budget, asked_for)
-    return plan(asked, budget, asked_for, least=2, leeway=_leeway(asked, form.allow, device))
+        asked = _largest(asked, whole - off, run)
+    try:
+        return plan(asked, whole - off, run.needs, least=2, leeway=_leeway(asked, form.allow, device))
+    except CannotFit as error:
+        if not off:
+            raise
+        words = f"{error.why}: {format_size(whole)} less {format_size(off)} for batches that wait and the guard's room"
+        raise CannotFit(words, error.fix) from None
+
+
+def _largest(asked: Settings, budget: int, run: _Run) -> Settings:
+    """The largest batch that fits, no larger than the data; where two images don't, two, to be made to fit."""
+    everything = replace(asked, batch=run.images)
+    if run.needs(everything).device.high <= budget:
+        return everything
+    try:
+        found = largest_batch(asked, budget, run.needs)
+    except CannotFit:
+        found = asked
+    return replace(found, batch=min(max(found.batch, 2), run.images))
+
+
+@dataclass
+class _Run:
+    """What settings would need in a run, each predicted once."""
+
+    job: Job
+    target: Target
+    kept: Kept
+    images: int
+    steps: int
+    known: dict[tuple[Settings, int], Prediction] = field(default_factory=dict)
+
+    def needs(self, settings: Settings) -> Prediction:
+        """What this process will need."""
+        # One sample of each kind of piece tells: how many there are changes nothing.
+        piece = min(settings.micro_batch or settings.batch, self.images)
+        batch = min(settings.batch, 2 * piece, self.images)
+        lean = replace(settings, batch=batch, micro_batch=piece if piece < batch else None)
+        most = min(settings.batch, self.images)
+        if (lean, most) not in self.known:
+            made = self.kept.beside(predict(self.job, lean, self.target))
+            self.known[lean, most] = self._here(made, (2 * most - piece) * 3 * _side(settings) ** 2)
+        return self.known[lean, most]
+
+    def _here(self, made: Prediction, waiting: int) -> Prediction:
+        """What this very process will need.
+
+        On a GPU the whole batch and the next one lie there as bytes, and not only the piece in use. On the CPU, what
+        the process has taken by now is known, and its heap gets holes between what steps take and give back.
+        """
+        if not self.target.is_cpu:
+            return made.with_memory(lambda figure: figure.plus(waiting))
+        phases = dict(made.phases)
+        passing = max(phases.values()) - phases["steady step, optimizer"]
+        holes = int(_HOLES * min(self.steps / _SETTLED, 1) * passing)
+        whole = made.allocated.plus(psutil.Process().memory_info().rss + holes)
+        return replace(made, device=whole, host=whole)
+
+
+def _side(settings: Settings) -> int:
+    return int(settings.size) if isinstance(settings.size, int) else STRIDES[-1]
 
 
 def _leeway(asked: Settings, allowed: tuple[str, ...], device: torch.device) -> Leeway:
     """What may be changed beside the pieces."""
     lower = "amp-bf16" if device.type == "cpu" else fast_precision(device)
-    side = int(asked.size) if isinstance(asked.size, int) else STRIDES[-1]
+    side = _side(asked)
     return Leeway(
         checkpointing=asked.checkpointing == "none",
         precision=None if asked.precision.startswith("amp") else lower,
@@ -145,15 +201,18 @@ class Kept:
     Attributes:
         average: the moving average, always.
         copy: what the guard copies before an update, and frees after it.
+        apart: whether the copy lies apart from what steps take. In a heap it does, being of other sizes; on a GPU it
+            lies where the activations were.
     """
 
     average: int
     copy: int
+    apart: bool = False
 
     def beside(self, made: Prediction) -> Prediction:
-        """A prediction with all of that; the copy counts where an update with it is the peak."""
+        """A prediction with all of that; a copy that isn't apart counts where an update with it is the peak."""
         update = dict(made.phases)["steady step, optimizer"] + self.copy
-        more = self.average + max(update - int(made.allocated.value), 0)
+        more = self.average + (self.copy if self.apart else max(update - int(made.allocated.value), 0))
         return made.with_memory(lambda figure: figure.plus(more))
 
 
@@ -166,20 +225,7 @@ def kept_weights(form: OrderForm, classes: int, device: torch.device) -> Kept:
     weights = sum(one.numel() * one.element_size() for one in model.parameters() if one.requires_grad)
     if device.type == "cuda":
         return Kept(average, 3 * weights if form.recipe.optimizer == "AdamW" else 0)
-    return Kept(average, average + (3 if form.recipe.optimizer == "AdamW" else 2) * weights)
-
-
-def _here(made: Prediction, target: Target, waiting: int) -> Prediction:
-    """What this very process will need.
-
-    On a GPU the whole batch and the next one lie there as bytes, and not only the piece in use. On the CPU, what the
-    process has taken by now is known, and the heap of a long run has more holes than that of the steps predicted.
-    """
-    if not target.is_cpu:
-        return made.with_memory(lambda figure: figure.plus(waiting))
-    taken = psutil.Process().memory_info().rss + _BESIDE
-    whole = made.allocated.plus(taken + int(_DRIFT * made.allocated.value))
-    return replace(made, device=whole, host=whole)
+    return Kept(average, average + (3 if form.recipe.optimizer == "AdamW" else 2) * weights, apart=True)
 
 
 def target_of(device: torch.device) -> Target:

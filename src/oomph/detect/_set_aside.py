@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..errors import WrongCall
 
 _EXAMPLES = 3
+OUTSIDE = "outside every folder that the yaml names; `roots: [/that/folder]` in the yaml names one more"
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ class Suppression:
         limit: most boxes of an image.
         several_labels: whether a box may have several classes, or only its likeliest.
         candidates: most boxes that are compared, the surest ones.
+        classes: the classes that are looked for; all if None.
+        across_classes: whether a box also takes the place of one of another class.
     """
 
     confidence: float = 0.25
@@ -32,6 +34,8 @@ class Suppression:
     limit: int = 300
     several_labels: bool = False
     candidates: int = 30_000
+    classes: tuple[int, ...] | None = None
+    across_classes: bool = False
 
 
 VALIDATION = Suppression(confidence=0.001, overlap=0.6, several_labels=True)
@@ -56,10 +60,13 @@ def _image(rows: Tensor, rule: Suppression) -> Tensor:
         sure, label = odds.max(1) if len(odds) else (odds.new_zeros(0), odds.new_zeros(0, dtype=torch.long))
         index = (sure > rule.confidence).nonzero().squeeze(1)
         sure, label = sure[index], label[index]
+    if rule.classes is not None:
+        wanted = torch.isin(label, torch.tensor(rule.classes, device=label.device, dtype=label.dtype))
+        index, label, sure = index[wanted], label[wanted], sure[wanted]
     sure, order = sure.sort(descending=True, stable=True)
     sure, order = sure[: rule.candidates], order[: rule.candidates]
     boxes, label = to_corners(rows[index[order], :4]), label[order]
-    kept = keep(boxes, sure, label, rule.overlap, rule.limit)
+    kept = keep(boxes, sure, torch.zeros_like(label) if rule.across_classes else label, rule.overlap, rule.limit)
     return torch.cat((boxes[kept], sure[kept, None], label[kept, None].float()), 1)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
+from ..errors import WrongCall
 from ..planner import Plan
 from ..units import count_of
 from ._allocator import settle_allocator
 from ._anchors import box_sizes, check_anchors
 from ._course import Course
-from ._dataset import DataSet, as_one_class, read_dataset, read_split, shared_images
+from ._dataset import DataSet, as_one_class, label_path, read_dataset, read_split, shared_images
 from ._keeping import Keeper, Onlooker
 from ._material import Material, prepare
 from ._network import STRIDES
@@ -47,6 +49,7 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False, ranks: Ranks
         data, splits = as_one_class(data, splits)
     training, held = (prepare(split, form.tolerated, partial(teller.counted, split.name)) for split in splits)
     _tell_data(data, training, held, teller)
+    _check_boxes(data, training, held, teller)
     if same := shared_images(*splits):
         every = len(splits[1].images)
         worth = "nothing" if same == every else "little"
@@ -58,7 +61,9 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False, ranks: Ranks
         teller.said(words)
     allocator = settle_allocator(device)
     asked, form = form, replace(form, budget=budget_of(form, device))
-    plans = ranks.everywhere(lambda: plan_run(share_out(form, data, device, ranks), data, training, device, allocator))
+    plans = ranks.everywhere(
+        lambda: plan_run(share_out(form, data, device, ranks), data, training, device, allocator, ranks)
+    )
     made = min(plans, key=_smallness)
     if ranks.are_several:
         teller.said(f"{ranks.ranks} ranks, each with {made.settings.batch} images of a batch; the plan is for one rank")
@@ -109,3 +114,15 @@ def _tell_data(data: DataSet, training: Material, held: Material, teller: Teller
             teller.said(f"{name}: {one}")
     if data.download:
         teller.said(f"the data's `download:` was not run: {data.download.splitlines()[0][:80]}")
+
+
+def _check_boxes(data: DataSet, training: Material, held: Material, teller: Teller) -> None:
+    if not len(held.labels.boxes):
+        teller.said("val has no boxes at all: the mAP will be 0")
+    if not len(training.labels.boxes):
+        place = label_path(Path(training.index.path(0)))
+        raise WrongCall(
+            f"the {len(training.index)} train images of {data.file} have no boxes at all; "
+            f"labels were looked for in such files as {place}",
+            "put the labels there",
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,20 +10,23 @@ import numpy as np
 from PIL import Image
 
 from ..data import ImageIndex, read_header
-from ..errors import MissingFile, WrongCall
-from ._checkpoint import Weights, read_weights, write_atomically
-from ._dataset import SUFFIXES, read_dataset, read_split
+from ..errors import WrongCall
+from ._checkpoint import Weights, read_weights
+from ._dataset import read_dataset, read_split
+from ._found_files import FoundFiles
 from ._labels import LabelTable
 from ._material import Material, prepare
 from ._metrics import ImageResult, Scores, score
 from ._network import Yolov5
 from ._planning import find_device, side_of
-from ._suppression import VALIDATION
+from ._sources import SourceImage, find_images, result_names
+from ._suppression import VALIDATION, Suppression
 from ._tiles import cut, large
 from ._validation import plainly, results_by_image, validate, validation_loader
 from ._view import found_picture
 
 _BATCH = 4
+_ENDS = (".jpg", ".txt")  # of the results of an image
 
 
 @dataclass(frozen=True)
@@ -59,63 +62,100 @@ def evaluate_weights(  # noqa: PLR0913  each by its name
     device: str | None,
     *,
     tiles: bool | int = False,
+    limits: Suppression = VALIDATION,
+    said: Callable[[str], None] | None = None,
 ) -> Scores:
     """How good weights are on a split of a data set, with `tiles` by windows as in `find_objects`.
+
+    Weights that know one class are scored on all classes taken for one. `said` is told what was set aside.
 
     Raises:
         MissingFile: there is no such file.
         WrongCall: weights and data don't belong together, or one of them can't be read.
     """
+    tell = said or _silently
     known, described = read_weights(weights), read_dataset(data)
-    if known.classes != len(described.names):
+    if known.classes not in {1, len(described.names)}:
         raise WrongCall(
             f"the weights know {known.classes} classes and {data} has {len(described.names)}",
             "take the weights that were trained on this data",
         )
-    material = prepare(read_split(described, split))
+    chosen, names = read_split(described, split), described.names
+    if known.classes < len(names):
+        chosen, names = replace(chosen, labels=chosen.labels.as_one_class()), known.names or ("item",)
+        tell(f"the weights know one class: the {len(described.names)} classes of {data} are taken for one")
+    material = prepare(chosen)
+    for one in material.set_aside:
+        tell(f"{split}: {one}")
     model = _model(known, device)
     with validation_loader(material, side_of(size), batch, tiles=cut(tiles, side_of(size))) as loader:
-        return score(validate(model, material, loader, plainly), described.names)
+        return score(validate(model, material, loader, plainly, limits), names)
 
 
 def find_objects(  # noqa: PLR0913  each by its name
     weights: Path,
-    source: Path,
+    source: Path | Sequence[str | Path],
     out: Path,
     *,
     size: int,
-    limits: tuple[float, float],
+    limits: Suppression | None = None,
     device: str | None,
     tiles: bool | int = False,
 ) -> FoundObjects:
-    """Find objects in an image or a folder of images, and write pictures and YOLO text files.
+    """Find objects in images, and write pictures and YOLO text files.
 
     With `tiles`, images are searched by windows of that many pixels (of `size` pixels if True), each scaled to `size`,
     and what is found in them is put together, each object once.
 
+    Args:
+        weights: a file of weights.
+        source: images, folders, patterns such as `photos/*.jpg`, and text files of paths.
+        out: where results go; nothing there is overwritten but earlier results.
+        size: side of the images.
+        limits: which boxes stay, YOLOv5's if None.
+        device: "cpu", "cuda" or "cuda:1"; the first GPU if there is one, without.
+        tiles: whether images are searched by windows.
+
     Raises:
         MissingFile: there is no such image, folder or weights.
-        WrongCall: there is no image in the folder that can be read.
+        WrongCall: there is no image that can be read, or results would overwrite something else.
     """
-    known = read_weights(weights)
+    known, files = read_weights(weights), FoundFiles(out)
     names = known.names or tuple(str(number) for number in range(known.classes))
-    index = ImageIndex.of([str(path) for path in _images(source)])
+    named = _without_results(find_images([source] if isinstance(source, (str, Path)) else source), files)
+    places = dict(zip((str(one.path) for one in named), (out / name for name in result_names(named)), strict=True))
+    files.check((_suffixed(place, end) for place in places.values() for end in _ENDS), [one.path for one in named])
+    index = ImageIndex.of(list(places))
     usable = index.usable
     aside = tuple((str(one.path), str(one.reason)) for one in index.aside())
     if not len(usable):
-        raise WrongCall(f"none of the images of {source} can be read ({aside[0][1]})", "name other images")
+        raise WrongCall(f"none of the images of {_told(source)} can be read ({aside[0][1]})", "name other images")
     chosen, tiling = index.select(usable), cut(tiles, side_of(size))
     shapes = tuple((header.shown[1], header.shown[0]) for header in chosen)
     nothing = LabelTable(np.zeros((0, 5), np.float32), np.zeros(len(chosen) + 1, np.int64))
     material = Material(chosen, nothing, shapes, ())
-    wanted = replace(VALIDATION, confidence=limits[0], overlap=limits[1], several_labels=False)
+    files.open()
     with validation_loader(material, side_of(size), _BATCH, tiles=tiling) as loader:
-        results = results_by_image(_model(known, device), material, loader, plainly, wanted)
+        results = results_by_image(_model(known, device), material, loader, plainly, limits or Suppression())
         late = {str(one.path): str(one.reason) for one in loader.aside()}
-    out.mkdir(parents=True, exist_ok=True)
-    whole = {at: result for at, result in results.items() if chosen.path(at) not in late}
-    found = tuple(_write(chosen.path(at), result, names, out) for at, result in whole.items())
+    whole = {chosen.path(at): result for at, result in results.items() if chosen.path(at) not in late}
+    try:
+        found = tuple(_write(path, result, names, places[path], files) for path, result in whole.items())
+    finally:
+        files.close()
     return FoundObjects(found, (*aside, *late.items()), _advice(chosen, size) if tiling is None else None)
+
+
+def _without_results(images: list[SourceImage], files: FoundFiles) -> list[SourceImage]:
+    """Images without those that an earlier call wrote, where they lie in the folder that is searched."""
+    kept = [image for image in images if not files.is_result(image.path)]
+    return kept or images
+
+
+def _told(source: Path | Sequence[str | Path]) -> str:
+    if isinstance(source, (str, Path)):
+        return str(source)
+    return str(source[0]) if len(source) == 1 else f"{source[0]} and {len(source) - 1} more"
 
 
 def _advice(index: ImageIndex, size: int) -> str | None:
@@ -126,29 +166,25 @@ def _advice(index: ImageIndex, size: int) -> str | None:
     return f"{which} more than four times as large as {size} pixels: --tiles {size} finds small objects in such"
 
 
-def _images(source: Path) -> list[Path]:
-    if source.is_file():
-        return [source]
-    if not source.is_dir():
-        raise MissingFile(f"there is no image or folder '{source}'", "check the path")
-    found = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES)
-    if not found:
-        raise WrongCall(f"there are no images in {source}", "name a folder with images")
-    return found
+def _suffixed(place: Path, end: str) -> Path:
+    return place.with_name(place.name + end)
 
 
-def _write(path: str, result: ImageResult, names: tuple[str, ...], out: Path) -> FoundInImage:
+def _write(path: str, result: ImageResult, names: tuple[str, ...], place: Path, files: FoundFiles) -> FoundInImage:
     header = read_header(path)
-    stem = Path(os.path.basename(path)).stem  # noqa: PTH119  the path is text from the index
-    picture = out / f"{stem}.jpg"
+    picture, rows = (_suffixed(place, end) for end in _ENDS)
     drawn = Image.fromarray(found_picture(path, header, result.found, names))
-    write_atomically(picture, lambda file: drawn.save(file, format="JPEG", quality=92))
+    files.write(picture, lambda file: drawn.save(file, format="JPEG", quality=92))
     wide, high = header.shown
     found = result.found.astype(float).tolist()
     text = "".join(_row(box, wide, high) for box in found).encode()
-    write_atomically(out / f"{stem}.txt", lambda file: file.write(text))
+    files.write(rows, lambda file: file.write(text))
     boxes = tuple((a, b, c, d, names[int(kind)], sure) for a, b, c, d, sure, kind in found)
     return FoundInImage(path, str(picture), boxes)
+
+
+def _silently(words: str) -> None:
+    del words
 
 
 def _row(box: list[float], wide: int, high: int) -> str:
