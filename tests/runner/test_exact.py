@@ -215,6 +215,29 @@ def test_accumulated_batches_with_several_normalisers_are_noticed_once() -> None
     assert len([one for one in notices if "several normalisers" in one]) == 1
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_a_loss_may_want_its_batches_weighted_by_samples(*, several: bool) -> None:
+    batch = plain_batch(12, dtype=torch.float64)
+    plainly = Positives(several=several)
+    expected = [torch.zeros_like(one) for one in plain_net(torch.float64).parameters()]
+    for start, end in ((0, 3), (3, 5), (5, 12)):
+        part = (batch[0][start:end], batch[1][start:end])
+        own = accumulated_once(plainly, part)
+        expected = [sum_ + (end - start) / 12 * one for sum_, one in zip(expected, own, strict=True)]
+    chosen = Positives(several=several)
+    chosen.by_samples = True  # type: ignore[attr-defined]
+    found, notices = accumulated(chosen, batch)
+    assert furthest(found, expected) < 1e-12
+    assert notices == ()
+
+
+def accumulated_once(loss: Any, batch: tuple[Tensor, Tensor]) -> list[Any]:
+    net = plain_net(batch[0].dtype)
+    guard = oomph.guard(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=1.0), loss=loss)
+    guard.step(batch, update=False)
+    return [one.grad for one in net.parameters()]
+
+
 @pytest.mark.parametrize("pieces", [1, 3, 7])
 def test_a_whole_number_as_a_count_is_exact_in_double_precision(pieces: int) -> None:
     def loss(outputs: Tensor, targets: Tensor) -> oomph.Sum:

@@ -17,8 +17,13 @@ PARTS = ("box", "objectness", "classes")
 class GroupLoss:
     """The loss, weighed so that batches whose gradients are averaged by the guard are summed, as the recipe has it.
 
+    Batches that belong to one update count by their images (`by_samples`), as in YOLOv5: that is no gradient of one
+    large batch, and isn't meant to be.
+
     The parts are added up on the device, a tensor a piece, and read when somebody asks: reading waits for a GPU.
     """
+
+    by_samples = True
 
     def __init__(self, loss: DetectionLoss, device: torch.device) -> None:
         self._loss, self.factor = loss, 1.0

@@ -41,7 +41,7 @@ class Evaluation:
 
     def run(self, model: nn.Module, batch: Any, function: _Function, results: list[Any]) -> Fault | None:
         """Add the results of a batch; what ran short if not even one sample fits."""
-        kept: list[Keeper] = [ObjectState(one) for one in self._keep]
+        kept: list[Keeper] = [ObjectState(one, but=[model]) for one in self._keep]
         transaction = Transaction.of([self._randomness, Buffers(model), *kept])
         whole = samples = self._work.samples(batch)
         self._most = max(self._most, whole)

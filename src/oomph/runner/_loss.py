@@ -36,8 +36,8 @@ class Normaliser:
 class Tally:
     """Adds up the losses of the pieces of one batch."""
 
-    def __init__(self, samples: int, normaliser: tuple[Any, ...] = ()) -> None:
-        self._samples, self._normaliser = samples, normaliser
+    def __init__(self, samples: int, normaliser: tuple[Any, ...] = (), *, by_samples: bool = False) -> None:
+        self._samples, self._normaliser, self._by_samples = samples, normaliser, by_samples
         self._shares: list[Tensor] = []
         self._weights: list[float] = []  # of the shares
         self._count: Number | None = None
@@ -115,7 +115,7 @@ class Tally:
         """What the batch counts among others that are accumulated with it: what its loss was divided by."""
         if self._count is not None:
             return _exact(self._count)
-        if self._normaliser and self.is_accumulable:
+        if self._normaliser and self.is_accumulable and not self._by_samples:
             divisor = self._normaliser[0]
             return _exact(divisor.detach().reshape(())) if isinstance(divisor, Tensor) else float(divisor)
         return float(self._samples)
@@ -123,7 +123,7 @@ class Tally:
     @property
     def is_accumulable(self) -> bool:
         """Whether it is known what the loss was divided by: of several normalisers, nobody knows which divides what."""
-        if self._count is not None or not self._normaliser:
+        if self._count is not None or not self._normaliser or self._by_samples:
             return True
         divisor = self._normaliser[0]
         return divisor.numel() == 1 if isinstance(divisor, Tensor) else isinstance(divisor, (int, float))

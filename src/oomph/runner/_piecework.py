@@ -104,7 +104,7 @@ class Piecework:
         extra = normaliser.arguments(batch, self.device)
         samples = self.samples(batch) if samples is None else samples
         self._looks = pieces > 1 and samples >= 2 * pieces
-        tally = Tally(samples, extra)
+        tally = Tally(samples, extra, by_samples=getattr(function, "by_samples", False))
         # Pieces of a user's own making have sizes of their own.
         sizes = piece_sizes(samples, pieces) if self._splitter is None or pieces == 1 else None
         parts = self.cut(batch, pieces) if sizes is None else cut(batch, samples, pieces)
