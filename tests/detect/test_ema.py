@@ -96,3 +96,15 @@ def test_it_goes_on_from_its_state() -> None:
     assert second.updates == 2
     ours, theirs = first.module.state_dict(), second.module.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_module_that_was_replaced_is_found() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    ema = Ema(model, decay=0.5, ramp=1e-9)
+    ema.update(model)
+    model[1] = nn.Linear(2, 2)
+    average = ema.module.get_parameter("1.weight")
+    before = average.clone()
+    ema.update(model)
+    assert torch.allclose(average, (before + model[1].weight) / 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterator
 from operator import is_
 from typing import Any
 
@@ -18,13 +19,17 @@ class _Pairs:
     """Tensors of an average beside those of the network, found once: that takes as long as a fifth of a step."""
 
     def __init__(self, module: nn.Module | None = None, model: nn.Module | None = None) -> None:
-        self._tensors = [] if model is None else _tensors(model)
+        self._model = model
+        self._places: list[tuple[dict[str, Any], str]] = []  # where the network has its modules and tensors
+        self._tensors: list[Any] = []
         self.averaged: list[Tensor] = []
         self.weights: list[Tensor] = []
         self.copied: list[Tensor] = []
         self.counters: list[Tensor] = []
         if module is None or model is None:
             return
+        self._places = [place for one in model.modules() for place in _places(one)]
+        self._tensors = [owner[name] for owner, name in self._places]
         state = model.state_dict()
         for name, value in module.state_dict().items():
             floats = value.is_floating_point()
@@ -33,13 +38,13 @@ class _Pairs:
 
     def of(self, module: nn.Module, model: nn.Module) -> _Pairs:
         """These, if the network still has the same tensors; those that it has now otherwise."""
-        found = _tensors(model)
-        same = len(found) == len(self._tensors) and all(map(is_, found, self._tensors))
+        same = model is self._model and all(map(is_, (owner.get(name) for owner, name in self._places), self._tensors))
         return self if same else _Pairs(module, model)
 
 
-def _tensors(model: nn.Module) -> list[Tensor]:
-    return [*model.parameters(), *model.buffers()]
+def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
+    for owner in (module._modules, module._parameters, module._buffers):  # noqa: SLF001  the place has no public name
+        yield from ((owner, name) for name in owner)
 
 
 class Ema:
