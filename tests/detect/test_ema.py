@@ -107,4 +107,4 @@ def test_a_module_that_was_replaced_is_found() -> None:
     average = ema.module.get_parameter("1.weight")
     before = average.clone()
     ema.update(model)
-    assert torch.allclose(average, (before + model[1].weight) / 2)
+    assert torch.allclose(average, (before + model.get_parameter("1.weight")) / 2)

@@ -73,6 +73,7 @@ def test_what_a_scaler_skips_is_no_bad_gradient(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU tells late")
 def test_a_gpu_tells_late_and_is_never_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
