@@ -54,11 +54,11 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_photos_and_labels_are_never_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
     photo = picture("photos/a.jpg").read_bytes()
-    assert "would overwrite 'photos/a.jpg'" in refused(capsys, "photos", "--out", "photos")
+    assert "would lie among the images in 'photos'" in refused(capsys, "photos", "--out", "photos")
     assert Path("photos/a.jpg").read_bytes() == photo
     picture("others/b.png")
     Path("others/b.txt").write_text("0 0.5 0.5 0.1 0.1\n")
-    assert "would overwrite 'others/b.txt'" in refused(capsys, "others", "--out", "others")
+    assert "would lie among the images in 'others'" in refused(capsys, "others", "--out", "others")
     assert Path("others/b.txt").read_text() == "0 0.5 0.5 0.1 0.1\n"
     assert not Path("others/b.jpg").exists()
     Path("out").mkdir()

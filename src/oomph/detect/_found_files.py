@@ -29,13 +29,20 @@ class FoundFiles:
             return False
 
     def check(self, targets: Iterable[Path], sources: Sequence[Path]) -> None:
-        """Refuse to begin where a result would take the place of a file that isn't one.
+        """Refuse to begin where a result would take the place of a file that isn't one, or lie among the images.
 
         Raises:
-            WrongCall: a result would overwrite an image that is looked at, or somebody's file.
+            WrongCall: a result would overwrite an image that is looked at, or somebody's file; or it would be taken for
+                an image or a label of the folder that it lies in.
         """
         looked_at = {source.resolve() for source in sources}
+        folders = {source.parent for source in looked_at if not self.is_result(source)}
         for target in targets:
+            if target.parent.resolve() in folders:
+                raise WrongCall(
+                    f"the results would lie among the images in '{target.parent}', and be taken for some of them",
+                    "name another folder with --out",
+                )
             if not target.exists() and not target.is_symlink():
                 continue
             if target.resolve() in looked_at or not self.is_result(target):
