@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import select
 import signal
 import traceback
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -77,6 +78,7 @@ class Worker:
         self._maker, self._slab, self._start = maker, slab, start
         self._process: Process | None = None
         self._pipe: Connection | None = None
+        self._comes: Callable[[float], bool] = bool  # of the pipe that there is
 
     def launch(self) -> None:
         """Start the process, without waiting for it."""
@@ -87,7 +89,7 @@ class Worker:
                 f"the recipe can't be sent to a worker process ({error})",
                 "define it at the top of a module, or use threads",
             ) from None
-        self._process, self._pipe = process, ours
+        self._process, self._pipe, self._comes = process, ours, _watch(ours)
         self._expect_ready = True
 
     @property
@@ -157,12 +159,11 @@ class Worker:
             self.close()
             raise
 
-    @staticmethod
-    def _receive(process: Process, pipe: Connection) -> Sequence[tuple[str, Any]]:
+    def _receive(self, process: Process, pipe: Connection) -> Sequence[tuple[str, Any]]:
         alive = True
         try:
             # Its death closes the pipe, unless a process that was forked meanwhile holds the other end too.
-            while alive and not pipe.poll(_LOOK):
+            while alive and not self._comes(_LOOK):
                 alive = process.is_alive()
             if alive or pipe.poll():
                 answers: Sequence[tuple[str, Any]] = pipe.recv()
@@ -183,6 +184,15 @@ class Worker:
             if process.is_alive():
                 process.kill()
                 process.join()
+
+
+def _watch(pipe: Connection) -> Callable[[float], bool]:
+    """Tells whether something comes within seconds: by one poller, where `Connection.poll` makes one each time."""
+    if not hasattr(select, "poll"):
+        return pipe.poll
+    poller = select.poll()
+    poller.register(pipe.fileno(), select.POLLIN)
+    return lambda seconds: bool(poller.poll(seconds * 1000))
 
 
 def _understood(kind: str, content: Any) -> Any:
