@@ -1,0 +1,191 @@
+"""How fast `oomph train` trains, beside a bare loop of the same network in the same process.
+
+    python benchmarks/throughput.py --data bccd.yaml --images 4096 --out throughput.json        # on a GPU
+    python benchmarks/throughput.py --data bccd.yaml --images 64 --batch 4 --img 64 --net n     # tiny, for the CPU
+
+Bare: forward, loss, backward and step on random tensors that lie on the device. Guarded: the same with everything that
+`oomph train` does in a step (guard, clipping, average), on one batch: what lies between the two is the guard's.
+Trained: the second epoch of a real run, over the data set's training images many times over: what lies between guarded
+and trained is loading, and that processes which make samples take the processor's time. Bare once more at the end,
+since machines change their minds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import json
+import platform
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+import oomph
+from oomph.detect import (
+    DataSet,
+    DetectionLoss,
+    Ema,
+    OrderForm,
+    Recipe,
+    build_optimizer,
+    read_dataset,
+    read_split,
+    split_batch,
+    train,
+    yolov5,
+)
+from oomph.detect._group_loss import GroupLoss
+from oomph.report import TrainTeller
+
+BOXES = 40  # a sample of the bare loop: about those of a mosaic
+STEPS = 20
+
+
+def many_times(data: DataSet, images: int, folder: Path) -> Path:
+    """A data set of so many images: links to those that there are, over and over."""
+    split = read_split(data, "train")
+    for kind in ("images", "labels"):
+        for part in ("train", "val"):
+            (folder / kind / part).mkdir(parents=True)
+    for number, source in zip(range(images), itertools.cycle(split.images), strict=False):
+        link(Path(source), folder, "train", str(number))
+    for number, source in enumerate(split.images[:8]):
+        link(Path(source), folder, "val", str(number))
+    names = json.dumps(list(data.names))
+    file = folder / "data.yaml"
+    file.write_text(f"path: {folder}\ntrain: images/train\nval: images/val\nnames: {names}\n")
+    return file
+
+
+def link(source: Path, folder: Path, part: str, name: str) -> None:
+    """An image and its labels under another name."""
+    (folder / "images" / part / f"{name}{source.suffix}").symlink_to(source.resolve())
+    labels = Path(str(source).replace("/images/", "/labels/")).with_suffix(".txt")
+    if labels.exists():
+        (folder / "labels" / part / f"{name}.txt").write_bytes(labels.read_bytes())
+
+
+def random_batch(batch: int, side: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Images of bytes and boxes, on the device."""
+    images = torch.randint(0, 255, (batch, 3, side, side), dtype=torch.uint8, device=device)
+    targets = torch.rand(batch * BOXES, 6)
+    targets[:, 0], targets[:, 1] = torch.arange(batch).repeat_interleave(BOXES), 0
+    targets[:, 4:] *= 0.2
+    return images.to(memory_format=torch.channels_last), targets.to(device)
+
+
+def bare_step(options: argparse.Namespace, device: torch.device, classes: int) -> Callable[[], object]:
+    """The step as everybody writes it."""
+    model = yolov5(options.net, classes).to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    loss, optimizer = DetectionLoss(model, size=options.img), build_optimizer(model, Recipe(), options.batch)
+    images, targets = random_batch(options.batch, options.img, device)
+    precise = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+
+    def step() -> None:
+        with precise:
+            value = loss(model(images.float() / 255), targets)
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def guarded_step(options: argparse.Namespace, device: torch.device, classes: int) -> Callable[[], object]:
+    """The step as `oomph train` makes it, on one batch."""
+    model = yolov5(options.net, classes).to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    guard = oomph.guard(
+        model=model,
+        optimizer=build_optimizer(model, Recipe(), options.batch),
+        loss=GroupLoss(DetectionLoss(model, size=options.img), device),
+        split=split_batch,
+        clip=Recipe().clip,
+        ema=Ema(model),
+        precision="amp-bf16" if device.type == "cuda" else None,
+    )
+    batch = random_batch(options.batch, options.img, device)
+    return lambda: guard.step(batch)
+
+
+def speed(step: Callable[[], object], batch: int, device: torch.device) -> dict[str, float]:
+    """Images a second, the host's share of a step, and how often a step waits for the GPU."""
+    wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    for _ in range(5):
+        step()
+    waits = count_waits(step) if device.type == "cuda" else 0
+    wait()
+    began = time.perf_counter()
+    for _ in range(STEPS):
+        step()
+    host = time.perf_counter() - began
+    wait()
+    whole = time.perf_counter() - began
+    return {"images_per_second": batch * STEPS / whole, "host_ms": 1e3 * host / STEPS, "waits": waits}
+
+
+def count_waits(step: Callable[[], object]) -> int:
+    """Host-device synchronisations in one step, as torch itself reports them."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum("called a synchronizing" in str(one.message).lower() for one in caught)
+
+
+def trained(options: argparse.Namespace, data: DataSet) -> list[float]:
+    """Images a second in each epoch of a real run."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = many_times(data, options.images, Path(folder) / "data")
+        form = OrderForm(
+            data=file, folder=Path(folder) / "run", network=options.net, size=options.img, batch=options.batch, epochs=2
+        )
+        train(form, TrainTeller(quiet=True))
+        with (Path(folder) / "run" / "results.csv").open() as rows:
+            return [float(row["images_per_second"]) for row in csv.DictReader(rows)]
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--images", type=int, default=4096)
+    parser.add_argument("--net", default="s")
+    parser.add_argument("--img", type=int, default=640)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_num_threads(1)  # as `oomph train` does beside a GPU
+    data = read_dataset(options.data)
+    found: dict[str, Any] = {
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "cpu",
+        "torch": torch.__version__,
+        **{name: getattr(options, name) for name in ("images", "net", "img", "batch")},
+    }
+    for name, make in (("bare", bare_step), ("guarded", guarded_step)):
+        found[name] = speed(make(options, device, len(data.names)), options.batch, device)
+        print(name, found[name], flush=True)
+    found["trained"] = trained(options, data)
+    found["bare again"] = speed(bare_step(options, device, len(data.names)), options.batch, device)
+    best = max(found[name]["images_per_second"] for name in ("bare", "bare again"))
+    found["share"] = found["trained"][-1] / best
+    print("trained", found["trained"], "bare again", found["bare again"], f"share {found['share']:.3f}", flush=True)
+    if options.out:
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
