@@ -60,7 +60,7 @@ class EmbeddedRun:
     network: str = "n"
     size: int = SIDE
     batch: int = 8
-    epochs: int = 15
+    epochs: int = 17
     names: tuple[str, ...] = NAMES
     images: EmbeddedSize = field(default_factory=EmbeddedSize)
     recipe: Recipe = field(default_factory=lambda: _RECIPE)
