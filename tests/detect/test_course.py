@@ -124,7 +124,9 @@ def test_weights_can_be_scored_and_used(data: Path, undisturbed: tuple[Outcome, 
     assert len(found.images) == 8
     assert len(list((tmp_path / "out").glob("*.jpg"))) == 8
     with pytest.raises(oomph.WrongCall, match="none of the images"):
-        find_objects(last, tmp_path / "broken.png", tmp_path, size=64, limits=Suppression(0.3, 0.5), device="cpu")
+        find_objects(
+            last, tmp_path / "broken.png", tmp_path / "more", size=64, limits=Suppression(0.3, 0.5), device="cpu"
+        )
 
 
 def learned(folder: Path) -> list[list[str]]:

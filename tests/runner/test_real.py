@@ -70,15 +70,8 @@ def test_a_budget_of_ram_splits_before_it_is_broken(tmp_path: Path) -> None:
 
 
 def test_ten_thousand_steps_with_faults_in_every_tenth_hold_nothing() -> None:
-    net = plain_net()
-    guard = oomph.guard(
-        model=net,
-        optimizer=torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9),
-        loss=nn.functional.mse_loss,
-        calm=5,
-    )
+    guard, undisturbed = (_growing(plain_net()) for _ in range(2))
     batch = plain_batch(4)
-    undisturbed = _seconds(guard, batch)
     first, faults = guard.steps, [0]
 
     def forward(model: nn.Module, batch: Any) -> Tensor:
@@ -100,13 +93,15 @@ def test_ten_thousand_steps_with_faults_in_every_tenth_hold_nothing() -> None:
     assert 1 in pieces[9_900:], "it grows back between faults"
     calm = [guard.step(batch).pieces for _ in range(60)]
     assert calm[-1] == 1
-    # Four pieces take about three times as long.
-    assert _seconds(guard, batch) < 1.6 * undisturbed, "throughput returns"
+    # In turn, because other work on the machine comes and goes. Four pieces take about three times as long.
+    seconds = [[one.step(batch).seconds for one in (guard, undisturbed)] for _ in range(400)]
+    after, usual = (sorted(own)[40] for own in zip(*seconds, strict=True))
+    assert after < 1.6 * usual, "throughput returns"
 
 
-def _seconds(guard: Guard, batch: Any) -> float:
-    """How long a step takes: of two hundred, one that was disturbed by little else on the machine."""
-    return sorted(guard.step(batch).seconds for _ in range(200))[20]
+def _growing(net: nn.Module) -> Guard:
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+    return oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss, calm=5)
 
 
 def _wait_for_end(pid: int) -> None:
