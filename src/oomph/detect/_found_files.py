@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import OomphError, WrongCall
-from ._checkpoint import write_atomically
+from ..files import write_atomically
 
 _LEDGER = ".oomph-found.json"  # name, size and time of every file that was written
 
