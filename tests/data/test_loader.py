@@ -48,7 +48,7 @@ def samples(loader: Loader) -> list[int]:
 def test_pinned_batches_are_the_same_ones_and_may_be_kept(tmp_path: Path, host: dict[str, int]) -> None:
     with Loader(photos(tmp_path, 5), size=64, batch=2, **host) as loader:  # type: ignore[arg-type]
         plain = [batch.images.clone() for batch in loader]
-        kept = list(loader.pinned())
+        kept = list(loader.ahead(time.perf_counter, pin=True))
         assert all(batch.images.is_pinned() == torch.cuda.is_available() for batch in kept)
         assert all(torch.equal(one, batch.images) for one, batch in zip(plain, kept, strict=True))
 

@@ -34,21 +34,31 @@ def test_the_average_is_always_there_and_as_large_as_the_weights() -> None:
     model = yolov5("n", 4)
     size = sum(one.numel() * one.element_size() for one in model.state_dict().values())
     for device in ("cuda", "cpu"):
-        assert kept_weights(form(), 4, torch.device(device)).average == pytest.approx(size, rel=0.001)
+        assert kept_weights(form(), 4, "given", torch.device(device)).average == pytest.approx(size, rel=0.001)
 
 
 @pytest.mark.parametrize(
-    ("device", "optimizer", "times"), [("cuda", "SGD", 0), ("cuda", "AdamW", 3), ("cpu", "SGD", 3), ("cpu", "AdamW", 4)]
+    ("device", "optimizer", "update", "times"),
+    [
+        ("cuda", "SGD", "fused", 0),
+        ("cuda", "AdamW", "fused", 0),
+        ("cuda", "SGD", "given", 0),
+        ("cuda", "AdamW", "given", 3),
+        ("cpu", "SGD", "given", 3),
+        ("cpu", "AdamW", "given", 4),
+    ],
 )
-def test_what_an_update_copies_depends_on_device_and_optimizer(device: str, optimizer: str, times: int) -> None:
+def test_what_an_update_copies_depends_on_device_and_optimizer(
+    device: str, optimizer: str, update: str, times: int
+) -> None:
     weights = sum(one.numel() * one.element_size() for one in yolov5("n", 4).parameters())
-    copy = kept_weights(form(optimizer), 4, torch.device(device)).copy
+    copy = kept_weights(form(optimizer), 4, update, torch.device(device)).copy
     assert copy == pytest.approx(times * weights, rel=0.02)  # buffers of the average, on the CPU
 
 
 def test_frozen_layers_are_averaged_and_not_copied() -> None:
-    all_of_it = kept_weights(form("AdamW"), 4, torch.device("cuda"))
-    part = kept_weights(form("AdamW", frozen=10), 4, torch.device("cuda"))
+    all_of_it = kept_weights(form("AdamW"), 4, "given", torch.device("cuda"))
+    part = kept_weights(form("AdamW", frozen=10), 4, "given", torch.device("cuda"))
     assert part.average == all_of_it.average
     assert part.copy < 0.6 * all_of_it.copy
 
@@ -126,6 +136,6 @@ def test_the_largest_batch_is_at_most_the_data_and_at_least_two_images(budget: i
 
 
 def test_in_a_heap_what_an_update_copies_lies_apart(made: Prediction) -> None:
-    assert kept_weights(form(), 4, torch.device("cpu")).apart
-    assert not kept_weights(form(), 4, torch.device("cuda")).apart
+    assert kept_weights(form(), 4, "given", torch.device("cpu")).apart
+    assert not kept_weights(form(), 4, "given", torch.device("cuda")).apart
     assert Kept(100, 50, apart=True).beside(made).allocated.value == made.allocated.value + 150

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,8 @@ def on_device(batches: Iterable[Batch], device: str | torch.device) -> Iterator[
     if target.type != "cuda":
         return _moved(iter(batches), target)
     if isinstance(batches, Loader):
-        return iter(_Sender(batches.pinned() if _pins(batches.plan) else iter(batches), target))
+        clock = _Stopwatch()
+        return iter(_Sender(batches.ahead(clock, pin=_pins(batches.plan)), target, clock))
     return iter(_Sender((batch._replace(images=batch.images.pin_memory()) for batch in batches), target))
 
 
@@ -37,13 +40,37 @@ def _moved(batches: Iterator[Batch], target: torch.device) -> Iterator[Batch]:
         yield batch._replace(images=batch.images.to(target))
 
 
-class _Sender:
-    """A thread that sends batches; at most one lies on the device beside the one in use."""
+class _Stopwatch:
+    """Seconds in which it ran; one thread starts and stops it, others may look."""
 
-    def __init__(self, batches: Iterator[Batch], target: torch.device) -> None:
+    def __init__(self) -> None:
+        self._before, self._since = 0.0, math.inf
+        self._lock = threading.Lock()
+
+    def __call__(self) -> float:
+        with self._lock:
+            return self._before + max(time.perf_counter() - self._since, 0.0)
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._since = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        now = self()
+        with self._lock:
+            self._before, self._since = now, math.inf
+
+
+class _Sender:
+    """A thread that sends batches; at most one lies on the device beside the one in use.
+
+    The clock runs while a batch is waited for: the thread waits for batches far ahead, which costs nobody anything.
+    """
+
+    def __init__(self, batches: Iterator[Batch], target: torch.device, clock: _Stopwatch | None = None) -> None:
         import torch  # noqa: PLC0415
 
-        self._batches, self._target = batches, target
+        self._batches, self._target, self._clock = batches, target, clock or _Stopwatch()
         self._stream = torch.cuda.Stream(target)
         self._room = threading.Semaphore(1)
         self._sent: queue.SimpleQueue[tuple[Batch, Any] | BaseException | None] = queue.SimpleQueue()
@@ -56,7 +83,7 @@ class _Sender:
 
         self._thread.start()
         try:
-            while (sent := self._sent.get()) is not None:
+            while (sent := self._next()) is not None:
                 if isinstance(sent, BaseException):
                     raise sent
                 batch, arrived = sent
@@ -71,6 +98,10 @@ class _Sender:
         finally:
             self._over = True
             self._room.release()
+
+    def _next(self) -> tuple[Batch, Any] | BaseException | None:
+        with self._clock:
+            return self._sent.get()
 
     def _work(self) -> None:
         try:

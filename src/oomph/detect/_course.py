@@ -84,7 +84,8 @@ class Course:
         recipe = form.recipe
         loss = DetectionLoss(model, recipe.gains, side, recipe.anchor_ratio, recipe.label_smoothing)
         self.loss = GroupLoss(loss, self.device)
-        self.optimizer = build_optimizer(model, form.recipe, form.batch)
+        fused = self.plan.settings.optimizer == "fused" or None
+        self.optimizer = build_optimizer(model, form.recipe, form.batch, fused=fused)
         self.average = Ema(model)
         if self.plan.settings.checkpointing == "blocks":  # after the average, which is a copy without it
             changes.checkpoint(model, changes.blocks(model))
@@ -146,7 +147,8 @@ class Course:
     def _hands(self) -> HostOptions:
         """Who loads images: threads, or beside a GPU processes, as Python's lock would hold up the training too."""
         if self.device.type == "cuda":
-            return HostOptions(workers=self._loading(), prefetch=_AHEAD, cache=self._copies())
+            workers, exactly = self._loading(), self.form.threads or None
+            return HostOptions(threads=exactly, workers=workers, prefetch=_AHEAD, cache=self._copies())
         return HostOptions(threads=self._loading())
 
     def _loading(self) -> int:

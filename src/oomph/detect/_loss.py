@@ -6,6 +6,7 @@ batch first (`normaliser`) and handed to each piece, the pieces' losses sum to t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -119,11 +120,14 @@ class DetectionLoss:
             norm = normaliser or Positives(found.counts.sum(1), len(levels[0]))
             counts = norm.counts.to(targets.device, non_blocking=True)
             weight = found.counts / counts.clamp(min=1)[:, None]  # of each row in its mean
-            confidence, rows = _pick_all(levels, found)
+            cells = _cells(found, grids, levels[0].shape)
+            *confidence, rows = _pick(cells, *(level.permute(0, 2, 3, 1, 4).flatten(0, 3) for level in levels))
+            rows = rows.float()
             iou = complete_iou(_boxes(rows, found.prior.flatten(0, 1)), found.box.flatten(0, 1))
             box = ((1 - iou) * weight.flatten()).sum() * self.gains.box
-            wanted = _overlaps(found, iou.detach().clamp(min=0), grids, [level.shape for level in confidence])
-            objectness = _objectness(confidence, wanted, norm.images) * self.gains.objectness
+            cells = cells.masked_fill(~found.counts.flatten(), sum(map(len, confidence)))
+            wanted = _overlaps(cells, iou.detach().clamp(min=0), [len(level) for level in confidence])
+            objectness = _objectness(confidence, wanted, len(levels[0]) / norm.images) * self.gains.objectness
             classes = self._classes(rows[:, 5:], found.label.flatten(), weight) * self.gains.classes
             total = (box + objectness + classes) * norm.images
         return LossParts(total, box.detach(), objectness.detach(), classes.detach())
@@ -162,65 +166,71 @@ def _boxes(rows: Tensor, prior: Tensor) -> Tensor:
     return torch.cat((share[:, :2] * 2 - 0.5, (share[:, 2:] * 2) ** 2 * prior), 1)
 
 
-def _pick_all(levels: Sequence[Tensor], found: Candidates) -> tuple[list[Tensor], Tensor]:
-    """The objectness of all cells of each level, and the rows of all candidates."""
-    places = zip(found.image, found.anchor, found.row, found.column, strict=True)
-    picked = [_pick(level, *place) for level, place in zip(levels, places, strict=True)]
-    return [confidence for confidence, _ in picked], torch.cat([rows for _, rows in picked]).float()
+def _cells(found: Candidates, grids: Grids, shape: torch.Size) -> Tensor:
+    """The number of each candidate's cell among those of all levels, in the order in which a GPU has them in memory."""
+    images, anchors = shape[:2]
+    wide, high = grids.sides.long().unbind(-1)
+    size = images * anchors * wide * high
+    cells = ((found.image * high + found.row) * wide + found.column) * anchors + found.anchor
+    return (cells + size.cumsum(0) - size).flatten()
 
 
-def _objectness(confidence: Sequence[Tensor], wanted: Sequence[Tensor], images: int) -> Tensor:
-    """How far cells are from the overlap of what they found: means over the cells of a level, weighed by level."""
+def _objectness(confidence: Sequence[Tensor], wanted: Sequence[Tensor], share: float) -> Tensor:
+    """How far cells are from the overlap of what they found: means over the cells of a level, weighed by level.
+
+    A piece has a share of the batch's images, and so of the means.
+    """
     means = [
-        F.binary_cross_entropy_with_logits(level.float(), want, reduction="sum")
-        * (balance / (level[0].numel() * images))
+        F.binary_cross_entropy_with_logits(level.float(), want, reduction="sum") * (balance * share / len(level))
         for level, want, balance in zip(confidence, wanted, _BALANCE, strict=True)
     ]
     return torch.stack(means).sum()
 
 
-def _overlaps(found: Candidates, iou: Tensor, grids: Grids, shapes: Sequence[torch.Size]) -> list[Tensor]:
+def _overlaps(cells: Tensor, iou: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
     """What objectness should be in every cell: the overlap of its positive; of several, the last one of the table.
 
     Sorting finds the last one in the same way on every device, where writing all of them would leave it to chance.
+
+    Args:
+        cells: the cell of each candidate, counted through all levels; the one after the last if it is no positive.
+        iou: how much each overlaps.
+        sizes: cells of the levels.
     """
-    sizes = [shape.numel() for shape in shapes]
-    cells = sum(sizes)
-    images, anchors = shapes[0][:2]
-    wide, high = grids.sides.long().unbind(-1)
-    size = images * anchors * wide * high
-    place = ((found.image * anchors + found.anchor) * high + found.row) * wide + found.column + size.cumsum(0) - size
-    # Not torch.where, which brings its number to the GPU, and waits for that.
-    place, order = place.masked_fill(~found.counts, cells).flatten().sort(stable=True)
+    last = sum(sizes)
+    place, order = cells.sort(stable=True)
     repeated = torch.zeros_like(place, dtype=torch.bool)
     repeated[:-1] = place[1:] == place[:-1]
-    wanted = iou.new_zeros(cells + 1)  # the last one takes what counts for no cell
-    wanted[place.masked_fill(repeated, cells)] = iou[order]
-    return [one.view(shape) for one, shape in zip(wanted[:cells].split(sizes), shapes, strict=True)]
+    wanted = iou.new_zeros(last + 1)  # the last one takes what counts for no cell
+    # Not torch.where, which brings its number to the GPU, and waits for that.
+    wanted[place.masked_fill(repeated, last)] = iou[order]
+    return torch.split(wanted[:last], list(sizes))
 
 
 class _Pick(torch.autograd.Function):
-    """The objectness of all cells, and whole rows of a few.
+    """The objectness of all cells of each level, and whole rows of a few, from levels as tables with a row a cell.
 
-    Written out because autograd would make a zero-filled gradient of the whole level for each of the two and a third
-    one for their sum, all of them while the activations are still alive.
+    Written out because autograd would make a zero-filled gradient of each whole level for each of the two and a third
+    one for their sum, all of them while the activations are still alive. It makes one for all levels, which are summed
+    up in one go.
     """
 
     @staticmethod
-    def forward(ctx: Any, level: Tensor, *places: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(*places)
-        ctx.like = (level.shape, level.dtype, level.stride())
-        return level[..., 4].clone(), level[places]
+    def forward(ctx: Any, cells: Tensor, *levels: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(cells)
+        ctx.sizes = [len(level) for level in levels]
+        own = cells.view(len(levels), -1)
+        starts = itertools.accumulate(ctx.sizes, initial=0)
+        rows = [level[place - start] for level, place, start in zip(levels, own, starts, strict=False)]
+        return *(level[:, 4].clone() for level in levels), torch.cat(rows)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        confidence, rows = grads
-        shape, dtype, stride = ctx.like
-        # Laid out as the level is, so that the way back into the convolution needs no copy either.
-        grad = torch.empty_strided(shape, stride, dtype=dtype, device=rows.device).zero_()
-        grad.index_put_(ctx.saved_tensors, rows, accumulate=True)
-        grad[..., 4] += confidence
-        return grad, None, None, None, None
+        *confidence, rows = grads
+        whole = rows.new_zeros(sum(ctx.sizes), rows.shape[1])
+        whole.index_put_(ctx.saved_tensors, rows, accumulate=True)
+        whole[:, 4] += torch.cat(confidence)
+        return None, *whole.split(ctx.sizes)
 
 
 _pick: Any = _Pick.apply  # torch gives it no types

@@ -99,8 +99,9 @@ def gather(boxes: list[NDArray[np.float32]]) -> Any:
     """The boxes of a batch's samples as rows that begin with the sample's number."""
     import torch  # noqa: PLC0415  processes that make samples may have none
 
-    rows = [np.column_stack((np.full(len(own), at, np.float32), own)) for at, own in enumerate(boxes)]
-    return torch.from_numpy(np.concatenate(rows).astype(np.float32).reshape(-1, 6))
+    owners = np.repeat(np.arange(len(boxes), dtype=np.float32), [len(own) for own in boxes])
+    rows = np.concatenate([own.reshape(-1, 5) for own in boxes]).astype(np.float32)
+    return torch.from_numpy(np.column_stack((owners, rows)))
 
 
 class Framed:

@@ -67,12 +67,14 @@ def plan_run(
     boxes = max(len(training.labels.boxes) / samples, 1)
     own = math.ceil(samples / ranks.ranks)  # no batch of a rank has more
     target = target_of(device)
+    precision = form.precision or fast_precision(device)
     asked = Settings(
         batch=max(form.batch, 1),
         size=side_of(form.size),
-        precision=form.precision or fast_precision(device),
+        precision=precision,
         memory_format="channels_last",
         allocator=allocator,
+        optimizer=_update(precision, device),
     )
     whole = min(form.budget or target.memory, target.memory)
     # On the CPU the guard wants some room left, and batches wait in memory of their own.
@@ -80,7 +82,7 @@ def plan_run(
     run = _Run(
         job=detection_job(form.network, len(data.names), min(boxes * 4, 300), form.recipe, frozen=form.freeze),
         target=target,
-        kept=kept_weights(form, len(data.names), device),
+        kept=kept_weights(form, len(data.names), asked.optimizer, device),
         images=own,
         steps=form.epochs * math.ceil(own / asked.batch),
     )
@@ -216,15 +218,23 @@ class Kept:
         return made.with_memory(lambda figure: figure.plus(more))
 
 
-def kept_weights(form: OrderForm, classes: int, device: torch.device) -> Kept:
-    """What a run keeps beside its weights: on a GPU, the usual SGD and the average need no copy (see the guard)."""
+def _update(precision: str, device: torch.device) -> str:
+    """How weights are updated: on a GPU in one kernel, which is launched fast, and needs no memory and so no copy.
+
+    With fp16 such a kernel looks itself whether gradients overflowed, and nobody can say how often a step is skipped.
+    """
+    return "fused" if device.type == "cuda" and precision != "amp-fp16" else "given"
+
+
+def kept_weights(form: OrderForm, classes: int, update: str, device: torch.device) -> Kept:
+    """What a run keeps beside its weights: on a GPU the average, a fused update and SGD need no copy (see guard)."""
     with torch.device("meta"):
         model = yolov5(form.network, classes)
     average = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
     freeze(model, form.freeze)
     weights = sum(one.numel() * one.element_size() for one in model.parameters() if one.requires_grad)
     if device.type == "cuda":
-        return Kept(average, 3 * weights if form.recipe.optimizer == "AdamW" else 0)
+        return Kept(average, 3 * weights if form.recipe.optimizer == "AdamW" and update != "fused" else 0)
     return Kept(average, average + (3 if form.recipe.optimizer == "AdamW" else 2) * weights, apart=True)
 
 

@@ -246,9 +246,11 @@ def freeze(model: nn.Module, layers: int) -> int:
     return held
 
 
-def build_optimizer(model: nn.Module, recipe: Recipe, batch: int) -> torch.optim.Optimizer:
-    """The recipe's optimizer over those groups."""
+def build_optimizer(
+    model: nn.Module, recipe: Recipe, batch: int, *, fused: bool | None = None
+) -> torch.optim.Optimizer:
+    """The recipe's optimizer over those groups; `fused` is torch's."""
     groups = parameter_groups(model, recipe, batch)
     if recipe.optimizer == "AdamW":
-        return torch.optim.AdamW(groups, lr=recipe.rate, betas=(recipe.momentum, 0.999))
-    return torch.optim.SGD(groups, lr=recipe.rate, momentum=recipe.momentum, nesterov=True)
+        return torch.optim.AdamW(groups, lr=recipe.rate, betas=(recipe.momentum, 0.999), fused=fused)
+    return torch.optim.SGD(groups, lr=recipe.rate, momentum=recipe.momentum, nesterov=True, fused=fused)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,13 +27,15 @@ from ._plan import Frame, HostOptions, HostPlan, asked, cache_of, copies_of, poo
 from ._pool import Pool
 from ._recipe import Recipe, Whole
 from ._ring import Bytes, Ring, Room, Slots
-from ._run import Desk, Hand, Job, Run, Work
+from ._run import Desk, Hand, Run, Work
 from ._shelf import Shelf
 from ._slab import Slab
 
 _BROKEN = ("replace", "drop")
-_AT_ONCE = 8  # samples that a worker process is asked for in one message
+_AT_ONCE = 16  # samples that a worker process is asked for in one message, at most
+_BUSY = 1.5  # messages that there should be for each of them in the batches that are made ahead
 _PIXELS, _ALL = Pixels(), Share()
+Clock = Callable[[], float]
 
 
 class Loader:
@@ -63,7 +66,8 @@ class Loader:
         broken: a sample that can't be decoded is "replace"d by the next one of the epoch, or "drop"ped from its batch.
         pixels: how 16-bit and many-band images become bytes.
         threads: decoding threads; chosen and tuned, without.
-        workers: worker processes in their place, for recipes that keep Python busy.
+        workers: worker processes in their place, at most, for recipes that keep Python busy; how many of them are at
+            work is tuned, unless `threads` says it.
         budget: bytes (or "256MB") that decoding may hold at once; chosen, without.
         host: what else is asked of the host, or a plan that was made before.
 
@@ -167,13 +171,18 @@ class Loader:
         return self._plan[1]
 
     def __iter__(self) -> Iterator[Batch]:
-        return self._pass(None)
+        return self._pass(None, time.perf_counter)
 
-    def pinned(self) -> Iterator[Batch]:
-        """A pass with images in pinned memory, which a GPU copies from while it computes."""
-        return self._pass(_pinned)
+    def ahead(self, clock: Clock, *, pin: bool) -> Iterator[Batch]:
+        """A pass for somebody who asks for batches before they are needed, as one who sends them to a GPU does.
 
-    def _pass(self, room: Room | None) -> Iterator[Batch]:
+        Args:
+            clock: the seconds by which waiting is measured; it stands still while nobody needs the batch yet.
+            pin: put images into pinned memory, which a GPU copies from while it computes.
+        """
+        return self._pass(_pinned if pin else None, clock)
+
+    def _pass(self, room: Room | None, clock: Clock) -> Iterator[Batch]:
         self._stop()
         self._slots.renew()
         begin, self._start = self._start, 0
@@ -181,36 +190,34 @@ class Loader:
         plan = self._planned(self._epoch)
         desk = Desk(Work(plan, ahead, self._slots, admission, self._unusable, self._replace), begin)
         hands = self._crewed().workers if self.plan.workers else None
-        run = Run(desk, self._hands(admission, hands), None if hands else self.plan.threads)
+        run = Run(desk, self._hands(admission, hands), self.plan.threads)
         self._pilot.begin(desk, admission)
         self._run, self._place = run, (self._epoch, begin)
-        return self._batches(run, room)
+        return self._batches(run, room, clock)
 
-    def _batches(self, run: Run, room: Room | None) -> Iterator[Batch]:
+    def _batches(self, run: Run, room: Room | None, clock: Clock) -> Iterator[Batch]:
         try:
-            while (job := self._timed(run.desk)) is not None:
+            began, mark = time.perf_counter(), clock()
+            while (job := run.desk.take()) is not None:
+                waited = clock() - mark
+                self._pilot.waited(waited)
                 if job.fault is not None:
                     raise job.fault[1]
                 self._place = (self._epoch, run.desk.wanted)
                 batch = self._batch(self._slots.hand_out(job.canvas, room), job.indices, job.targets, job.kept)
                 job = None
-                given = time.perf_counter()
                 if batch is not None:
                     yield batch
                 del batch
-                self._pilot.used(time.perf_counter() - given, run, self._pids())
+                now = time.perf_counter()
+                self._pilot.used(now - began - waited, run, self._pids())
+                began, mark = now, clock()
             if not run.desk.closed:
                 self._epoch += 1
                 self._place = (self._epoch, 0)
                 self._pilot.end()
         finally:
             run.close()
-
-    def _timed(self, desk: Desk) -> Job | None:
-        began = time.perf_counter()
-        job = desk.take()
-        self._pilot.waited(time.perf_counter() - began)
-        return job
 
     def _pids(self) -> list[int]:
         return self._crew.pids() if self._crew is not None else []
@@ -231,7 +238,7 @@ class Loader:
         maker, epoch = self._maker, self._epoch
         if workers is not None:
             free = self._heaviest is not None and len(workers) * self._heaviest <= self._admitted
-            most = max(min(self.batch_size // len(workers), _AT_ONCE), 1) if free else 1
+            most = _at_once(self.batch_size, self.plan.prefetch, self.plan.threads) if free else 1
             return [_driver(worker, maker, epoch, None if free else admission, most) for worker in workers]
 
         def perform(sample: int, canvas: Bytes) -> Any:
@@ -312,6 +319,12 @@ class Loader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _at_once(batch: int, ahead: int, workers: int) -> int:
+    """Samples for one message: many, since with each answer a thread takes Python's lock from whoever trains."""
+    most = max(min(int(batch * ahead / (workers * _BUSY)), _AT_ONCE, batch), 1)
+    return math.ceil(batch / math.ceil(batch / most))  # alike
 
 
 def _driver(worker: Worker, maker: Maker, epoch: int, admission: Admission | None, most: int) -> Hand:

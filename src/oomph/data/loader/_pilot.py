@@ -33,7 +33,8 @@ class Pilot:
     def __init__(self, plan: HostPlan, shelf: Shelf, copies: int, *, repeats: bool) -> None:
         self.plan = plan
         self._shelf, self._copies, self._repeats = shelf, copies, repeats
-        self._tuner, self._meter, self._gauge = Tuner(plan.threads, plan.most), Meter(), Gauge()
+        self._tuner, self._meter = Tuner(plan.threads, plan.most), Meter()
+        self._gauge = Gauge(forked=plan.start == "fork")
         self._asks_cache = plan.options.cache is None and plan.cache == "off" and not plan.workers
         self._admission: Admission | None = None
         self._highest = 0
@@ -62,9 +63,7 @@ class Pilot:
         window = self._meter.used(seconds)
         if window is None:
             return
-        self._gauge.look(workers)
-        if self.plan.workers:
-            return
+        self._gauge.look(workers if self.plan.start != "fork" else ())  # slow: when somebody asks
         before = self._tuner.threads
         after = self._tuner.judge(window)
         if after != before:

@@ -41,7 +41,7 @@ class HostOptions:
     Attributes:
         budget: bytes (or "256MB") that decoding may hold at once.
         threads: decoding threads, exactly; without, they are chosen and tuned while batches are made.
-        workers: worker processes in their place, for recipes that keep Python busy.
+        workers: worker processes in their place, at most, for recipes that keep Python busy; a thread drives each.
         start: how those are started: "spawn", "forkserver" or "fork".
         prefetch: batches that are made ahead.
         pin: copy batches to pinned memory on their way to a GPU.
@@ -188,7 +188,7 @@ def plan_with_limits(
     load, said = _fit(_load(index, frame, options, (room, most)), options, room)
     budget = load.budget or _LEAST
     shares = share_out(index, frame, budget, most)
-    threads = min(options.threads or min(room.cores, _USUAL_THREADS), shares.threads)
+    threads = min(options.threads or _usual(options, room), shares.threads)
     if shares.threads < most:
         why_threads = f"as many images as {format_size(budget)} hold at once"
     if frame.plain and not load.workers:
@@ -196,7 +196,7 @@ def plan_with_limits(
     cache, copies, why_cache = _cache(index, frame, options)
     decisions = (
         *said,
-        Decision("threads", str(threads), why_threads if not options.workers else "each drives a worker process"),
+        Decision("threads", str(threads), why_threads),
         Decision("workers", str(load.workers), _why_workers(load, room)),
         Decision("cache", cache, why_cache),
     )
@@ -319,9 +319,17 @@ def _over(load: HostLoad, room: Room) -> int:
     return predict_host(load).total - load.index - room.memory
 
 
+def _usual(options: HostOptions, room: Room) -> int:
+    """Threads to begin with: workers take cores from whoever trains, who needs two and is slower long before."""
+    return -(-room.cores * 5 // 8) if options.workers else min(room.cores, _USUAL_THREADS)
+
+
 def _threads(options: HostOptions, room: Room) -> tuple[int, str]:
+    """How many there may be."""
     if options.threads is not None:
-        return options.threads, "as asked"
+        return min(options.threads, options.workers or options.threads), "as asked"
+    if options.workers:
+        return options.workers, "each drives a worker process; tuned while batches are made"
     return min(room.cores, _MOST_THREADS), f"{room.cores} cores may be used; tuned while batches are made"
 
 
