@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
-from oomph.data import Loader
+from oomph.data import HostOptions, ImageIndex, Loader, Room, Transform, plan_host
+from oomph.data._device import _Stopwatch
 from oomph.data.loader._admission import Admission
+from oomph.data.loader._gauge import Gauge
+from oomph.data.loader._loader import _at_once
 from oomph.data.loader._recipe import Whole
+from oomph.units import GIB, MIB
+
+from .recipes import darken, sleepy
+
+ROOM = Room(memory=16 * GIB, bound="RAM", shm=8 * GIB, cores=12, gpu=False)
 
 
 class Deadly(Whole):
@@ -59,6 +72,86 @@ def test_several_are_asked_for_only_where_all_workers_fit_side_by_side(tmp_path:
             loader._admitted = admitted
             hands = loader._hands(Admission(1 << 20), loader._crewed().workers)
             assert [hand.most for hand in hands] == [most, most]
+
+
+@pytest.mark.parametrize(
+    ("batch", "ahead", "workers", "most"),
+    [(64, 4, 10, 16), (64, 4, 14, 11), (8, 2, 2, 4), (2, 2, 2, 1), (1, 4, 1, 1), (100, 4, 3, 15), (5, 1, 32, 1)],
+)
+def test_a_lot_leaves_work_for_all_workers_and_lots_are_alike(batch: int, ahead: int, workers: int, most: int) -> None:
+    assert _at_once(batch, ahead, workers) == most
+    lots = -(-batch // most)
+    assert lots * ahead >= workers or most == 1
+    assert most * lots - batch < lots
+
+
+@pytest.mark.parametrize("start", ["spawn", "fork"])
+@pytest.mark.parametrize(("seconds", "fewest", "most"), [(0.0, 4, 4), (0.05, 1, 2)])
+def test_as_many_workers_are_at_work_as_the_consumer_needs(
+    tmp_path: Path, start: str, seconds: float, fewest: int, most: int
+) -> None:
+    index = ImageIndex.of(pictures(tmp_path, 8) * 10)
+    plan = plan_host(index, 20, 4, HostOptions(workers=4, start=start), dataclasses.replace(ROOM, cores=4))
+    assert (plan.workers, plan.threads, plan.most) == (4, 3, 4)
+    recipe = Transform(sleepy if not seconds else darken)
+    with Loader(index, 20, 4, recipe=recipe, host=plan) as loader:
+        for _ in range(5):  # on a machine that is busy with other tests even a slow consumer waits at first
+            for _ in loader:
+                time.sleep(seconds)
+            if fewest <= loader.plan.threads <= most:
+                break
+        assert fewest <= loader.plan.threads <= most
+        assert len(loader._pids()) == 4
+
+
+def test_a_number_of_workers_at_work_that_is_asked_for_is_kept(tmp_path: Path) -> None:
+    index = ImageIndex.of(pictures(tmp_path, 2) * 40)
+    plan = plan_host(index, 20, 2, HostOptions(workers=4, threads=2), ROOM)
+    assert (plan.workers, plan.threads, plan.most) == (4, 2, 2)
+    with Loader(index, 20, 2, recipe=Transform(sleepy), host=plan) as loader:
+        for _ in loader:
+            pass
+        assert (loader.plan.threads, loader.plan.why("threads")) == (2, "as asked")
+
+
+def test_what_a_worker_shares_is_not_counted_as_its_own(tmp_path: Path) -> None:
+    size = 64 * MIB
+    (tmp_path / "shared").write_bytes(bytes(size))
+    code = (
+        "import mmap, sys\n"
+        "with open(sys.argv[1], 'r+b') as file: shared = mmap.mmap(file.fileno(), 0)\n"
+        "own = b'1' * int(sys.argv[2]); seen = sum(shared[:: 4096]); print('ready', flush=True); input()"
+    )
+    own = 16 * MIB
+    command = [sys.executable, "-c", code, str(tmp_path / "shared"), str(own)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        gauge = Gauge()
+        gauge.look([child.pid])
+        child.kill()
+    assert own < gauge.workers < own + size / 2
+
+
+def test_waiting_is_measured_by_the_clock_of_whoever_needs_the_batch(tmp_path: Path) -> None:
+    files = pictures(tmp_path, 4)
+    with Loader(files, 20, 1, recipe=Transform(sleepy), threads=1) as loader:
+        assert len(list(loader.ahead(lambda: 7.0, pin=False))) == 4
+        assert loader.waited == 0
+        assert len(list(loader.ahead(time.perf_counter, pin=False))) == 4
+        assert loader.waited > 0.02
+
+
+def test_a_stopwatch_runs_only_while_it_is_started() -> None:
+    watch = _Stopwatch()
+    time.sleep(0.02)
+    assert watch() == 0
+    with watch:
+        time.sleep(0.02)
+        assert 0.02 <= (under_way := watch()) < 2
+    assert under_way <= (ended := watch())
+    time.sleep(0.01)
+    assert watch() == ended
 
 
 def test_a_consumer_that_is_behind_says_where_it_is(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from oomph.detect import EmbeddedSize, OrderForm, Recipe, detection_job, train, write_embedded, yolov5
-from oomph.detect._planning import Kept, _largest, kept_weights
+from oomph.detect._planning import Kept, _largest, _update, kept_weights
 from oomph.errors import CannotFit
 from oomph.ledger import Prediction, predict
 from oomph.planner import Plan
@@ -54,6 +54,14 @@ def test_what_an_update_copies_depends_on_device_and_optimizer(
     weights = sum(one.numel() * one.element_size() for one in yolov5("n", 4).parameters())
     copy = kept_weights(form(optimizer), 4, update, torch.device(device)).copy
     assert copy == pytest.approx(times * weights, rel=0.02)  # buffers of the average, on the CPU
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "update"),
+    [("cuda", "amp-bf16", "fused"), ("cuda", "fp32", "fused"), ("cuda", "amp-fp16", "given"), ("cpu", "fp32", "given")],
+)
+def test_weights_are_updated_by_one_kernel_on_a_gpu(device: str, precision: str, update: str) -> None:
+    assert _update(precision, torch.device(device)) == update
 
 
 def test_frozen_layers_are_averaged_and_not_copied() -> None:
