@@ -17,8 +17,9 @@ import torch
 from torch import nn
 
 from oomph.detect import _inert, yolov5
-from oomph.detect._checkpoint import load_weights, read_plain, read_weights, save_weights, write_atomically
+from oomph.detect._checkpoint import load_weights, read_plain, read_weights, save_weights
 from oomph.errors import MissingFile, WrongCall
+from oomph.files import write_atomically
 
 NAMES = ["a", "b", "c"]
 

@@ -41,11 +41,16 @@ def val(
     from .train import device_name  # noqa: PLC0415
 
     check_shares(sure, overlap)
-    teller = TrainTeller(quiet=json)
+    teller, notes = TrainTeller(quiet=json), list[str]()
+
+    def say(words: str) -> None:
+        notes.append(words)
+        teller.said(words)
+
     for one in context.obj:
-        teller.said(one)
+        say(one)
     limits = replace(VALIDATION, confidence=sure, overlap=overlap)
     scores = evaluate_weights(
-        weights, data, task, img, batch, device_name(device), tiles=tiles, limits=limits, said=teller.said
+        weights, data, task, img, batch, device_name(device), tiles=tiles, limits=limits, said=say
     )
-    emit(ScoresReport(scores), as_json=json)
+    emit(ScoresReport(scores, tuple(notes)), as_json=json)

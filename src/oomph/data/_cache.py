@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import WrongCall
+from ..files import write_atomically
 from ..units import MIB, parse_size
 from ._room import read_room
 from .decoding import Picture, Window
@@ -115,20 +116,14 @@ class Cache:
 
     def _keep(self, place: Path, picture: Picture) -> None:
         size = self.size_of(picture.pixels.shape[1], picture.pixels.shape[0])
-        temporary = None
         try:
             with self._locked():
                 if self.used + size > self.cap or place.exists() or not self._has_room():
                     return
                 self._count(self.used + size)
-            place.parent.mkdir(exist_ok=True)
-            handle, temporary = tempfile.mkstemp(prefix=".", dir=place.parent)
-            with os.fdopen(handle, "wb") as file:
-                _write(file, picture)
-            Path(temporary).replace(place)
+            write_atomically(place, lambda file: _write(file, picture), lasting=False)
         except OSError:  # a full disk is no reason to stop training
-            if temporary is not None:
-                Path(temporary).unlink(missing_ok=True)
+            return
 
     def _has_room(self) -> bool:
         """Whether the machine still has memory for more; others may have taken it since the cap was set."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ._checkpoint import read_plain as read_plain
     from ._checkpoint import read_weights as read_weights
     from ._checkpoint import save_weights as save_weights
-    from ._checkpoint import write_atomically as write_atomically
     from ._dataset import DataSet as DataSet
     from ._dataset import Split as Split
     from ._dataset import as_one_class as as_one_class
@@ -200,7 +199,6 @@ _HOME = {
     "train": "_training",
     "validate": "_validation",
     "validation_loader": "_validation",
-    "write_atomically": "_checkpoint",
     "write_embedded": "_embedded",
     "write_results": "_results",
     "yolov5": "_network",
@@ -300,7 +298,6 @@ __all__ = [
     "train",
     "validate",
     "validation_loader",
-    "write_atomically",
     "write_embedded",
     "write_results",
     "yolov5",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import WrongCall
-from ..files import write_atomically as write_atomically  # noqa: PLC0414  the door of this layer shows it too
+from ..files import write_atomically
 from ._inert import Record, Stored, materialise, open_inert
 from ._network import SIZES, STRIDES, Yolov5, yolov5
 

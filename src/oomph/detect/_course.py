@@ -258,6 +258,8 @@ class Course:
         """All that are left, unless nothing gets better any more."""
         self.started, self.first = time.monotonic(), self.iteration
         begin = self.iteration // self.schedule.per_epoch
+        if len(self.rows) >= self.form.epochs:
+            self.teller.said(f"all {count_of(self.form.epochs, 'epoch')} are done: nothing is left to train")
         if begin > len(self.rows):  # it was stopped while that epoch was validated
             self._end_epoch(begin - 1)
         for epoch in range(begin, self.form.epochs):

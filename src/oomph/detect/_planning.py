@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -55,17 +56,32 @@ def fast_precision(device: torch.device) -> str:
     return "amp-bf16" if torch.cuda.get_device_capability(device)[0] >= _AMPERE else "amp-fp16"
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a run goes: its device, how that one's allocator is set, and who else is there."""
+
+    device: torch.device
+    allocator: str
+    ranks: Ranks = ALONE
+
+
 def plan_run(
-    form: OrderForm, data: DataSet, training: Material, device: torch.device, allocator: str, ranks: Ranks = ALONE
+    form: OrderForm,
+    data: DataSet,
+    training: Material,
+    place: Place,
+    progress: Callable[[int], object] | None = None,
 ) -> Plan:
     """The largest pieces that predictions say are comfortable, and what must be changed where none are.
+
+    `progress` is told how many settings were predicted, each of which takes a second or a few.
 
     Raises:
         CannotFit: nothing that is allowed fits.
     """
     samples = max(samples_of(training, cut(form.tiles, form.size)), 1)
     boxes = max(len(training.labels.boxes) / samples, 1)
-    own = math.ceil(samples / ranks.ranks)  # no batch of a rank has more
+    own, device = math.ceil(samples / place.ranks.ranks), place.device  # no batch of a rank has more
     target = target_of(device)
     precision = form.precision or fast_precision(device)
     asked = Settings(
@@ -73,7 +89,7 @@ def plan_run(
         size=side_of(form.size),
         precision=precision,
         memory_format="channels_last",
-        allocator=allocator,
+        allocator=place.allocator,
         optimizer=_update(precision, device),
     )
     whole = min(form.budget or target.memory, target.memory)
@@ -85,16 +101,18 @@ def plan_run(
         kept=kept_weights(form, len(data.names), asked.optimizer, device),
         images=own,
         steps=form.epochs * math.ceil(own / asked.batch),
+        progress=progress,
     )
     if form.batch == LARGEST:
         asked = _largest(asked, whole - off, run)
     try:
-        return plan(asked, whole - off, run.needs, least=2, leeway=_leeway(asked, form.allow, device))
+        made = plan(asked, whole - off, run.needs, least=2, leeway=_leeway(asked, form.allow, device))
     except CannotFit as error:
         if not off:
             raise
         words = f"{error.why}: {format_size(whole)} less {format_size(off)} for batches that wait and the guard's room"
         raise CannotFit(words, error.fix) from None
+    return replace(made, beside=off)
 
 
 def _largest(asked: Settings, budget: int, run: _Run) -> Settings:
@@ -118,6 +136,7 @@ class _Run:
     kept: Kept
     images: int
     steps: int
+    progress: Callable[[int], object] | None = None
     known: dict[tuple[Settings, int], Prediction] = field(default_factory=dict)
 
     def needs(self, settings: Settings) -> Prediction:
@@ -130,6 +149,8 @@ class _Run:
         if (lean, most) not in self.known:
             made = self.kept.beside(predict(self.job, lean, self.target))
             self.known[lean, most] = self._here(made, (2 * most - piece) * 3 * _side(settings) ** 2)
+            if self.progress is not None:
+                self.progress(len(self.known))
         return self.known[lean, most]
 
     def _here(self, made: Prediction, waiting: int) -> Prediction:
@@ -254,6 +275,7 @@ def plan_facts(made: Plan) -> dict[str, Any]:
         "asked": vars(made.asked),
         "settings": vars(made.settings),
         "budget": made.budget,
+        "beside": made.beside,
         "asked_needs": made.before.device.value,
         "needs": made.after.device.value,
         "moves": [vars(move) for move in made.moves],

@@ -144,7 +144,10 @@ def set_rates(optimizer: Optimizer, moment: Moment) -> None:
 
 
 def should_stop(fitness: Sequence[float], patience: int) -> bool:
-    """Whether so many epochs have gone by since the best one; a patience of 0 never ends."""
+    """Whether so many epochs have gone by since the best one, the last of equals; a patience of 0 never ends.
+
+    Of equals the last, because at first nothing is found at all, and that is no reason to end.
+    """
     if not fitness or patience <= 0:
         return False
     best = max(range(len(fitness)), key=lambda epoch: (fitness[epoch], epoch))

@@ -16,7 +16,7 @@ class Teller(Protocol):
         ...
 
     def counted(self, what: str, done: int, total: int | None) -> None:
-        """So many headers of a split's images are read."""
+        """So many of something are done, and of how many, before the training begins."""
         ...
 
     def planned(self, made: Plan) -> None:

@@ -19,7 +19,7 @@ from ._material import Material, prepare
 from ._network import STRIDES
 from ._order_file import ORDER, Order, order_document
 from ._order_form import OrderForm
-from ._planning import budget_of, find_device, plan_facts, plan_run, share_out, side_of
+from ._planning import Place, budget_of, find_device, plan_facts, plan_run, share_out, side_of
 from ._ranks import ALONE, Ranks
 from ._settings_file import changed_settings, settings_text
 from ._teller import Outcome, Teller
@@ -47,7 +47,9 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False, ranks: Ranks
     splits = read_split(data, "train", form.tolerated), read_split(data, "val", form.tolerated)
     if form.single_class:
         data, splits = as_one_class(data, splits)
-    training, held = (prepare(split, form.tolerated, partial(teller.counted, split.name)) for split in splits)
+    training, held = (
+        prepare(split, form.tolerated, partial(teller.counted, f"{split.name}: headers of images")) for split in splits
+    )
     _tell_data(data, training, held, teller)
     _check_boxes(data, training, held, teller)
     if same := shared_images(*splits):
@@ -59,10 +61,16 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False, ranks: Ranks
     device = find_device(ranks.device_name(form.device))
     if not form.tiles and (words := proposal(training, form.size)) is not None:
         teller.said(words)
-    allocator = settle_allocator(device)
+    place = Place(device, settle_allocator(device), ranks)
     asked, form = form, replace(form, budget=budget_of(form, device))
     plans = ranks.everywhere(
-        lambda: plan_run(share_out(form, data, device, ranks), data, training, device, allocator, ranks)
+        lambda: plan_run(
+            share_out(form, data, device, ranks),
+            data,
+            training,
+            place,
+            lambda done: teller.counted("plan: settings predicted", done, None),
+        )
     )
     made = min(plans, key=_smallness)
     if ranks.are_several:

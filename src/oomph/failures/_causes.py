@@ -172,6 +172,20 @@ _HOST_CAUSES = (
         ),
     ),
     Cause(
+        Kind.NOTEBOOK_DIED,
+        "The notebook's process is gone, most likely killed for its RAM",
+        "A notebook only sees that the process behind it, which it calls kernel, has ended. Mostly the system killed "
+        "it because RAM was full, which nobody else writes down there; a crash of a compiled library looks the same.",
+        (
+            "See whether it was killed:",
+            "$ sudo dmesg -T | grep -i -E 'out of memory|oom-kill'",
+            "Run the same cells as a script: a crash says more there.",
+            *_HOST,
+            *_WATCH,
+        ),
+        Family.HOST,
+    ),
+    Cause(
         Kind.HOST_KILL,
         "The kernel killed the process for using too much RAM",
         "Linux gives memory out before it has it. When RAM, or the limit of the container, is full, it kills the "

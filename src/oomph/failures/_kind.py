@@ -42,6 +42,7 @@ class Kind(enum.Enum):
     PINNED = "pinned-memory"
     HOST_KILL = "host-kill"
     SCHEDULER_KILL = "scheduler-kill"
+    NOTEBOOK_DIED = "notebook-died"
     # Loader workers.
     WORKER_KILLED = "worker-killed"
     WORKER_BUS_ERROR = "worker-bus-error"
@@ -95,6 +96,8 @@ class Kind(enum.Enum):
     SPAWN_GUARD = "spawn-guard"
     PORT_IN_USE = "port-in-use"
     THREAD_LIMIT = "thread-limit"
+    NETWORK = "network"
+    COMPILER = "compiler"
     LOADER_TIMEOUT = "loader-timeout"
     CRASH = "crash"
     ABORTED = "aborted"

@@ -177,6 +177,23 @@ OTHER_CAUSES = (
         ("Use fewer workers, and OMP_NUM_THREADS=1 in them.", "$ ulimit -u"),
     ),
     Cause(
+        Kind.NETWORK,
+        "The network, or a server, did not answer as hoped",
+        "Weights or data were to be fetched: the machine is offline, the address is wrong, access needs a key, or the "
+        "server is busy.",
+        ("Try the address of the message by hand.", "Fetch what is needed once, and name the files on the disk."),
+    ),
+    Cause(
+        Kind.COMPILER,
+        "An extension could not be compiled",
+        "The compiler is missing, too old or too new for this CUDA, or was told of a GPU that it doesn't know.",
+        (
+            "Look at the first error above: the last lines only say that it failed.",
+            "Install a build for this torch, or a toolkit of the same CUDA.",
+            "$ oomph doctor --torch",
+        ),
+    ),
+    Cause(
         Kind.LOADER_TIMEOUT,
         "The loader did not deliver in time",
         "A worker hangs or reads from something slow.",

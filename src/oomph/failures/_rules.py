@@ -201,6 +201,10 @@ RULES: tuple[Rule, ...] = (
         _rule(Kind.HOST_KILL, words, _STATUS + r"-9\b")
         for words in ("ode -9", "ode: -9", "ode  : -9", "tatus -9", "ode=-9")
     ),
+    # After the words above, which say why: a notebook only sees that its process is gone.
+    _rule(Kind.NOTEBOOK_DIED, "ernel", r"[Kk]ernel (?:for \S+ )?(?:appears to have died|[Cc]rashed while executing)"),
+    _rule(Kind.NOTEBOOK_DIED, "DeadKernelError"),
+    _rule(Kind.NOTEBOOK_DIED, "Kernel died", r"^(?:\S+ )?Kernel died(?:[.: ]|$)"),
     # Other ranks.
     _rule(Kind.RANK_TIMEOUT, "collective operation timeout"),
     _rule(Kind.RANK_TIMEOUT, "milliseconds before timing out"),
@@ -302,6 +306,18 @@ RULES: tuple[Rule, ...] = (
     _rule(Kind.THREAD_LIMIT, "can't start new thread"),
     _rule(Kind.THREAD_LIMIT, "Thread creation failed: Resource temporarily unavailable"),
     _rule(Kind.THREAD_LIMIT, "pthread_create failed"),
+    _rule(Kind.NETWORK, "Max retries exceeded with url"),
+    _rule(Kind.NETWORK, "ouldn't connect to ", r"ouldn't connect to '?https?://"),
+    _rule(Kind.NETWORK, "urlopen error", r"<urlopen error (?:\[Errno|timed out|\[SSL)"),
+    _rule(Kind.NETWORK, "name resolution"),
+    _rule(Kind.NETWORK, "Client Error", r"\b(?:401|403|404|429) Client Error\b.* for url"),
+    _rule(Kind.NETWORK, "Server Error", r"\b50\d Server Error\b.* for url"),
+    _rule(Kind.NETWORK, "LocalEntryNotFoundError"),
+    _rule(Kind.COMPILER, "nvcc fatal"),
+    _rule(Kind.COMPILER, "ninja: build stopped"),
+    _rule(Kind.COMPILER, "Error building extension"),
+    _rule(Kind.COMPILER, "failed with exit", r"error: command '\S+' failed with exit (?:code|status)"),
+    _rule(Kind.COMPILER, "CUDA_HOME environment variable is not set"),
     _rule(Kind.MISSING_FILE, "FileNotFoundError: "),
     _rule(Kind.PERMISSION, "PermissionError: "),
     _rule(Kind.CRASH, "egmentation fault"),

@@ -27,6 +27,7 @@ class Plan:
         asked: the settings that were asked for.
         settings: those to train with.
         budget: bytes of the device (of the process on the CPU) that they must fit into.
+        beside: bytes of the user's budget that were taken off before, for what isn't predicted.
         before: what was asked for would need.
         after: what the chosen settings need.
         moves: how one became the other.
@@ -38,6 +39,7 @@ class Plan:
     before: Prediction
     after: Prediction
     moves: tuple[Move, ...]
+    beside: int = 0
 
 
 def plan(asked: Settings, budget: int, predict: Predict, least: int = 1, leeway: Leeway | None = None) -> Plan:

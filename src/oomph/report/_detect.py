@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScoresReport:
-    """How good a detector is."""
+    """How good a detector is, and what was said on the way: what of the data was set aside."""
 
     scores: Scores
+    notes: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Everything, curves included."""
-        return {"oomph": "scores", "version": 1, **document.encode(self.scores)}
+        return {"oomph": "scores", "version": 1, **document.encode(self.scores), "notes": list(self.notes)}
 
     def render(self, *, plain: bool) -> RenderableType:
         """A table by class, and by size of the objects."""

@@ -49,8 +49,8 @@ class TrainTeller:
             self._console.file.flush()
 
     def counted(self, what: str, done: int, total: int | None) -> None:
-        """So many headers of a split's images are read."""
-        self._bar.update(self._task, completed=done, total=total, what=f"{what}: headers of images")
+        """So many of something are done, and of how many, before the training begins."""
+        self._bar.update(self._task, completed=done, total=total, what=what)
 
     def planned(self, made: Plan) -> None:
         """What the run will need."""
@@ -80,6 +80,8 @@ def plan_lines(made: Plan) -> list[str]:
     need = f"{format_size(made.before.device.value)} (up to {format_size(made.before.device.high)})"
     asked = f"asked: batch {made.asked.batch} at {made.asked.size}, {made.asked.precision}: needs {need}"
     asked = f"{asked} of {format_size(made.budget)}"
+    if made.beside:
+        asked += f" ({format_size(made.budget + made.beside)} less what waiting batches and the guard need)"
     if not made.moves:
         return [asked, "plan: it fits as asked"]
     moves = [f"plan: {move.what}, since {move.why}. {move.cost}." for move in made.moves]

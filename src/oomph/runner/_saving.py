@@ -1,11 +1,9 @@
-"""Files that are there whole or not at all."""
+"""A guard's state in a file."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import BadDocument, MissingFile
+from ..files import write_atomically
 
 if TYPE_CHECKING:
     from ._guard import Guard
@@ -45,27 +44,7 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     target = Path(path)
     if not target.parent.is_dir():
         raise MissingFile(f"there is no folder {str(target.parent)!r}", "make it, or name another one")
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """The new name must be on the disk too; Windows has no such call."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    write_atomically(target, lambda file: torch.save(state, file))
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
