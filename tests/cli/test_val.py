@@ -43,5 +43,7 @@ def test_what_was_set_aside_and_what_happens_instead_are_told(capsys: pytest.Cap
     told = capsys.readouterr().out
     assert "val: 1 box set aside: of a class that isn't one of 0 to 3" in told
     assert "--verbose: scores by class are always told" in told
+    assert run(["val", "--weights", "n.pt", *SMALL, "--json"]) == 0
+    assert "val: 1 box set aside" in json.loads(capsys.readouterr().out)["notes"][0]
     assert run(["val", "--weights", "n.pt", *SMALL, "--conf-thres", "3"]) == 2
     assert "--conf-thres is 3.0; it must be between 0 and 1" in capsys.readouterr().err

@@ -41,6 +41,7 @@ class Quiet:
 
     def __init__(self) -> None:
         self.words: list[str] = []
+        self.counts: dict[str, int] = {}
         self.rows: list[dict[str, Any]] = []
         self.steps = 0
 
@@ -48,7 +49,8 @@ class Quiet:
         self.words.append(words)
 
     def counted(self, what: str, done: int, total: int | None) -> None:
-        del what, done, total
+        del total
+        self.counts[what] = done
 
     def planned(self, made: Plan) -> None:
         self.plan = made
@@ -218,6 +220,13 @@ def test_a_run_that_is_stopped_at_the_end_of_an_epoch_still_has_its_row(
     assert learned(tmp_path / "run") == learned(undisturbed[1])
     assert done.best is not None
     assert (done.best["epoch"], done.best["pieces"], done.epochs) == (1, None, 2)
+    again = Quiet()
+    train(form(data, tmp_path / "run"), again, resume=True)
+    assert "all 2 epochs are done: nothing is left to train" in again.words
+    assert again.steps == 0
+    assert again.counts["plan: settings predicted"] >= 1
+    assert [again.counts[f"{name}: headers of images"] for name in ("train", "val")] == [24, 8]
+    assert learned(tmp_path / "run") == learned(undisturbed[1])
 
 
 def test_a_budget_splits_the_batch_and_keeps_the_optimizer_s_steps(data: Path, tmp_path: Path) -> None:

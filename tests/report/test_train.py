@@ -51,6 +51,12 @@ def test_the_plan_says_what_was_asked_and_what_was_done(capsys: pytest.CaptureFi
     assert "\x1b" not in shown
 
 
+def test_a_plan_says_what_was_taken_off_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    with TrainTeller() as teller:
+        teller.planned(dataclasses.replace(made(170 * MIB), beside=30 * MIB))
+    assert "of 170 MiB (200 MiB less what waiting batches and the guard need)" in capsys.readouterr().out
+
+
 def test_a_plan_that_fits_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     with TrainTeller() as teller:
         teller.planned(made(500 * MIB))

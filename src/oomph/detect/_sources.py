@@ -48,7 +48,7 @@ def result_names(images: Sequence[SourceImage]) -> list[Path]:
     Images that differ in their suffix alone keep it, and those of one name from several folders their folders.
     """
     below = [image.below for image in images]
-    if len(set(below)) < len(below):
+    if len({str(one).casefold() for one in below}) < len(below):  # not every disk tells capitals apart
         paths = [os.path.abspath(image.path) for image in images]  # noqa: PTH100
         below = [Path(path).relative_to(os.path.commonpath(paths)) for path in paths]
     names = [one.with_suffix("") for one in below]
