@@ -81,13 +81,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def form(data: Path, folder: Path, **changes: Any) -> OrderForm:
-    course = EmbeddedRun()
     usual = {
         "network": "n",
         "size": 64,
         "batch": 8,
         "epochs": 2,
-        "recipe": course.recipe,
+        "recipe": replace(EmbeddedRun().recipe, nominal_batch=8),
         "device": "cpu",
         "threads": 1,
     }

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import oomph
 from oomph.detect import split_batch, yolov5
 from oomph.detect._group_loss import GroupLoss
 from oomph.detect._loss import DetectionLoss
@@ -41,3 +42,17 @@ def test_parts_add_up_over_pieces_and_steps_and_forget_what_was_tried_in_vain() 
     assert other.sums() == loss.sums()
     other.begin()
     assert other.sums() == [0.0, 0.0, 0.0]
+
+
+def test_batches_up_to_an_update_count_by_their_images_and_nothing_is_said_of_it() -> None:
+    torch.manual_seed(0)
+    model = yolov5("n", classes=3)
+    plain = DetectionLoss(model, size=64)
+    few = (torch.rand(2, 3, 64, 64), torch.tensor([[0, 1, 0.4, 0.5, 0.3, 0.2]]))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    for loss, said in ((GroupLoss(plain, torch.device("cpu")), 0), (plain, 1)):
+        guard = oomph.guard(model=model, optimizer=optimizer, loss=loss, split=split_batch)
+        guard.step(few, update=False)
+        guard.step(few)
+        assert len(guard.notices) == said
+        guard.close()

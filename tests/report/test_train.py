@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 import torch
@@ -90,6 +91,22 @@ def test_the_end_compares_predicted_and_measured(capsys: pytest.CaptureFixture[s
     assert "could not be written" not in shown
     assert "best: epoch 3, mAP50 0.500, mAP50-95 0.250" in shown
     assert "predicted 190 MiB, measured 200 MiB (-5.0 %)" in shown
+    assert "as asked it would have needed 180 MiB, and there were 170 MiB" in shown
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"), [(190, "as asked it might have needed 198 MiB, and there were 190 MiB"), (500, None)]
+)
+def test_the_end_says_what_the_plan_was_good_for(
+    budget: int, words: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = Outcome("runs/train/exp", 3, BEST, made(budget * MIB), 200 * MIB, 190 * MIB, 0, 3)
+    emit(TrainReport(done), as_json=False)
+    shown = capsys.readouterr().out
+    assert words in shown if words else "as asked" not in shown
+    emit(TrainReport(done), as_json=True)
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["asked_needs"], facts["budget"]) == (180 * MIB, budget * MIB)
 
 
 @pytest.mark.parametrize(("kept", "words"), [(None, "there is no best.pt"), (1, "best.pt holds epoch 1")])

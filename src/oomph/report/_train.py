@@ -105,6 +105,8 @@ class TrainReport:
             "best": done.best,
             "kept": done.kept,
             "memory": {"predicted": done.predicted, "measured": done.measured},
+            "asked_needs": done.plan.before.device.value,
+            "budget": done.plan.budget + done.plan.beside,
             "retries": done.retries,
             "pieces": len(done.plan.settings.pieces),
         }
@@ -123,9 +125,19 @@ class TrainReport:
         off = 100 * (done.predicted / max(done.measured, 1) - 1)
         sizes = f"predicted {format_size(done.predicted)}, measured {format_size(done.measured)}"
         lines.append(f"memory: {sizes} ({off:+.1f} %)")
+        if done.plan.moves:
+            lines.append(_otherwise(done.plan))
         if done.retries:
             lines.append(
                 f"{count_of(done.retries, 'time')} a step ran short of memory and was tried again; none was lost"
             )
         lines.append(f"everything is in {done.folder}")
         return Group(*(Text(line) for line in lines))
+
+
+def _otherwise(made: Plan) -> str:
+    """What would have become of the run as it was asked for."""
+    need, room = made.before.device, format_size(made.budget)
+    if need.value > made.budget:
+        return f"as asked it would have needed {format_size(need.value)}, and there were {room}"
+    return f"as asked it might have needed {format_size(need.high)}, and there were {room}"
