@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
+import torch
 
 from oomph.files import write_atomically
 
@@ -30,3 +31,14 @@ def test_what_was_there_stays_until_the_new_one_is_whole(*, lasting: bool, tmp_p
     write_atomically(path, lambda file: file.write(b"after"), lasting=lasting)
     assert path.read_bytes() == b"after"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_only_a_disk_s_fault_is_called_one(tmp_path: Path) -> None:
+    def short(_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        write_atomically(tmp_path / "a.pt", short)
+    with pytest.raises(OSError, match="No such file"):
+        write_atomically(tmp_path / "gone" / "a.pt", lambda file: file.write(b""), folders=False)
+    assert not list(tmp_path.iterdir())

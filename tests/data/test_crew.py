@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ from PIL import Image
 
 from oomph.data import HostOptions, ImageIndex, Loader, Room, Transform, plan_host
 from oomph.data._device import _Stopwatch
-from oomph.data.loader._admission import Admission
+from oomph.data.loader._admission import Admission, Closed
 from oomph.data.loader._gauge import Gauge
-from oomph.data.loader._loader import _at_once
 from oomph.data.loader._recipe import Whole
+from oomph.data.loader._run import lot_of
 from oomph.units import GIB, MIB
 
 from .recipes import darken, sleepy
@@ -37,6 +38,17 @@ class Deadly(Whole):
         if pieces[0].want.index == 2:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().build(pieces, canvas, rng)
+
+
+class Sleepy(Whole):
+    """Takes a while; the target is the process."""
+
+    images = 1
+
+    def build(self, pieces: Any, canvas: Any, rng: Any) -> Any:
+        super().build(pieces, canvas, rng)
+        time.sleep(0.01)
+        return os.getpid()
 
 
 def pictures(folder: Path, count: int) -> list[str]:
@@ -68,7 +80,7 @@ def test_a_sample_that_kills_its_worker_costs_no_other(tmp_path: Path) -> None:
 def test_several_are_asked_for_only_where_all_workers_fit_side_by_side(tmp_path: Path) -> None:
     files = pictures(tmp_path, 8)
     with Loader(files, 20, 8, workers=2) as loader:
-        for admitted, most in ((1 << 40, 4), (1, 1)):
+        for admitted, most in ((1 << 40, 16), (1, 1)):
             loader._admitted = admitted
             hands = loader._hands(Admission(1 << 20), loader._crewed().workers)
             assert [hand.most for hand in hands] == [most, most]
@@ -79,10 +91,53 @@ def test_several_are_asked_for_only_where_all_workers_fit_side_by_side(tmp_path:
     [(64, 4, 10, 16), (64, 4, 14, 11), (8, 2, 2, 4), (2, 2, 2, 1), (1, 4, 1, 1), (100, 4, 3, 15), (5, 1, 32, 1)],
 )
 def test_a_lot_leaves_work_for_all_workers_and_lots_are_alike(batch: int, ahead: int, workers: int, most: int) -> None:
-    assert _at_once(batch, ahead, workers) == most
+    assert lot_of(batch, ahead, workers, 16) == most
+    assert lot_of(batch, ahead, workers, 1) == 1
     lots = -(-batch // most)
     assert lots * ahead >= workers or most == 1
     assert most * lots - batch < lots
+
+
+def test_workers_that_are_added_in_the_middle_of_a_pass_have_work(tmp_path: Path) -> None:
+    index = ImageIndex.of(pictures(tmp_path, 8) * 16)
+    plan = plan_host(index, 20, 8, HostOptions(workers=4, start="fork", prefetch=2), dataclasses.replace(ROOM, cores=1))
+    assert (plan.threads, plan.most) == (1, 4)  # lots of a whole batch, one hand
+    with Loader(index, 20, 8, recipe=Sleepy(), host=plan) as loader:
+        used = [set(batch.targets) for batch in loader]
+    assert [len(one) for one in used[:2]] == [1, 1]
+    assert len(set.union(*used[-4:])) == 4  # the processes that made them
+
+
+def test_a_pass_that_two_threads_close_is_over_for_both(tmp_path: Path) -> None:
+    files = pictures(tmp_path, 8) * 8
+    with Loader(files, 20, 4, recipe=Sleepy(), host=HostOptions(workers=2, start="fork")) as loader:
+        for _ in range(4):
+            batches = iter(loader)
+            next(batches)
+            run = loader._run
+            assert run is not None
+            other = threading.Thread(target=run.close)
+            other.start()
+            assert len(list(loader)) == 16  # the next pass drives the same processes
+            other.join()
+            assert not any(thread.is_alive() for thread in run._threads)
+
+
+def test_a_worker_that_was_dismissed_is_not_started_again(tmp_path: Path) -> None:
+    with Loader(pictures(tmp_path, 2), 20, 1, workers=1) as loader:
+        assert colours(loader) == [0, 1]
+        assert loader._crew is not None
+        worker = loader._crew.workers[0]
+    with pytest.raises(Closed):
+        worker.ask(0, 0, np.empty((20, 20, 3), np.uint8))
+    assert worker.pid is None
+
+
+@pytest.mark.parametrize("start", ["spawn", "fork"])
+def test_what_workers_held_is_known_when_they_are_gone(tmp_path: Path, start: str) -> None:
+    with Loader(pictures(tmp_path, 8), 20, 2, host=HostOptions(workers=2, start=start)) as loader:
+        assert len(list(loader)) == 4
+    assert loader.report().measured.workers > MIB
 
 
 @pytest.mark.parametrize("start", ["spawn", "fork"])

@@ -53,6 +53,14 @@ def test_threads_are_given_back_while_nobody_waits_and_come_back_for_good() -> N
     assert tuner.judge(pace(waited=0, used=10, worked=5)) == 2  # one was too few
 
 
+def test_what_one_pass_needed_at_least_the_next_one_may_not() -> None:
+    tuner = Tuner(10, 14)
+    assert tuner.judge(pace(waited=5, used=5, worked=100)) == 14
+    assert tuner.judge(pace(waited=0, used=5, worked=10)) == 11
+    tuner.begin_again()
+    assert tuner.judge(pace(waited=0, used=5, worked=10)) == 3
+
+
 def test_waiting_for_the_budget_is_no_reason_for_threads() -> None:
     assert Tuner(4, 16).judge(pace(waited=8, used=4, worked=40, queued=36)) == 5
 

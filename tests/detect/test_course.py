@@ -30,6 +30,7 @@ from oomph.detect import (
     train,
     write_embedded,
 )
+from oomph.detect._course import Course
 from oomph.detect._training import settled
 from oomph.planner import Plan
 from oomph.settings import Settings
@@ -221,7 +222,7 @@ def test_a_run_that_is_stopped_at_the_end_of_an_epoch_still_has_its_row(
     assert (done.best["epoch"], done.best["pieces"], done.epochs) == (1, None, 2)
     again = Quiet()
     train(form(data, tmp_path / "run"), again, resume=True)
-    assert "all 2 epochs are done: nothing is left to train" in again.words
+    assert "nothing is left to train of 2 epochs" in again.words
     assert again.steps == 0
     assert again.counts["plan: settings predicted"] >= 1
     assert [again.counts[f"{name}: headers of images"] for name in ("train", "val")] == [24, 8]
@@ -320,6 +321,29 @@ def test_a_resumed_run_wants_the_classes_and_images_that_it_was_begun_with(
     other.write_text(text.replace("train: images/train", "train: [images/train, images/val]"))
     with pytest.raises(oomph.WrongCall, match=r"not those .* \(32 now, 24 then\); put them back"):
         train(form(other, folder), Quiet(), resume=True)
+
+
+@pytest.mark.parametrize(("update", "fused"), [("fused", True), ("given", None)])
+def test_a_resumed_run_updates_weights_as_it_is_planned_now(
+    data: Path,
+    undisturbed: tuple[Outcome, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    update: str,
+    fused: bool | None,  # noqa: FBT001  torch's word
+) -> None:
+    seen: list[Any] = []
+
+    class Watched(Course):
+        def run(self) -> Outcome:
+            seen.extend(group["fused"] for group in self.optimizer.param_groups)
+            return super().run()
+
+    monkeypatch.setattr("oomph.detect._training.Course", Watched)
+    monkeypatch.setattr("oomph.detect._planning._update", lambda *_: update)
+    folder = shutil.copytree(undisturbed[1], tmp_path / "run")
+    train(form(data, folder), Quiet(), resume=True)
+    assert seen == [fused] * 3
 
 
 @pytest.mark.parametrize("changes", [{"batch": 0}, {"freeze": 25}, {"epochs": 0}, {"size": 8}, {"network": "q"}])

@@ -13,7 +13,7 @@ from .texts import MEMORY, NUMBERS, OTHER
 
 ALL = (*MEMORY, *NUMBERS, *OTHER)
 NAMES = [f"{kind.value}: {name}" for kind, name, _ in ALL]
-TEXT = {name: text for _, name, text in MEMORY}
+TEXT = {name: text for _, name, text in (*MEMORY, *OTHER)}
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 88, in step\n    loss.backward()\n'
 
 
@@ -150,10 +150,33 @@ def test_a_dead_worker_is_explained_by_the_kernel_s_own_words() -> None:
         "accuracy 137 of 200",
         "Killed processes: none",
         "finance: nan values were dropped from 3 rows",
+        "INFO: class name resolution for 80 classes done",
+        "hostname resolution took 0.02 s",
+        "RuntimeError: Kernel died before replying to kernel_info",
     ],
 )
 def test_harmless_words_are_not_taken_for_failures(text: str) -> None:
     assert read_log(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        (TEXT["requests gives up"], "Traceback (most recent call last):\nKeyError: 'names'", Kind.PYTHON_ERROR),
+        (TEXT["a model behind a gate"], "FileNotFoundError: [Errno 2] No such file: 'a'", Kind.MISSING_FILE),
+        (TEXT["an extension of torch"], "torch.cuda.OutOfMemoryError: CUDA out of memory.", Kind.CUDA_OOM),
+        (TEXT["requests gives up"], TEXT["a hub that can't be reached"], Kind.NETWORK),
+        ("Segmentation fault (core dumped)", TEXT["Jupyter says that its kernel died"], Kind.CRASH),
+        ("", "The kernel for My own training.ipynb appears to have died.", Kind.NOTEBOOK_DIED),
+        (
+            "Traceback (most recent call last):\nKeyError: 1",
+            TEXT["nbconvert finds its kernel dead"],
+            Kind.NOTEBOOK_DIED,
+        ),
+    ],
+)
+def test_what_a_program_went_on_after_is_not_what_ended_it(before: str, after: str, kind: Kind) -> None:
+    assert read_log(f"{before}\n{after}\n")[0].kind is kind
 
 
 def test_lines_broken_by_a_terminal_are_put_together() -> None:

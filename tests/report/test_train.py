@@ -117,6 +117,17 @@ def test_the_end_says_what_best_pt_really_holds(
     assert f"its weights could not be written: {words}\n" in capsys.readouterr().out
 
 
+def test_what_is_counted_has_its_own_total() -> None:
+    with TrainTeller() as teller:
+        teller.counted("train: headers of images", 8, 8)
+        teller.counted("plan: settings predicted", 3, None)
+        (task,) = teller._bar.tasks
+        assert (task.fields["what"], task.completed, task.total) == ("plan: settings predicted", 3, None)
+        teller.stepped(0, 1, 4, FACTS)
+        (task,) = teller._bar.tasks
+        assert (task.completed, task.total) == (1, 4)
+
+
 def test_the_bar_says_how_far_the_whole_run_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     teller = TrainTeller()

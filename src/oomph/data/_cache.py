@@ -121,7 +121,8 @@ class Cache:
                 if self.used + size > self.cap or place.exists() or not self._has_room():
                     return
                 self._count(self.used + size)
-            write_atomically(place, lambda file: _write(file, picture), lasting=False)
+            place.parent.mkdir(exist_ok=True)  # not its folder: whoever made the cache may have removed it
+            write_atomically(place, lambda file: _write(file, picture), lasting=False, folders=False)
         except OSError:  # a full disk is no reason to stop training
             return
 

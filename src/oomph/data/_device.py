@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import torch
 
 
+_PATIENCE = 10.0  # seconds that the thread may take to let go of the loader
+
+
 def on_device(batches: Iterable[Batch], device: str | torch.device) -> Iterator[Batch]:
     """Batches with their images on a device, as bytes: a quarter of what floats would move.
 
@@ -98,6 +101,8 @@ class _Sender:
         finally:
             self._over = True
             self._room.release()
+            if threading.current_thread() is not self._thread:
+                self._thread.join(_PATIENCE)  # it may be copying a batch out of memory that the next pass writes to
 
     def _next(self) -> tuple[Batch, Any] | BaseException | None:
         with self._clock:

@@ -191,6 +191,10 @@ class Course:
     def _go_on(self, state: dict[str, Any]) -> None:
         if self.ranks.is_first:
             self._circumstances(int(state["loader"]["epoch"])).check(state["circumstances"])
+        # How weights are updated is for the plan of now to say, and not for that of the device that it was begun on.
+        for optimizer in state["guard"]["optimizers"]:
+            for saved, own in zip(optimizer["param_groups"], self.optimizer.param_groups, strict=True):
+                saved["fused"] = own["fused"]
         self.guard.load_state_dict(state["guard"])
         self.rows = list(state["rows"])
         self.iteration, self.pace = int(state["iteration"]), dict(state["pace"])
@@ -259,7 +263,7 @@ class Course:
         self.started, self.first = time.monotonic(), self.iteration
         begin = self.iteration // self.schedule.per_epoch
         if len(self.rows) >= self.form.epochs:
-            self.teller.said(f"all {count_of(self.form.epochs, 'epoch')} are done: nothing is left to train")
+            self.teller.said(f"nothing is left to train of {count_of(self.form.epochs, 'epoch')}")
         if begin > len(self.rows):  # it was stopped while that epoch was validated
             self._end_epoch(begin - 1)
         for epoch in range(begin, self.form.epochs):

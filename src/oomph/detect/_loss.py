@@ -65,6 +65,8 @@ class LossParts:
 class DetectionLoss:
     """The loss of a YOLOv5 network's raw levels against targets (n, 6): image, class, x, y, w, h as fractions.
 
+    Levels of a network in channels_last, as `oomph train` has it, are read where they lie; others are copied.
+
     Args:
         model: the network; its anchors are read at each call, so that new ones are heeded.
         gains: the weights of the parts.

@@ -112,7 +112,8 @@ def plan_run(
             raise
         words = f"{error.why}: {format_size(whole)} less {format_size(off)} for batches that wait and the guard's room"
         raise CannotFit(words, error.fix) from None
-    return replace(made, beside=off)
+    chosen = replace(made.settings, optimizer=_update(made.settings.precision, device))
+    return replace(made, settings=chosen, beside=off)
 
 
 def _largest(asked: Settings, budget: int, run: _Run) -> Settings:

@@ -29,7 +29,7 @@ _LIBRARIES = _WRAPPING | {
 _WINDOWS_COMMIT = 1455
 _DEEPEST = 20  # causes of causes; nobody chains more on purpose
 # What arrives as a text of the system or the shell can't be an exception's own words.
-_NO_EXCEPTION = {Kind.HOST_KILL, Kind.SCHEDULER_KILL}
+_NO_EXCEPTION = {Kind.HOST_KILL, Kind.SCHEDULER_KILL, Kind.NOTEBOOK_DIED}
 _RAISED = re.compile(r"[\w.]*(?:Error|Exception)\b")
 _RULES = tuple(rule for rule in RULES if CAUSES[rule.kind].family is not Family.NUMBERS)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ._findings import find_in
@@ -32,12 +32,15 @@ _CONSEQUENCES = {
     Kind.RANK_TIMEOUT,
     Kind.PEER_DIED,
     Kind.WORKER_GONE,
+    Kind.NOTEBOOK_DIED,
     Kind.STOPPED,
     Kind.ABORTED,
     Kind.PYTHON_ERROR,
     Kind.UNCLEAN_END,
 }
 _WARNINGS = {Family.NUMBERS}
+# Programs often go on without what they could not fetch or build: an error after it is another one.
+_MENDED = {Kind.NETWORK, Kind.COMPILER}
 # Stated by the system itself, or by an allocator: these explain what else is there.
 _DEFINITE = {
     Kind.HOST_KILL,
@@ -190,7 +193,13 @@ def _order(hit: _Hit, hits: list[_Hit], text: str) -> tuple[int, int, int, int]:
     survived = _survived(hit, text)
     consequence = hit.kind in _CONSEQUENCES and any(other.kind not in _CONSEQUENCES for other in hits)
     about = 2 if cause.family in _WARNINGS else 0 if cause.is_memory else 1
-    return int(survived), int(consequence), about, 0 if hit.kind in _DEFINITE else hit.start
+    return int(survived or _mended(hit, hits)), int(consequence), about, 0 if hit.kind in _DEFINITE else hit.start
+
+
+def _mended(hit: _Hit, hits: Sequence[_Hit]) -> bool:
+    """Whether something else went wrong after it."""
+    others = (_CONSEQUENCES - {Kind.PYTHON_ERROR}) | _MENDED
+    return hit.kind in _MENDED and any(other.start > hit.start and other.kind not in others for other in hits)
 
 
 def _survived(hit: _Hit, text: str) -> bool:

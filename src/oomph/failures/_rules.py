@@ -202,9 +202,11 @@ RULES: tuple[Rule, ...] = (
         for words in ("ode -9", "ode: -9", "ode  : -9", "tatus -9", "ode=-9")
     ),
     # After the words above, which say why: a notebook only sees that its process is gone.
-    _rule(Kind.NOTEBOOK_DIED, "ernel", r"[Kk]ernel (?:for \S+ )?(?:appears to have died|[Cc]rashed while executing)"),
+    _rule(
+        Kind.NOTEBOOK_DIED, "ernel", r"[Kk]ernel (?:for .{1,120} )?(?:appears to have died|[Cc]rashed while executing)"
+    ),
     _rule(Kind.NOTEBOOK_DIED, "DeadKernelError"),
-    _rule(Kind.NOTEBOOK_DIED, "Kernel died", r"^(?:\S+ )?Kernel died(?:[.: ]|$)"),
+    _rule(Kind.NOTEBOOK_DIED, "Kernel died", r"^(?:\S+ )?Kernel died(?! before)(?:[.: ]|$)"),
     # Other ranks.
     _rule(Kind.RANK_TIMEOUT, "collective operation timeout"),
     _rule(Kind.RANK_TIMEOUT, "milliseconds before timing out"),
@@ -309,7 +311,7 @@ RULES: tuple[Rule, ...] = (
     _rule(Kind.NETWORK, "Max retries exceeded with url"),
     _rule(Kind.NETWORK, "ouldn't connect to ", r"ouldn't connect to '?https?://"),
     _rule(Kind.NETWORK, "urlopen error", r"<urlopen error (?:\[Errno|timed out|\[SSL)"),
-    _rule(Kind.NETWORK, "name resolution"),
+    _rule(Kind.NETWORK, "ailure in name resolution"),
     _rule(Kind.NETWORK, "Client Error", r"\b(?:401|403|404|429) Client Error\b.* for url"),
     _rule(Kind.NETWORK, "Server Error", r"\b50\d Server Error\b.* for url"),
     _rule(Kind.NETWORK, "LocalEntryNotFoundError"),

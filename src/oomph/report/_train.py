@@ -33,7 +33,7 @@ class TrainTeller:
             transient=True,
             disable=quiet or not self._console.is_terminal,
         )
-        self._task = self._bar.add_task("", total=None, what="", facts="")
+        self._task, self._counts = self._bar.add_task("", total=None, what="", facts=""), ""
 
     def __enter__(self) -> TrainTeller:  # noqa: PYI034  Self is newer than Python 3.10
         self._bar.start()
@@ -50,7 +50,10 @@ class TrainTeller:
 
     def counted(self, what: str, done: int, total: int | None) -> None:
         """So many of something are done, and of how many, before the training begins."""
-        self._bar.update(self._task, completed=done, total=total, what=what)
+        if self._counts != what:  # a task of its own: rich keeps a total that it was told once
+            self._bar.remove_task(self._task)
+            self._task, self._counts = self._bar.add_task("", total=total, what=what, facts=""), what
+        self._bar.update(self._task, completed=done, total=total)
 
     def planned(self, made: Plan) -> None:
         """What the run will need."""

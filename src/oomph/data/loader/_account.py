@@ -87,10 +87,10 @@ def bottleneck(course: Course) -> str | None:
 
 def _threads(course: Course) -> str | None:
     plan = course.plan
-    hands, what = (plan.workers, "workers") if plan.workers else (plan.threads, "threads")
-    if (not plan.workers and plan.options.threads is None) or hands >= plan.room.cores:
+    tuned = plan.options.threads is None and (not plan.workers or plan.threads < plan.workers)
+    if tuned or plan.threads >= plan.room.cores:
         return None
-    return f"more {what} ({hands} for {plan.room.cores} cores)"
+    return f"more {'workers' if plan.workers else 'threads'} ({plan.threads} for {plan.room.cores} cores)"
 
 
 def _budget(course: Course) -> str | None:

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ...errors import OomphError, WrongCall
+from ._admission import Closed
 from ._maker import Maker, Spoiled
 from ._process import Process, launch
 from ._ring import Bytes
@@ -78,6 +79,7 @@ class Worker:
         self._maker, self._slab, self._start = maker, slab, start
         self._process: Process | None = None
         self._pipe: Connection | None = None
+        self._dismissed = False
         self._comes: Callable[[float], bool] = bool  # of the pipe that there is
 
     def launch(self) -> None:
@@ -99,6 +101,8 @@ class Worker:
         return process.pid if process is not None else None
 
     def _ready(self) -> tuple[Process, Connection]:
+        if self._dismissed:
+            raise Closed
         if self._process is None:
             self.launch()
         process, pipe = self._process, self._pipe
@@ -173,8 +177,13 @@ class Worker:
         process.join(1)
         raise WorkerDied(_how(process))
 
+    def dismiss(self) -> None:
+        """End the process for good."""
+        self._dismissed = True
+        self.close()
+
     def close(self) -> None:
-        """End the process."""
+        """End the process; the next sample gets another one."""
         process, pipe = self._process, self._pipe
         self._process = self._pipe = None
         if pipe is not None:
@@ -238,5 +247,5 @@ class Crew:
 
 def _dismiss(workers: list[Worker], slab: Slab) -> None:
     for worker in workers:
-        worker.close()
+        worker.dismiss()
     slab.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,8 +31,9 @@ from ._shelf import Shelf
 from ._slab import Slab
 
 _BROKEN = ("replace", "drop")
-_AT_ONCE = 16  # samples that a worker process is asked for in one message, at most
-_BUSY = 1.5  # messages that there should be for each of them in the batches that are made ahead
+# Samples that a worker process is asked for in one message, at most: with each answer a thread takes Python's lock from
+# whoever trains.
+_AT_ONCE = 16
 _PIXELS, _ALL = Pixels(), Share()
 Clock = Callable[[], float]
 
@@ -215,7 +215,7 @@ class Loader:
             if not run.desk.closed:
                 self._epoch += 1
                 self._place = (self._epoch, 0)
-                self._pilot.end()
+                self._pilot.end(self._pids())
         finally:
             run.close()
 
@@ -237,8 +237,8 @@ class Loader:
         """What each thread does; as many as tuning may ask for."""
         maker, epoch = self._maker, self._epoch
         if workers is not None:
-            free = self._heaviest is not None and len(workers) * self._heaviest <= self._admitted
-            most = _at_once(self.batch_size, self.plan.prefetch, self.plan.threads) if free else 1
+            free = self._heaviest is not None and self.plan.most * self._heaviest <= self._admitted
+            most = _AT_ONCE if free else 1
             return [_driver(worker, maker, epoch, None if free else admission, most) for worker in workers]
 
         def perform(sample: int, canvas: Bytes) -> Any:
@@ -310,6 +310,7 @@ class Loader:
         """Stop threads and worker processes; the loader can be used again."""
         self._stop()
         if self._crew is not None:
+            self._pilot.look(self._pids())
             self._crew.close()
             self._crew = None
             self._slots = self._prepare()
@@ -319,12 +320,6 @@ class Loader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _at_once(batch: int, ahead: int, workers: int) -> int:
-    """Samples for one message: many, since with each answer a thread takes Python's lock from whoever trains."""
-    most = max(min(int(batch * ahead / (workers * _BUSY)), _AT_ONCE, batch), 1)
-    return math.ceil(batch / math.ceil(batch / most))  # alike
 
 
 def _driver(worker: Worker, maker: Maker, epoch: int, admission: Admission | None, most: int) -> Hand:

@@ -50,9 +50,16 @@ class Pilot:
         self._admission = admission
         self._meter.begin(desk, admission, self.plan.prefetch + 1)
 
-    def end(self) -> None:
+    def end(self, workers: Iterable[int]) -> None:
         """A pass went to its end."""
         self._repeats = True
+        self._tuner.begin_again()
+        if self.plan.start == "fork":
+            self.look(workers)
+
+    def look(self, workers: Iterable[int]) -> None:
+        """Note what is held now."""
+        self._gauge.look(workers)
 
     def waited(self, seconds: float) -> None:
         """The consumer waited for a batch."""
@@ -63,7 +70,7 @@ class Pilot:
         window = self._meter.used(seconds)
         if window is None:
             return
-        self._gauge.look(workers if self.plan.start != "fork" else ())  # slow: when somebody asks
+        self._gauge.look(workers if self.plan.start != "fork" else ())  # slow: between passes, and when somebody asks
         before = self._tuner.threads
         after = self._tuner.judge(window)
         if after != before:

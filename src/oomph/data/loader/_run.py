@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -38,6 +39,7 @@ class Hand:
     most: int = 1
 
 
+_BUSY = 1.5  # lots that there should be for each hand
 _PATIENCE = 1000  # samples in a row that may be unusable
 
 
@@ -85,6 +87,12 @@ class Work:
     replace: bool
 
 
+def lot_of(batch: int, ahead: int, hands: int, most: int) -> int:
+    """Rows to hand out at once: as many as leave work for all hands in the batches that are made ahead, and alike."""
+    lot = max(min(int(batch * ahead / (max(hands, 1) * _BUSY)), most, batch), 1)
+    return math.ceil(batch / math.ceil(batch / lot))
+
+
 class Desk:
     """Hands out work in order and collects what is done."""
 
@@ -123,7 +131,8 @@ class Desk:
             if job is None:
                 self._changed.wait()
                 continue
-            rows = range(self._row, min(self._row + most, len(job.indices)))
+            lot = lot_of(len(job.indices), self.work.ahead, self._hands, most)
+            rows = range(self._row, min(self._row + lot, len(job.indices)))
             self._row = rows.stop
             if self._row == len(job.indices):
                 self._opened, self._row = self._opened + 1, 0
@@ -234,27 +243,39 @@ class Run:
         self.desk = desk
         self._hands = hands
         self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()  # whoever sends batches ahead resizes, and whoever trains may close meanwhile
         self._finish = weakref.finalize(self, _stop, desk, self._threads)
         self.resize(len(hands) if count is None else count)
 
     def resize(self, hands: int) -> None:
         """Have more or fewer threads from now on; what is made, and in which order, stays the same."""
         hands = min(hands, len(self._hands))
-        self._threads[:] = [thread for thread in self._threads if thread.is_alive()]
-        for number in self.desk.call(hands):
-            arguments = (self.desk, number, self._hands[number])
-            thread = threading.Thread(target=_labour, args=arguments, name=f"oomph-data-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        with self._lock:
+            if self.desk.closed:
+                return
+            self._threads[:] = [thread for thread in self._threads if thread.is_alive()]
+            for number in self.desk.call(hands):
+                arguments = (self.desk, number, self._hands[number])
+                thread = threading.Thread(target=_labour, args=arguments, name=f"oomph-data-{number}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
     def close(self) -> None:
-        """Stop the threads and wait for what they are decoding."""
+        """Stop the threads and wait for what they are decoding, also where somebody else is stopping them already."""
+        self.desk.close()
+        with self._lock:
+            threads = list(self._threads)
         self._finish()
+        _join(threads)
 
 
 def _stop(desk: Desk, threads: list[threading.Thread]) -> None:
     desk.close()
+    _join(threads)
+
+
+def _join(threads: list[threading.Thread]) -> None:
     if threading.current_thread() in threads:
         return  # the collector ran in one of them, perhaps while it held what another waits for
-    for thread in threads:
+    for thread in list(threads):
         thread.join()

@@ -67,6 +67,10 @@ class Tuner:
         """Whether there are no more threads to try."""
         return self._tried is None and self.threads >= self.most
 
+    def begin_again(self) -> None:
+        """A pass is over: what it needed at least, the next one may not, as when images were decoded once and kept."""
+        self._least = 1
+
     def judge(self, pace: Pace) -> int:
         """The number of threads from now on."""
         if self._tried is not None:
