@@ -3,6 +3,7 @@
     python benchmarks/guard.py --out guard.json            # on a GPU if there is one
     python benchmarks/guard.py --out guard.json --quick    # small, for the CPU
     python benchmarks/guard.py --only short --only parts
+    python benchmarks/guard.py --only short --case adamw:1 --case adamw:4 --blocks 200
 
 Short and long: blocks of steps, plain and guarded in turn, in one process, with the same pieces; the median of the
 ratios of neighbouring blocks. Parts: where the guard's own time goes. Capped: the same work under 60 % of what the
@@ -26,7 +27,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -453,10 +454,18 @@ def say(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def measure_short(device: str, *, quick: bool) -> list[dict[str, Any]]:
+def measure_short(
+    device: str, *, quick: bool, cases: Sequence[tuple[str, int]] = SHORT_CASES, blocks: int = 60
+) -> list[dict[str, Any]]:
     """Short steps, where microseconds count: many blocks, since a host that does something else shows in them."""
-    short = {**SMALL, "blocks": 10 if quick else 60, "steps": 5 if quick else 50}
-    return [say(overhead({**short, "optimizer": name, "pieces": pieces}, device)) for name, pieces in SHORT_CASES]
+    short = {**SMALL, "blocks": 10 if quick else blocks, "steps": 5 if quick else 50}
+    return [say(overhead({**short, "optimizer": name, "pieces": pieces}, device)) for name, pieces in cases]
+
+
+def case_of(text: str) -> tuple[str, int]:
+    """A case of short steps by its name, such as adamw:4."""
+    name, _, pieces = text.partition(":")
+    return name, int(pieces)
 
 
 def measure_long(device: str, *, quick: bool) -> list[dict[str, Any]]:
@@ -497,6 +506,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", choices=tuple(MEASURES), action="append")
+    parser.add_argument("--case", type=case_of, action="append", help="of short steps: optimizer:pieces")
+    parser.add_argument("--blocks", type=int, default=60, help="of short steps")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--child", choices=sorted(WAYS))
     parser.add_argument("--work", type=json.loads)
@@ -517,7 +528,8 @@ def main() -> None:
         "python": platform.python_version(),
     }
     for name in asked.only or MEASURES:
-        found[name] = MEASURES[name](asked.device, quick=asked.quick)
+        more = {"cases": asked.case or SHORT_CASES, "blocks": asked.blocks} if name == "short" else {}
+        found[name] = MEASURES[name](asked.device, quick=asked.quick, **more)
     if asked.out:
         asked.out.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import IO, Any
@@ -55,6 +56,18 @@ def test_a_cache_outlives_its_process_when_it_is_on_disk(tmp_path: Path, decoded
     decoded.clear()
     assert epoch(Loader(files, 32, 2, host=HostOptions(cache=Cache(tmp_path / "c", "10MB")))) == first
     assert decoded == []
+
+
+def test_a_cache_that_was_removed_does_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache(tmp_path / "c", "10MB")
+
+    def removed(self: Cache, used: int) -> None:
+        del used
+        shutil.rmtree(self.folder)  # by its owner, at the worst time
+
+    monkeypatch.setattr(Cache, "_count", removed)
+    assert len(epoch(Loader(photos(tmp_path, 1), 32, 1, host=HostOptions(cache=cache)))) == 1
+    assert not (tmp_path / "c").exists()
 
 
 def test_a_cache_in_memory_goes_with_its_owner() -> None:

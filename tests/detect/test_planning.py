@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -101,6 +102,24 @@ def test_plans_count_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             train(asked, teller)
         needs.append(teller.plan.after.allocated.value)
     assert needs[1] - needs[0] == 10 * MIB
+
+
+def test_how_weights_are_updated_follows_the_precision_that_was_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lowered(asked: Settings, budget: int, needs: Any, **_: Any) -> Plan:
+        found = needs(asked)
+        return Plan(asked, replace(asked, precision="amp-fp16"), budget, found, found, ())
+
+    monkeypatch.setattr("oomph.detect._planning.plan", lowered)
+    monkeypatch.setattr(
+        "oomph.detect._planning._update", lambda precision, _: "given" if precision == "amp-fp16" else "fused"
+    )
+    data = write_embedded(tmp_path, EmbeddedSize(train=4, val=2))
+    teller = UpToPlan()
+    with pytest.raises(Planned):
+        train(OrderForm(data=data, folder=tmp_path / "run", network="n", size=64, batch=2, device="cpu"), teller)
+    assert (teller.plan.asked.optimizer, teller.plan.settings.optimizer) == ("fused", "given")
 
 
 def test_no_batch_is_planned_larger_than_the_data(tmp_path: Path) -> None:
