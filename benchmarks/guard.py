@@ -465,6 +465,8 @@ def measure_short(
 def case_of(text: str) -> tuple[str, int]:
     """A case of short steps by its name, such as adamw:4."""
     name, _, pieces = text.partition(":")
+    if name not in {known for known, _ in SHORT_CASES} or not pieces.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no case; say sgd:1, adamw:4, adamw-fused:1 or the like")
     return name, int(pieces)
 
 

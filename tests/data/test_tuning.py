@@ -15,6 +15,7 @@ from oomph.data import (
     Transform,
     plan_host,
 )
+from oomph.data.loader._account import Course, bottleneck
 from oomph.data.loader._pays import Case, judge_cache
 from oomph.data.loader._shelf import Decoded
 from oomph.data.loader._tuning import Tuner
@@ -142,3 +143,25 @@ def test_a_cache_never_takes_more_than_half_of_what_is_left() -> None:
     found = judge_cache(Case(WAITING, SLOW, 20 * GIB, ROOM))
     assert found.bytes == ROOM.shm * 9 // 10 <= ROOM.memory // 2
     assert "36% of the images fit" in found.why
+
+
+@pytest.mark.parametrize(
+    ("options", "at_work", "said"),
+    [
+        ({"threads": 2}, 2, "more threads (2 for 12 cores)"),
+        ({}, 8, None),  # they are tuned
+        ({"workers": 4}, 4, "more workers (4 for 12 cores)"),
+        ({"workers": 4}, 3, None),  # tuning, or the budget, holds one back
+        ({"workers": 4, "threads": 1}, 1, "more workers (1 for 12 cores)"),
+        ({"threads": 12}, 12, None),
+    ],
+)
+def test_more_hands_are_advised_only_where_somebody_has_to_ask_for_them(
+    tmp_path: Path, options: dict[str, int], at_work: int, said: str | None
+) -> None:
+    index = ImageIndex.of(photos(tmp_path, 2))
+    plan = plan_host(index, 32, 2, HostOptions(**options), ROOM)  # type: ignore[arg-type]
+    waiting, nothing = pace(waited=8, used=2, worked=10), Decoded(0, 0, 0.0, 0)
+    course = Course(plan.with_threads(at_work, "of the case"), index, waiting, waiting, nothing, 0)
+    words = bottleneck(course) or ""
+    assert (said in words) if said else ("more " not in words)
