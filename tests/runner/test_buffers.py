@@ -98,3 +98,43 @@ def test_layers_without_a_shape_are_refused_by_name() -> None:
     norm = nn.Sequential(nn.Linear(4, 4), nn.LazyBatchNorm1d(affine=False))
     with pytest.raises(WrongCall, match=r"'1\.running_mean' has no shape yet"):
         oomph.guard(model=norm, optimizer=torch.optim.SGD(norm.parameters(), lr=0.1), loss=nn.functional.mse_loss)
+
+
+class Graph(nn.Module):
+    """Has the edges of a graph as a sparse buffer, whose weights each call changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.register_buffer("edges", torch.eye(4).to_sparse())
+        self.edges: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.layer(torch.sparse.mm(self.edges, x.T).T)
+        self.edges.mul_(0.5)
+        return found
+
+
+def test_a_sparse_buffer_is_put_back() -> None:
+    net = Graph()
+    guard = oomph.guard(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), forward=ShortOnce(1))
+    pieces = guard.step(plain_batch()).pieces
+    assert pieces == 2
+    assert torch.equal(net.edges.to_dense(), torch.eye(4) * 0.5**pieces)
+
+
+def test_a_transaction_puts_sparse_gradients_back() -> None:
+    table = nn.Embedding(10, 4, sparse=True)
+    optimizer = torch.optim.SparseAdam(table.parameters())
+    table(torch.tensor([1, 3])).sum().backward()
+    assert table.weight.grad is not None
+    before, weights = table.weight.grad.to_dense(), table.weight.detach().clone()
+
+    def work() -> None:
+        table(torch.tensor([2])).sum().backward()
+        optimizer.step()
+        raise MemoryError
+
+    assert oomph.Transaction(table, optimizer).run(work) is not None
+    assert torch.equal(table.weight.grad.to_dense(), before)
+    assert torch.equal(table.weight.detach(), weights)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from oomph.runner import _copies
+
 from .faults import MAKERS, FaultAt
 from .nets import Rig, differences
 
@@ -56,9 +58,17 @@ class Course:
             self.ends[index, pieces] = copy.deepcopy(self.rig.state())
         return self.ends[index, pieces]
 
-    def disturb(self, index: int, mode: FaultAt) -> int:
-        """A step with faults, held against the undisturbed one with the same pieces; how many were raised."""
-        self.begin(index)
+    def disturb(self, index: int, mode: FaultAt, *, after: int = 0) -> int:
+        """A step with faults, held against the undisturbed one with the same pieces; how many were raised.
+
+        Args:
+            index: of the step.
+            mode: where it fails.
+            after: how many of the steps before it are made too, so that the guard has something from them.
+        """
+        self.begin(index - after)
+        for before in range(index - after, index):
+            self.step(before)
         self.rig.guard._work.look = self.look if index == 0 else None
         with mode:
             pieces = self.step(index)
@@ -87,6 +97,20 @@ def test_a_fault_at_every_operation(kind: str, updates: tuple[bool, ...]) -> Non
                 break  # the step has fewer operations
             faults += 1
     assert faults > 150
+
+
+def test_a_fault_at_every_operation_where_copies_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As small ones do on a GPU: the blocks of the step before are written again."""
+    monkeypatch.setattr(_copies, "_is_kept", lambda _: True)
+    course, faults = Course("adamw", (True, True)), 0
+    kept = [group for state in course.rig.guard._update._states.values() for group in state._copies._groups]
+    assert kept
+    assert all(group._rows for group in kept)
+    for k in itertools.count(1):
+        if not course.disturb(1, FaultAt([k]), after=1):
+            break
+        faults += 1
+    assert faults > 75
 
 
 def test_a_second_fault_at_every_operation_after_the_first() -> None:

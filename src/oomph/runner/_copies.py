@@ -8,9 +8,12 @@ from operator import is_
 import torch
 from torch import Tensor
 
+from ..units import MIB
 from ._fault import catch
 
 Key = tuple[torch.device, torch.dtype]
+
+_KEPT = 4 * MIB  # a block on a GPU up to this size stays from step to step, and is only written again
 
 
 class Copies:
@@ -22,9 +25,10 @@ class Copies:
 
     def __init__(self) -> None:
         self._tensors: list[Tensor] = []
-        self._places: list[int] = []
+        self._dense: list[Tensor] = []  # those that are copied by groups
+        self._places: list[int] = []  # of these
         self._groups: list[_Group] = []
-        self._odd: list[Tensor] = []
+        self._odd: list[Tensor] = []  # the others: sparse ones, those with holes, those of a kind of their own
         self._odd_copies: list[Tensor] = []
 
     @property
@@ -38,19 +42,20 @@ class Copies:
             self._sort(tensors)
         for group in self._groups:
             group.take(host=host)
-        self._odd_copies = [tensor.clone() for tensor in self._odd]
+        self._odd_copies = [tensor.detach().clone() for tensor in self._odd]
 
     def put_back(self) -> None:
         """Put the values back into the tensors."""
         for group in self._groups:
             group.put_back()
-        for tensor, copy in zip(self._odd, self._odd_copies, strict=True):
-            tensor.copy_(copy)
+        with torch.no_grad():  # a sparse one that is detached could not be written
+            for tensor, copy in zip(self._odd, self._odd_copies, strict=True):
+                tensor.copy_(copy)
 
     def let_go(self) -> None:
-        """Free the copies."""
+        """Free the copies, but for small blocks that are kept."""
         for group in self._groups:
-            group.block = None
+            group.let_go()
         self._odd_copies = []
 
     def _knows(self, tensors: Sequence[Tensor]) -> bool:
@@ -58,47 +63,72 @@ class Copies:
         return (
             len(tensors) == len(self._tensors)
             and all(map(is_, tensors, self._tensors))
-            and list(map(Tensor.data_ptr, tensors)) == self._places
+            and list(map(Tensor.data_ptr, self._dense)) == self._places
         )
 
     def _sort(self, tensors: Sequence[Tensor]) -> None:
-        self._groups, self._odd, self._tensors = [], [], []
+        self._tensors, self._dense, self._odd, self._groups = [], [], [], []
         groups: dict[Key, list[Tensor]] = {}
         for tensor in tensors:
             plain = tensor.detach()
             if _is_dense(plain):
                 flat = plain.as_strided((plain.numel(),), (1,))
                 groups.setdefault((plain.device, plain.dtype), []).append(flat)
+                self._dense.append(tensor)
             else:
-                self._odd.append(plain)
-        self._groups = [_Group(flats) for flats in groups.values()]
-        self._tensors, self._places = list(tensors), [tensor.data_ptr() for tensor in tensors]
+                self._odd.append(tensor)
+        self._groups = [_Group(flats, keeps=_is_kept(flats)) for flats in groups.values()]
+        self._tensors, self._places = list(tensors), [tensor.data_ptr() for tensor in self._dense]
 
 
 class _Group:
-    """The tensors of one device and type, each as one row of numbers."""
+    """The tensors of one device and type, each as one row of numbers; their copy is one block.
 
-    def __init__(self, flats: list[Tensor]) -> None:
-        self._flats = flats
-        self.block: Tensor | None = None
+    Args:
+        flats: the tensors.
+        keeps: whether the block stays, to be written again: on a GPU that takes the host half of the time of a new one.
+    """
+
+    def __init__(self, flats: list[Tensor], *, keeps: bool) -> None:
+        self._flats, self._sizes, self._keeps = flats, [flat.numel() for flat in flats], keeps
+        self._block: Tensor | None = None
+        self._rows: list[Tensor] = []  # of a block that stays
 
     def take(self, *, host: bool) -> None:
-        self.block = None
+        if not self._rows or host:
+            self._forget()
         if host or catch(self._copy) is not None:
+            self._forget()
             self._copy_to_host()
 
     def _copy(self) -> None:
-        self.block = torch.cat(self._flats)
+        if self._rows:
+            torch._foreach_copy_(self._rows, self._flats)
+            return
+        self._block = torch.cat(self._flats)
+        if self._keeps:
+            self._rows = list(self._block.split(self._sizes))
 
     def _copy_to_host(self) -> None:
-        sizes = [flat.numel() for flat in self._flats]
-        block = torch.empty(sum(sizes), dtype=self._flats[0].dtype)
-        torch._foreach_copy_(list(block.split(sizes)), self._flats)
-        self.block = block
+        block = torch.empty(sum(self._sizes), dtype=self._flats[0].dtype)
+        torch._foreach_copy_(list(block.split(self._sizes)), self._flats)
+        self._block = block
 
     def put_back(self) -> None:
-        if self.block is not None:
-            torch._foreach_copy_(self._flats, list(self.block.split([flat.numel() for flat in self._flats])))
+        if self._block is not None:
+            torch._foreach_copy_(self._flats, list(self._block.split(self._sizes)))
+
+    def let_go(self) -> None:
+        if not self._rows:
+            self._block = None
+
+    def _forget(self) -> None:
+        self._block, self._rows = None, []
+
+
+def _is_kept(flats: Sequence[Tensor]) -> bool:
+    """Whether a copy may stay: on the CPU a new one is faster, and a large one is in the way of the next forward."""
+    return flats[0].is_cuda and sum(flat.numel() for flat in flats) * flats[0].element_size() <= _KEPT
 
 
 def _is_dense(tensor: Tensor) -> bool:
