@@ -5,13 +5,14 @@
     python benchmarks/guard.py --only short --only parts
     python benchmarks/guard.py --only short --case adamw:1 --case adamw:4 --blocks 200
 
-Short and long: blocks of steps, plain and guarded in turn, in one process, with the same pieces; the median of the
-ratios of neighbouring blocks. Parts: where the guard's own time goes. Capped: the same work under 60 % of what the
-plain loop needs, by the guard, by halving as composer does, and by restarting with a batch a tenth smaller as
-accelerate does, each in a process of its own; and a run that ran short, held against an undisturbed one with the same
-pieces. Ranks: two processes on the CPU, with gradients exchanged during backward and after it.
+Short and long: blocks of steps, plain, guarded and plain in turn, in one process, with the same pieces; the median of
+the ratios of neighbouring blocks, and how far the two plain loops, which do the same, are apart. Parts: where the
+guard's own time goes. Capped: the same work under 60 % of what the plain loop needs, by the guard, by halving as
+composer does, and by restarting with a batch a tenth smaller as accelerate does, each in a process of its own; and a
+run that ran short, held against an undisturbed one with the same pieces. Ranks: two processes on the CPU, with
+gradients exchanged during backward and after it.
 
-About seven minutes on an H200, five of them for the blocks.
+About twelve minutes on an H200, ten of them for the blocks.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import platform
 import socket
@@ -101,11 +103,10 @@ def wait(device: str) -> None:
 
 
 def overhead(case: dict[str, Any], device: str) -> dict[str, Any]:
-    """Plain and guarded blocks in turn."""
-    blocks, steps = case["blocks"], case["steps"]
+    """Blocks of guarded steps between blocks of plain ones, of two plain loops that tell how much chance there is."""
     batch = batch_of(case["samples"], case["size"], device)
     loops: list[Callable[[], object]] = []
-    for guarded in (False, True):
+    for guarded in (False, True, False):
         model = build(case["width"], case["depth"], device)
         optimizer = optimizer_of(case["optimizer"], model)
         if guarded:
@@ -114,29 +115,42 @@ def overhead(case: dict[str, Any], device: str) -> dict[str, Any]:
         else:
             loops.append(plain_step(model, optimizer, batch, case["pieces"]))
     for loop in loops:
-        for _ in range(steps):
+        for _ in range(case["steps"]):
             loop()
-    waits = [count_waits(loop) for loop in loops] if device == "cuda" else None
-    seconds: list[list[float]] = [[], []]
-    for block in range(blocks):
-        for which in (0, 1) if block % 2 == 0 else (1, 0):
-            wait(device)
-            began = time.perf_counter()
-            for _ in range(steps):
-                loops[which]()
-            wait(device)
-            seconds[which].append((time.perf_counter() - began) / steps)
-    ratios = [guarded / plain for plain, guarded in zip(*seconds, strict=True)]
-    plain = statistics.median(seconds[0])
+    waits = [count_waits(loop) for loop in loops[:2]] if device == "cuda" else None
+    rows: list[list[float]] = []
+    for block in range(case["blocks"]):
+        row = [seconds_of(loop, case["steps"], device) for loop in (loops if block % 2 == 0 else loops[::-1])]
+        rows.append(row if block % 2 == 0 else row[::-1])
+    ratios = [2 * guarded / (first + second) for first, guarded, second in rows]
+    added = [1e6 * (guarded - (first + second) / 2) for first, guarded, second in rows]
     return {
         **case,
-        "plain_ms": 1e3 * plain,
+        "plain_ms": 1e3 * statistics.median(row[0] for row in rows),
         "ratio": statistics.median(ratios),
         "ratio_quartiles": statistics.quantiles(ratios, n=4),
-        "added_us": 1e6 * statistics.median([b - a for a, b in zip(*seconds, strict=True)]),
+        "added_us": statistics.median(added),
+        "added_us_error": error_of_median(added),
+        "plain_apart_us": 1e6 * statistics.median(second - first for first, _, second in rows),
         "copy_bytes": guard.copy_bytes,
         "waits_plain_guarded": waits,
     }
+
+
+def error_of_median(values: Sequence[float]) -> float:
+    """The standard error of a median, by the quartiles: a block that the host disturbed counts like any other."""
+    low, _, high = statistics.quantiles(values, n=4)
+    return (high - low) / 1.349 * math.sqrt(math.pi / 2 / len(values))
+
+
+def seconds_of(loop: Callable[[], object], steps: int, device: str) -> float:
+    """The time of a step, in a block of so many."""
+    wait(device)
+    began = time.perf_counter()
+    for _ in range(steps):
+        loop()
+    wait(device)
+    return (time.perf_counter() - began) / steps
 
 
 def count_waits(loop: Callable[[], object]) -> int:
