@@ -6,8 +6,8 @@
     python benchmarks/guard.py --only short --case adamw:1 --case adamw:4 --blocks 200
 
 Short and long: blocks of steps, plain, guarded and plain in turn, in one process, with the same pieces; the median of
-the ratios of neighbouring blocks, and how far the two plain loops, which do the same, are apart. Parts: where the
-guard's own time goes. Capped: the same work under 60 % of what the plain loop needs, by the guard, by halving as
+the ratios of neighbouring blocks, and how far the two plain loops, which do the same, are apart. Many: the same
+of a net with 160 parameters and as many buffers. Parts: where the guard's own time goes. Capped: the same work under 60 % of what the plain loop needs, by the guard, by halving as
 composer does, and by restarting with a batch a tenth smaller as accelerate does, each in a process of its own; and a
 run that ran short, held against an undisturbed one with the same pieces. Ranks: two processes on the CPU, with
 gradients exchanged during backward and after it.
@@ -69,6 +69,15 @@ def build(width: int, depth: int, device: str) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 100)).to(device)
 
 
+def build_many(width: int, depth: int, device: str) -> nn.Module:
+    """A net of so many convolutions with BatchNorm, as a ResNet has them: many tensors, little work."""
+    torch.manual_seed(0)
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 3, 2, 1)]
+    for _ in range(depth):
+        layers += [nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 100)).to(device)
+
+
 def batch_of(samples: int, size: int, device: str) -> tuple[Tensor, Tensor]:
     """Random images and classes."""
     return torch.randn(samples, 3, size, size, device=device), torch.randint(0, 100, (samples,), device=device)
@@ -86,6 +95,11 @@ def plain_step(
 ) -> Callable[[], None]:
     """The step as everybody writes it, in given pieces."""
 
+    def whole() -> None:
+        LOSS(model(batch[0]), batch[1]).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
     def step() -> None:
         inputs, targets = batch
         for x, y in zip(inputs.chunk(pieces), targets.chunk(pieces), strict=True):
@@ -93,7 +107,7 @@ def plain_step(
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    return step
+    return whole if pieces == 1 else step
 
 
 def wait(device: str) -> None:
@@ -102,12 +116,12 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def overhead(case: dict[str, Any], device: str) -> dict[str, Any]:
+def overhead(case: dict[str, Any], device: str, built: Callable[[int, int, str], nn.Module] = build) -> dict[str, Any]:
     """Blocks of guarded steps between blocks of plain ones, of two plain loops that tell how much chance there is."""
     batch = batch_of(case["samples"], case["size"], device)
     loops: list[Callable[[], object]] = []
     for guarded in (False, True, False):
-        model = build(case["width"], case["depth"], device)
+        model = built(case["width"], case["depth"], device)
         optimizer = optimizer_of(case["optimizer"], model)
         if guarded:
             guard = oomph.guard(model=model, optimizer=optimizer, loss=LOSS, pieces=case["pieces"])
@@ -455,6 +469,7 @@ def one_rank(rank: int, port: int, work: dict[str, Any]) -> None:
 
 SMALL = {"width": 16, "depth": 2, "samples": 8, "size": 32}
 LARGE = {"width": 128, "depth": 9, "samples": 64, "size": 128}  # steps of about 35 ms on an H200
+MANY = {"width": 16, "depth": 52, "samples": 8, "size": 32}
 TINY = {"width": 32, "depth": 3, "samples": 16, "size": 48}
 CAPPED = {"width": 128, "depth": 12, "samples": 512, "size": 128, "steps": 20}
 QUICKLY = {**TINY, "samples": 64, "steps": 10}
@@ -490,6 +505,13 @@ def measure_long(device: str, *, quick: bool) -> list[dict[str, Any]]:
     return [say(overhead({**long, "optimizer": name, "pieces": pieces}, device)) for name, pieces in LONG_CASES]
 
 
+def measure_many(device: str, *, quick: bool) -> list[dict[str, Any]]:
+    """Short steps of a net with many tensors, each of which the guard looks at."""
+    many = {**MANY, "blocks": 10 if quick else 30, "steps": 2 if quick else 50, "pieces": 1}
+    names = ("sgd", "adamw-fused", "adamw")
+    return [say(overhead({**many, "optimizer": name}, device, build_many)) for name in names]
+
+
 def measure_parts(device: str, *, quick: bool) -> list[dict[str, Any]]:
     """Where the time goes in short steps."""
     cases = [{**SMALL, "optimizer": name, "pieces": pieces} for name, pieces in SHORT_CASES]
@@ -509,6 +531,7 @@ def measure_ranks(device: str, *, quick: bool) -> dict[str, Any]:
 
 MEASURES: dict[str, Callable[..., Any]] = {
     "short": measure_short,
+    "many": measure_many,
     "long": measure_long,
     "parts": measure_parts,
     "capped": measure_capped,

@@ -32,6 +32,23 @@ class Counting(nn.Module):
         return found
 
 
+class Late(nn.Module):
+    """Makes its buffer in its first forward, beside another one or as the only one."""
+
+    def __init__(self, *, alone: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        if not alone:
+            self.register_buffer("other", torch.zeros(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if "calls" not in self._buffers:
+            self.register_buffer("calls", torch.zeros(()))
+        self.get_buffer("calls").add_(1)
+        found: Tensor = self.layer(x)
+        return found
+
+
 class ShortOnce:
     """A forward that runs short after the model was called, in the n-th step."""
 
@@ -98,6 +115,16 @@ def test_layers_without_a_shape_are_refused_by_name() -> None:
     norm = nn.Sequential(nn.Linear(4, 4), nn.LazyBatchNorm1d(affine=False))
     with pytest.raises(WrongCall, match=r"'1\.running_mean' has no shape yet"):
         oomph.guard(model=norm, optimizer=torch.optim.SGD(norm.parameters(), lr=0.1), loss=nn.functional.mse_loss)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_buffers_that_a_forward_makes_are_put_back(at: int, *, alone: bool) -> None:
+    net = Late(alone=alone)
+    guard = oomph.guard(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), forward=ShortOnce(at))
+    pieces = [guard.step(plain_batch()).pieces for _ in range(3)]
+    assert max(pieces) == 2
+    assert float(net.get_buffer("calls")) == sum(pieces)
 
 
 class Graph(nn.Module):

@@ -24,7 +24,7 @@ class Copies:
     """
 
     def __init__(self) -> None:
-        self._tensors: list[Tensor] = []
+        self._tensors: Sequence[Tensor] = ()
         self._dense: list[Tensor] = []  # those that are copied by groups
         self._places: list[int] = []  # of these
         self._groups: list[_Group] = []
@@ -37,7 +37,12 @@ class Copies:
         return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors)
 
     def take(self, tensors: Sequence[Tensor], *, host: bool = False) -> None:
-        """Copy them; onto the host if asked, or where the device has no room."""
+        """Copy them; onto the host if asked, or where the device has no room.
+
+        Args:
+            tensors: what is copied; who changes the list makes a new one.
+            host: onto the host.
+        """
         if not self._knows(tensors):
             self._sort(tensors)
         for group in self._groups:
@@ -60,54 +65,62 @@ class Copies:
 
     def _knows(self, tensors: Sequence[Tensor]) -> bool:
         """Whether the tensors are those of the last time, in the same places."""
-        return (
-            len(tensors) == len(self._tensors)
-            and all(map(is_, tensors, self._tensors))
-            and list(map(Tensor.data_ptr, self._dense)) == self._places
-        )
+        if tensors is not self._tensors:
+            if len(tensors) != len(self._tensors) or not all(map(is_, tensors, self._tensors)):
+                return False
+            self._tensors = tensors
+        return list(map(Tensor.data_ptr, self._dense)) == self._places
 
     def _sort(self, tensors: Sequence[Tensor]) -> None:
-        self._tensors, self._dense, self._odd, self._groups = [], [], [], []
+        self._tensors, self._dense, self._odd, self._groups = (), [], [], []
         groups: dict[Key, list[Tensor]] = {}
         for tensor in tensors:
             plain = tensor.detach()
             if _is_dense(plain):
-                flat = plain.as_strided((plain.numel(),), (1,))
-                groups.setdefault((plain.device, plain.dtype), []).append(flat)
+                groups.setdefault((plain.device, plain.dtype), []).append(tensor)
                 self._dense.append(tensor)
             else:
                 self._odd.append(tensor)
-        self._groups = [_Group(flats, keeps=_is_kept(flats)) for flats in groups.values()]
-        self._tensors, self._places = list(tensors), [tensor.data_ptr() for tensor in self._dense]
+        self._groups = [_Group(own) for own in groups.values()]
+        self._tensors, self._places = tensors, [tensor.data_ptr() for tensor in self._dense]
 
 
 class _Group:
-    """The tensors of one device and type, each as one row of numbers; their copy is one block.
+    """The tensors of one device and type; their copy is one block.
+
+    On a GPU a small block stays, to be written again. The host is done sooner with that than with a new one, because it
+    looks at fewer tensors that it has not seen lately: the update, which comes next, looks at the same.
 
     Args:
-        flats: the tensors.
-        keeps: whether the block stays, to be written again: on a GPU that takes the host half of the time of a new one.
+        tensors: all of them.
     """
 
-    def __init__(self, flats: list[Tensor], *, keeps: bool) -> None:
-        self._flats, self._sizes, self._keeps = flats, [flat.numel() for flat in flats], keeps
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self._tensors = tensors
+        plain = [tensor.detach() for tensor in tensors]
+        self._flats = [one.as_strided((one.numel(),), (1,)) for one in plain]  # each as one row of numbers
+        self._sizes = [flat.numel() for flat in self._flats]
+        self._keeps = _is_kept(self._flats)
         self._block: Tensor | None = None
-        self._rows: list[Tensor] = []  # of a block that stays
+        self._inside: list[Tensor] = []  # the block that stays, as tensors like those that it is a copy of
 
     def take(self, *, host: bool) -> None:
-        if not self._rows or host:
+        if host or not self._inside:
             self._forget()
         if host or catch(self._copy) is not None:
             self._forget()
             self._copy_to_host()
 
     def _copy(self) -> None:
-        if self._rows:
-            torch._foreach_copy_(self._rows, self._flats)
+        if self._inside:
+            with torch.no_grad():
+                torch._foreach_copy_(self._inside, self._tensors)
             return
         self._block = torch.cat(self._flats)
         if self._keeps:
-            self._rows = list(self._block.split(self._sizes))
+            rows = self._block.split(self._sizes)
+            pairs = zip(rows, self._tensors, strict=True)
+            self._inside = [row.as_strided(one.shape, one.stride(), row.storage_offset()) for row, one in pairs]
 
     def _copy_to_host(self) -> None:
         block = torch.empty(sum(self._sizes), dtype=self._flats[0].dtype)
@@ -119,11 +132,11 @@ class _Group:
             torch._foreach_copy_(self._flats, list(self._block.split(self._sizes)))
 
     def let_go(self) -> None:
-        if not self._rows:
+        if not self._inside:
             self._block = None
 
     def _forget(self) -> None:
-        self._block, self._rows = None, []
+        self._block, self._inside = None, []
 
 
 def _is_kept(flats: Sequence[Tensor]) -> bool:

@@ -18,6 +18,7 @@ from ._batch import tensors_in
 from ._contents import Back, Contents, Modules
 from ._copies import Copies
 
+_LOOKS = 2  # steps in which buffers are looked for: some are made by the first forward
 _SMALL = 1 << 18  # elements; larger buffers (masks, position tables) are copied again only when their version says so
 
 
@@ -38,10 +39,10 @@ class Buffers:
     """The buffers of modules: BatchNorm's statistics and whatever else a forward changes."""
 
     def __init__(self, *modules: nn.Module) -> None:
-        owners = dict.fromkeys(owner for module in modules for owner in module.modules())
-        # None now may be a tensor after the first forward.
-        self._places = [(owner, name) for owner in owners for name in owner._buffers]
+        self._modules, self._looks = modules, _LOOKS
+        self._shelves: list[dict[str, Tensor | None]] = []  # as torch keeps them, by name
         self._tensors: list[Tensor | None] = []
+        self._names: list[list[str]] = []  # of these, by shelf
         self._small, self._large = _Some(), _Some()
         self._versions: list[int] | None = None  # of the large ones, when they were copied
         self._taken = False
@@ -49,17 +50,17 @@ class Buffers:
     def take(self) -> None:
         """Copy them: the small ones always, because kernels change statistics without telling; others if changed."""
         self._taken = False
-        if not self._places:
+        if self._looks:
+            self._looks -= 1
+            self._find()
+        if not self._shelves:
             return
-        try:
-            tensors = [owner._buffers[name] for owner, name in self._places]
-        except KeyError:  # one was removed
-            self._places = [(owner, name) for owner, name in self._places if name in owner._buffers]
-            tensors = [owner._buffers[name] for owner, name in self._places]
+        tensors = list(itertools.chain.from_iterable(map(dict.values, self._shelves)))
         if len(tensors) != len(self._tensors) or not all(map(is_, tensors, self._tensors)):
             present = [tensor for tensor in tensors if tensor is not None]
             self._small.tensors = [tensor for tensor in present if tensor.numel() <= _SMALL]
             self._large.tensors = [tensor for tensor in present if tensor.numel() > _SMALL]
+            self._names = [list(shelf) for shelf in self._shelves]
             self._tensors, self._versions = tensors, None
         self._small.copies.take(self._small.tensors)
         versions = [tensor._version for tensor in self._large.tensors]
@@ -69,16 +70,26 @@ class Buffers:
             self._versions = versions
         self._taken = True
 
+    def _find(self) -> None:
+        """Find the modules that have any; as long as others may get some, all of them."""
+        owners = dict.fromkeys(owner for module in self._modules for owner in module.modules())
+        self._shelves = [owner._buffers for owner in owners if owner._buffers or self._looks]
+        self._tensors, self._names = [], [list(shelf) for shelf in self._shelves]
+
     def put_back(self) -> None:
-        """Copy them back, into the tensors that were there."""
+        """Copy them back, into the tensors that were there; those that were made since are removed."""
         if not self._taken:
             return
         self._small.copies.put_back()
         if [tensor._version for tensor in self._large.tensors] != self._versions:
             self._large.copies.put_back()
             self._versions = [tensor._version for tensor in self._large.tensors]
-        for (owner, name), tensor in zip(self._places, self._tensors, strict=True):
-            owner._buffers[name] = tensor
+        tensors = iter(self._tensors)
+        for shelf, names in zip(self._shelves, self._names, strict=True):
+            for name in names:
+                shelf[name] = next(tensors)
+            for name in shelf.keys() - set(names):
+                del shelf[name]
 
     def let_go(self) -> None:
         """Keep the blocks: they are small, and needed again in the next step."""
