@@ -6,13 +6,13 @@
     python benchmarks/guard.py --only short --case adamw:1 --case adamw:4 --blocks 200
 
 Short and long: blocks of steps, plain, guarded and plain in turn, in one process, with the same pieces; the median of
-the ratios of neighbouring blocks, and how far the two plain loops, which do the same, are apart. Many: the same
-of a net with 160 parameters and as many buffers. Parts: where the guard's own time goes. Capped: the same work under 60 % of what the plain loop needs, by the guard, by halving as
-composer does, and by restarting with a batch a tenth smaller as accelerate does, each in a process of its own; and a
-run that ran short, held against an undisturbed one with the same pieces. Ranks: two processes on the CPU, with
-gradients exchanged during backward and after it.
+the ratios of neighbouring blocks, and how far the two plain loops, which do the same, are apart. Many: the same of a
+net with 160 parameters and as many buffers. Parts: where the guard's own time goes. Capped: the same work under 60 % of
+what the plain loop needs, by the guard, by halving as composer does, and by restarting with a batch a tenth smaller as
+accelerate does, each in a process of its own; and a run that ran short, held against an undisturbed one with the same
+pieces. Ranks: two processes on the CPU, with gradients exchanged during backward and after it.
 
-About twelve minutes on an H200, ten of them for the blocks.
+About fifteen minutes on an H200, twelve of them for the blocks.
 """
 
 from __future__ import annotations
