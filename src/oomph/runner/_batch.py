@@ -89,7 +89,8 @@ def move(value: Any, device: torch.device) -> Any:
     if isinstance(value, Tensor):
         return value if value.device == device else value.to(device, non_blocking=True)
     if isinstance(value, (list, tuple)):
-        return _remake(value, [move(one, device) for one in value])
+        there = [one if type(one) is Tensor and one.device == device else move(one, device) for one in value]
+        return _remake(value, there)
     if isinstance(value, Mapping):  # a tokenizer's output, which is a mapping of its own kind, becomes a plain one
         return {name: move(one, device) for name, one in value.items()}
     return value
@@ -112,6 +113,8 @@ def _remake(old: Any, values: list[Any]) -> Any:
     kind = type(old)
     if kind is list:
         return values
+    if kind is tuple:
+        return tuple(values)
     return kind(*values) if hasattr(old, "_fields") else kind(values)
 
 

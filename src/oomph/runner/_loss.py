@@ -22,15 +22,10 @@ _DOUBLE = (torch.float64, torch.complex128)
 _TINY = 512  # bytes: a block of the CUDA allocator
 
 
-class Normaliser:
+def normalisers_of(function: Callable[..., Any], batch: Any, device: torch.device) -> tuple[Any, ...]:
     """What a loss or a forward wants to know of the whole batch first, if anything."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._count: Callable[[Any], Any] | None = getattr(function, "normaliser", None)
-
-    def arguments(self, batch: Any, device: torch.device) -> tuple[Any, ...]:
-        """What is handed to each piece besides."""
-        return () if self._count is None else (move(self._count(batch), device),)
+    count: Callable[[Any], Any] | None = getattr(function, "normaliser", None)
+    return () if count is None else (move(count(batch), device),)
 
 
 class Tally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import WrongCall
 from ._batch import Splitter, count_samples, cut, move, piece_sizes
-from ._loss import Normaliser, Tally
+from ._loss import Tally, normalisers_of
 
 _AS_IT_IS = contextlib.nullcontext()  # can be entered as often as wanted
 _AUTOCAST = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
@@ -96,31 +96,38 @@ class Piecework:
         function = forward or self._loss
         if function is None:
             raise WrongCall("the guard has neither a loss nor a forward", "give it one of them")
-        normaliser = Normaliser(function)
         # First of all: what the loss is divided by may depend on the size.
         for _ in range(self._setting.resized):
             assert self._setting.resize is not None  # noqa: S101  the ladder resizes only with it
             batch, samples = self._setting.resize(batch), None
-        extra = normaliser.arguments(batch, self.device)
+        extra = normalisers_of(function, batch, self.device)
         samples = self.samples(batch) if samples is None else samples
         self._looks = pieces > 1 and samples >= 2 * pieces
         tally = Tally(samples, extra, by_samples=getattr(function, "by_samples", False))
-        # Pieces of a user's own making have sizes of their own.
-        sizes = piece_sizes(samples, pieces) if self._splitter is None or pieces == 1 else None
-        parts = self.cut(batch, pieces) if sizes is None else cut(batch, samples, pieces)
-        for number, piece in enumerate(parts):
-            size = self.samples(piece) if sizes is None else sizes[number]
+        for number, (piece, size) in enumerate(self._pieces(batch, samples, pieces), 1):
             if self.announce is not None:
-                self.announce(number + 1 == pieces and not tally.will_correct)
+                self.announce(number == pieces and not tally.will_correct)
             backward(*self._share(piece, tally, size, forward, extra))
         return tally
+
+    def _pieces(self, batch: Any, samples: int, pieces: int) -> Iterable[tuple[Any, int]]:
+        """The pieces of a batch, with their samples."""
+        if pieces == 1:
+            return ((batch, samples),)
+        parts = self.cut(batch, pieces)
+        if self._splitter is None:
+            return zip(parts, piece_sizes(samples, pieces), strict=True)
+        return ((part, self.samples(part)) for part in parts)  # of a user's own making have sizes of their own
 
     def _share(
         self, piece: Any, tally: Tally, size: int, forward: Callable[..., Any] | None, extra: tuple[Any, ...]
     ) -> tuple[Tensor, float]:
         # In a function of its own, so that nothing of a piece is alive when the next one begins.
+        piece = move(piece, self.device)
+        if self._setting.precision is None:
+            return tally.weigh(self._value(piece, forward, extra), size)
         with self.autocast():
-            return tally.weigh(self._value(move(piece, self.device), forward, extra), size)
+            return tally.weigh(self._value(piece, forward, extra), size)
 
     def _value(self, piece: Any, forward: Callable[..., Any] | None, extra: tuple[Any, ...]) -> Any:
         if forward is not None:

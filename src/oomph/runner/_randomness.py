@@ -1,8 +1,8 @@
 """Random states: of torch on the CPU and on a device, of Python and of NumPy.
 
 They are taken in every step. torch gives its own in a microsecond; Python's and above all NumPy's are built number by
-number, in 10 and 75 microseconds. So these two are asked only when the memory that they live in has changed: all of it
-is compared, because a state that somebody sets may differ from the last one anywhere.
+number, in 10 and 75 microseconds. So these two are asked only when the memory that they live in has changed: their
+position, which each number moves, and their first words, all of which change when new ones are made or somebody seeds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 _HEAD = object.__basicsize__  # an object's own bookkeeping, such as the count of references to it
-_WORDS = 2500  # bytes of the Mersenne Twister: 624 words and a position
+_FIRST = 64  # bytes of the words that are looked at
+_WORDS = 4 * 624  # bytes of the words of the Mersenne Twister
 
 Print = tuple[Any, ...]
 
@@ -113,16 +114,16 @@ def _memory(address: int, size: int) -> ctypes.Array[ctypes.c_char]:
     return (ctypes.c_char * size).from_address(address)
 
 
-def _inside(thing: object) -> ctypes.Array[ctypes.c_char]:
-    """What an object keeps in itself."""
-    return _memory(id(thing) + _HEAD, type(thing).__basicsize__ - _HEAD)
+def _inside(thing: object, size: int | None = None) -> ctypes.Array[ctypes.c_char]:
+    """What an object keeps in itself, or so much of it."""
+    return _memory(id(thing) + _HEAD, type(thing).__basicsize__ - _HEAD if size is None else size)
 
 
 class _PythonPrint:
     """Fingerprints of a generator of Python's."""
 
     def __init__(self, generator: Any) -> None:
-        self._generator, self._words = generator, _inside(generator)
+        self._generator, self._words = generator, _inside(generator, _FIRST)  # the position is the first of them
 
     def __call__(self) -> Print:
         return self._words.raw, self._generator.gauss_next
@@ -135,17 +136,20 @@ class _NumpyPrint:
         self._generator, self._own = generator, _inside(generator)
         self._source: Any = None  # where its words come from: held, so that no other one can be in its place
         self._words: ctypes.Array[ctypes.c_char] | None = None
+        self._position: ctypes.Array[ctypes.c_char] | None = None  # comes after all words
 
     def __call__(self) -> Print:
         source = self._generator._bit_generator  # noqa: SLF001  there is no public name for it
         if source is not self._source:
             known = type(source).__name__ == "MT19937"
-            self._words = _memory(source.ctypes.state_address, _WORDS) if known else None
+            address = source.ctypes.state_address
+            self._words = _memory(address, _FIRST) if known else None
+            self._position = _memory(address + _WORDS, 4) if known else None
             self._source = source
-        if self._words is None:
+        if self._words is None or self._position is None:
             return (object(),)  # somebody's own generator: like nothing that was seen before
         # The second normal number of each pair is kept in the generator itself, and taken without a new word.
-        return self._own.raw, self._words.raw
+        return self._own.raw, self._words.raw, self._position.raw
 
 
 def _python_generator() -> Any:

@@ -21,7 +21,6 @@ from ._transaction import Progress, Transaction
 from ._wholeness import Wholeness
 
 _HOST = Rung("host copy", "kept the copy of weights and optimizer state on the host", "a transfer in this step")
-_AS_IT_IS = contextlib.nullcontext()
 _ONE = Rung("one by one", "updated parameters one after the other", "more and smaller kernels in this step")
 
 
@@ -34,6 +33,22 @@ class Done:
     rungs: list[Rung] = field(default_factory=list)
     skipped: bool | None = False
     half: bool = False
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How an attempt at an update goes.
+
+    Attributes:
+        order: the optimizers that make their step. Those that can't be undone come last, so that nothing but counters
+            can fail after them.
+        copied: those among them of which there is a copy.
+        transaction: what puts everything back.
+    """
+
+    order: tuple[Optimizer, ...]
+    copied: tuple[Optimizer, ...]
+    transaction: Transaction
 
 
 class Update:
@@ -61,7 +76,8 @@ class Update:
             # Not the model that it may hold: weights that a fused update has changed must stay so.
             depth: Modules = "nothing" if _is_whole(options.ema, model) else "weights"
             self._others.append(ObjectState(owner_of(options.ema), but=[model], modules=depth))
-        self._whole = {id(optimizer): Wholeness(optimizer) for optimizer in optimizers}
+        self._whole = [Wholeness(optimizer) for optimizer in optimizers]
+        self._usual: tuple[list[bool], _Way] | None = None  # the way of the last step, and what it depends on
         self._ran: set[int] = set()
         self.norm: torch.Tensor | float | None = None  # of the gradients before they were clipped
 
@@ -91,14 +107,14 @@ class Update:
         Args:
             prepare: done first, for gradients that can't be computed again.
         """
-        self._ran.clear()  # an interrupt may have kept the last update from doing so
+        self._ran.clear()
+        if self._scaler is None:
+            return self._run(prepare)
         # Only a hook tells whether the scaler let an optimizer make its step, without asking the device.
-        hooked = () if self._scaler is None else self._optimizers
-        handles = [one.register_step_post_hook(lambda own, _, __: self._ran.add(id(own))) for one in hooked]
+        handles = [one.register_step_post_hook(lambda own, _, __: self._ran.add(id(own))) for one in self._optimizers]
         try:
             return self._run(prepare)
         finally:
-            self._ran.clear()
             for handle in handles:
                 handle.remove()
 
@@ -118,38 +134,50 @@ class Update:
         return done
 
     def _attempt(self, attempt: int, prepare: Callable[[], object] | None) -> Fault | None:
-        waiting = [one for one in self._optimizers if id(one) not in self._ran]
-        copied = [one for one in waiting if not self._whole[id(one)]]
-        # Those that can't be undone come last, so that nothing but counters can fail after them.
-        order = copied + [one for one in waiting if one not in copied]
-        keepers: list[Keeper] = [self._states[id(one)] for one in copied]
-        for one in copied:
+        way = self._way(prepare)
+        for one in way.copied:
             self._states[id(one)].host = attempt > 1
+        fault = way.transaction.run(lambda: self._work(way, prepare, one_by_one=attempt > 2))  # noqa: PLR2004  the last
+        if fault is not None:
+            self._ran -= {id(one) for one in way.copied}
+        return fault
+
+    def _way(self, prepare: Callable[[], object] | None) -> _Way:
+        """How to go about it now: as in the last step, mostly."""
+        whole = [bool(one) for one in self._whole]
+        again = prepare is None and not self._ran
+        if again and self._usual is not None and self._usual[0] == whole:
+            return self._usual[1]
+        waiting = [pair for pair in zip(self._optimizers, whole, strict=True) if id(pair[0]) not in self._ran]
+        copied = tuple(one for one, is_whole in waiting if not is_whole)
+        keepers: list[Keeper] = [self._states[id(one)] for one in copied]
         if prepare is not None:
             keepers.append(GradientCopies(self.parameters))
         transaction = Transaction.of([*keepers, *self._others], lambda: self._progress.done)
+        way = _Way((*copied, *(one for one, is_whole in waiting if is_whole)), copied, transaction)
+        if again:
+            self._usual = whole, way
+        return way
 
-        def work() -> None:
-            if prepare is not None:
-                prepare()
-            for optimizer in order:
-                self._step(optimizer, one_by_one=attempt > 2)  # noqa: PLR2004  the last of the attempts
-                self._progress.begun |= optimizer not in copied and id(optimizer) in self._ran
-            self._follow()
-            self._progress.done = True  # last of all: from here on, an interrupt leaves the step as it is
-
-        fault = transaction.run(work)
-        if fault is not None:
-            self._ran -= {id(one) for one in copied}
-        return fault
-
-    def _step(self, optimizer: Optimizer, *, one_by_one: bool) -> None:
-        with _one_by_one(optimizer) if one_by_one else _AS_IT_IS:
-            if self._scaler is None:
-                optimizer.step()
-                self._ran.add(id(optimizer))
+    def _work(self, way: _Way, prepare: Callable[[], object] | None, *, one_by_one: bool) -> None:
+        if prepare is not None:
+            prepare()
+        for optimizer in way.order:
+            if one_by_one:
+                with _one_by_one(optimizer):
+                    self._step(optimizer)
             else:
-                self._scaler.step(optimizer)
+                self._step(optimizer)
+            self._progress.begun |= id(optimizer) in self._ran and optimizer not in way.copied
+        self._follow()
+        self._progress.done = True  # last of all: from here on, an interrupt leaves the step as it is
+
+    def _step(self, optimizer: Optimizer) -> None:
+        if self._scaler is None:
+            optimizer.step()
+            self._ran.add(id(optimizer))
+        else:
+            self._scaler.step(optimizer)
 
     def _follow(self) -> None:
         if self._scaler is not None:
