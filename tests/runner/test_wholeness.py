@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from oomph.runner._wholeness import Wholeness, asks_first
+from oomph.runner._wholeness import How, Wholeness, _adam_takes_roots, how_over_all
 
 
 class Watch(TorchDispatchMode):
@@ -54,20 +54,60 @@ def parameters() -> list[nn.Parameter]:
 def test_sgd_over_all_tensors_takes_its_memory_first(form: dict[str, Any], first: dict[str, Any]) -> None:
     groups: list[dict[str, Any]] = [{"params": parameters(), **first}, {"params": parameters()}]
     optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, foreach=True, **form)
-    assert asks_first(optimizer)
+    assert how_over_all(optimizer) is How.WHOLE
     assert late_allocations(optimizer) == 0
 
 
 def test_others_need_a_copy() -> None:
     decayed_last: list[dict[str, Any]] = [{"params": parameters()}, {"params": parameters(), "weight_decay": 0.1}]
     for optimizer in (
-        torch.optim.AdamW(parameters(), foreach=True),
+        torch.optim.AdamW(parameters(), foreach=True, amsgrad=True),
+        torch.optim.AdamW(parameters(), foreach=True, maximize=True),
+        torch.optim.AdamW(parameters(), foreach=False),
+        torch.optim.Adam(parameters(), foreach=True, weight_decay=0.1),
+        torch.optim.RAdam(parameters(), foreach=True),
         torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, weight_decay=0.1, foreach=False),
         torch.optim.SGD(decayed_last, lr=0.1, momentum=0.9, foreach=True),
     ):
         assert late_allocations(optimizer) > 0
-        assert not asks_first(optimizer)
+        assert how_over_all(optimizer) is How.COPIED
 
 
 def test_on_the_cpu_nothing_is_whole() -> None:
-    assert not Wholeness(torch.optim.SGD(parameters(), lr=0.1, foreach=True))
+    assert Wholeness(torch.optim.SGD(parameters(), lr=0.1, foreach=True)).how() is How.COPIED
+
+
+ADAMS: list[Any] = [torch.optim.Adam, torch.optim.AdamW]
+
+
+@pytest.mark.parametrize("kind", ADAMS)
+def test_adam_takes_what_it_is_asked_for_and_nothing_else(kind: Any) -> None:
+    assert _adam_takes_roots()
+    groups: list[dict[str, Any]] = [{"params": parameters()}, {"params": parameters(), "lr": 0.5}]
+    optimizer = kind(groups, foreach=True)
+    assert how_over_all(optimizer) is How.ASKED
+    assert late_allocations(optimizer) == 2  # once for each group
+    asked = Wholeness(optimizer).ask()
+    squares = [optimizer.state[one]["exp_avg_sq"] for group in groups for one in group["params"]]
+    assert [one.shape for one in asked] == [one.shape for one in squares]
+
+
+def test_only_parameters_with_gradients_are_asked_for() -> None:
+    first, second = parameters()
+    optimizer = torch.optim.AdamW([first, second], foreach=True)
+    for one in (first, second):
+        one.grad = torch.ones_like(one)
+    optimizer.step()
+    second.grad = None
+    assert [one.shape for one in Wholeness(optimizer).ask()] == [first.shape]
+
+
+def test_settings_that_change_are_looked_at_again() -> None:
+    optimizer = torch.optim.AdamW(parameters(), foreach=True)
+    wholeness = Wholeness(optimizer)
+    assert wholeness._over_all(optimizer.param_groups) is How.ASKED
+    optimizer.param_groups[0]["amsgrad"] = True
+    assert wholeness._over_all(optimizer.param_groups) is How.COPIED
+    optimizer.param_groups[0]["amsgrad"] = False
+    optimizer.param_groups[0]["lr"] = torch.tensor(0.1)
+    assert wholeness._over_all(optimizer.param_groups) is How.COPIED

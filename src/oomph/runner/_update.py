@@ -18,7 +18,7 @@ from ._keepers import GradientCopies, Keeper, ObjectState, OptimizerState, owner
 from ._options import Options
 from ._step_report import Rung
 from ._transaction import Progress, Transaction
-from ._wholeness import Wholeness
+from ._wholeness import How, Wholeness
 
 _HOST = Rung("host copy", "kept the copy of weights and optimizer state on the host", "a transfer in this step")
 _ONE = Rung("one by one", "updated parameters one after the other", "more and smaller kernels in this step")
@@ -40,14 +40,15 @@ class _Way:
     """How an attempt at an update goes.
 
     Attributes:
-        order: the optimizers that make their step. Those that can't be undone come last, so that nothing but counters
-            can fail after them.
-        copied: those among them of which there is a copy.
+        copied: the optimizers that make their step first, of which there is a copy.
+        others: those that make it after them, because they can't be undone: nothing but counters can fail then.
+        asked: what asks for the memory that some of the others need.
         transaction: what puts everything back.
     """
 
-    order: tuple[Optimizer, ...]
     copied: tuple[Optimizer, ...]
+    others: tuple[Optimizer, ...]
+    asked: tuple[Wholeness, ...]
     transaction: Transaction
 
 
@@ -56,6 +57,7 @@ class Update:
 
     Parameters and optimizer state are copied before, because most optimizers allocate between their writes, so that
     memory can run short when half is written. On a GPU a fused one doesn't, nor does the usual SGD; they aren't copied.
+    Nor is the usual Adam there, whose memory is asked for before and given back to the allocator, which keeps it.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Update:
             depth: Modules = "nothing" if _is_whole(options.ema, model) else "weights"
             self._others.append(ObjectState(owner_of(options.ema), but=[model], modules=depth))
         self._whole = [Wholeness(optimizer) for optimizer in optimizers]
-        self._usual: tuple[list[bool], _Way] | None = None  # the way of the last step, and what it depends on
+        self._usual: tuple[list[How], _Way] | None = None  # the way of the last step, and what it depends on
         self._ran: set[int] = set()
         self.norm: torch.Tensor | float | None = None  # of the gradients before they were clipped
 
@@ -89,7 +91,7 @@ class Update:
     @property
     def copy_bytes(self) -> int:
         """What the copy of the last update took."""
-        return sum(state.bytes for state in self._states.values())
+        return 0 if self._usual is None else sum(self._states[id(one)].bytes for one in self._usual[1].copied)
 
     def prepare(self) -> None:
         """Bring the gradients into the form that the optimizers take: unscaled and clipped."""
@@ -134,7 +136,7 @@ class Update:
         return done
 
     def _attempt(self, attempt: int, prepare: Callable[[], object] | None) -> Fault | None:
-        way = self._way(prepare)
+        way = self._way(prepare, sparing=attempt > 1)
         for one in way.copied:
             self._states[id(one)].host = attempt > 1
         fault = way.transaction.run(lambda: self._work(way, prepare, one_by_one=attempt > 2))  # noqa: PLR2004  the last
@@ -142,33 +144,42 @@ class Update:
             self._ran -= {id(one) for one in way.copied}
         return fault
 
-    def _way(self, prepare: Callable[[], object] | None) -> _Way:
+    def _way(self, prepare: Callable[[], object] | None, *, sparing: bool) -> _Way:
         """How to go about it now: as in the last step, mostly."""
-        whole = [bool(one) for one in self._whole]
-        again = prepare is None and not self._ran
-        if again and self._usual is not None and self._usual[0] == whole:
+        hows = [one.how(sparing=sparing) for one in self._whole]
+        usual = prepare is None and not self._ran and not sparing
+        if usual and self._usual is not None and self._usual[0] == hows:
             return self._usual[1]
-        waiting = [pair for pair in zip(self._optimizers, whole, strict=True) if id(pair[0]) not in self._ran]
-        copied = tuple(one for one, is_whole in waiting if not is_whole)
+        waiting = [one for one in zip(self._optimizers, self._whole, hows, strict=True) if id(one[0]) not in self._ran]
+        copied = tuple(one for one, _, how in waiting if how is How.COPIED)
         keepers: list[Keeper] = [self._states[id(one)] for one in copied]
         if prepare is not None:
             keepers.append(GradientCopies(self.parameters))
-        transaction = Transaction.of([*keepers, *self._others], lambda: self._progress.done)
-        way = _Way((*copied, *(one for one, is_whole in waiting if is_whole)), copied, transaction)
-        if again:
-            self._usual = whole, way
+        way = _Way(
+            copied,
+            tuple(one for one, _, how in waiting if how is not How.COPIED),
+            tuple(asked for _, asked, how in waiting if how is How.ASKED),
+            Transaction.of([*keepers, *self._others], lambda: self._progress.done),
+        )
+        if usual:
+            self._usual = hows, way
         return way
 
     def _work(self, way: _Way, prepare: Callable[[], object] | None, *, one_by_one: bool) -> None:
         if prepare is not None:
             prepare()
-        for optimizer in way.order:
+        for optimizer in way.copied:
             if one_by_one:
                 with _one_by_one(optimizer):
                     self._step(optimizer)
             else:
                 self._step(optimizer)
-            self._progress.begun |= id(optimizer) in self._ran and optimizer not in way.copied
+        if way.asked:  # for all of them, before the first of them writes
+            held = [one.ask() for one in way.asked]
+            del held
+        for optimizer in way.others:
+            self._step(optimizer)
+            self._progress.begun |= id(optimizer) in self._ran
         self._follow()
         self._progress.done = True  # last of all: from here on, an interrupt leaves the step as it is
 
