@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import signal
 import sys
 from pathlib import Path
 from types import FrameType
@@ -14,6 +15,7 @@ from torch import nn
 
 import oomph
 from oomph.runner import _update, _wholeness
+from oomph.runner._signals import Patience
 
 from .nets import Rig, differences, plain_batch
 
@@ -92,7 +94,8 @@ class Unwilling:
 @pytest.mark.parametrize("whole", [False, True])
 def test_an_error_after_the_update(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
     """An update of which there is no copy has happened, with its buffers and random numbers; any other one has not."""
-    monkeypatch.setattr(_wholeness.Wholeness, "__bool__", lambda self: whole)
+    how = _wholeness.How.WHOLE if whole else _wholeness.How.COPIED
+    monkeypatch.setattr(_wholeness.Wholeness, "how", lambda _, sparing: how)
     torch.manual_seed(0)
     nets = [nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2), nn.Dropout(0.5)) for _ in range(2)]
     nets[1].load_state_dict(nets[0].state_dict())
@@ -117,3 +120,62 @@ def test_an_error_after_the_update(whole: bool, monkeypatch: pytest.MonkeyPatch)
     assert guards[0].steps == int(whole)
     assert differences(dict(nets[0].state_dict()), dict(nets[1].state_dict() if whole else before)) == []
     assert all(one.grad is None for one in nets[0].parameters())
+
+
+class Interrupted(torch.optim.SGD):
+    """Ctrl-C comes when half of the update is written."""
+
+    comes = True
+
+    def step(self, closure: Any = None) -> Any:
+        weight = self.param_groups[0]["params"][0]
+        with torch.no_grad():
+            weight.add_(weight.grad)
+        if self.comes:
+            signal.raise_signal(signal.SIGINT)
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("how", _wholeness.How)
+def test_an_interrupt_in_the_middle_of_an_update(how: _wholeness.How, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for the end of one of which there is no copy; any other one is undone."""
+    monkeypatch.setattr(_wholeness.Wholeness, "how", lambda _, sparing: how)
+    monkeypatch.setattr(_wholeness.Wholeness, "ask", lambda _: [])
+    torch.manual_seed(0)
+    nets = [nn.Linear(4, 2) for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    before = copy.deepcopy(nets[0].state_dict())
+    guards = [
+        oomph.guard(model=net, optimizer=Interrupted(net.parameters(), lr=0.1), loss=nn.functional.mse_loss)
+        for net in nets
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        guards[0].step(plain_batch())
+    monkeypatch.setattr(Interrupted, "comes", False)
+    guards[1].step(plain_batch())
+    happened = how is not _wholeness.How.COPIED
+    assert guards[0].steps == int(happened)
+    assert differences(dict(nets[0].state_dict()), dict(nets[1].state_dict() if happened else before)) == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_handler_of_ones_own_is_left_alone() -> None:
+    seen: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+    try:
+        with Patience():
+            signal.raise_signal(signal.SIGINT)
+            assert seen == [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def test_an_interrupt_is_not_lost_when_an_error_comes_too() -> None:
+    def fail() -> None:
+        with Patience():
+            signal.raise_signal(signal.SIGINT)
+            raise OddError
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        fail()
+    assert isinstance(caught.value.__context__, OddError)

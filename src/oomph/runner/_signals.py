@@ -14,6 +14,35 @@ _log = logging.getLogger("oomph")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+class Patience:
+    """While in here, Ctrl-C waits: an update of which there is no copy must not end in the middle.
+
+    Where somebody has a handler of their own, it is theirs to know when to raise.
+    """
+
+    def __init__(self) -> None:
+        self._asked = self._holds = False
+
+    def __enter__(self) -> None:
+        self._asked = False
+        self._holds = (
+            signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            and threading.current_thread() is threading.main_thread()
+        )
+        if self._holds:
+            signal.signal(signal.SIGINT, self._note)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._holds:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._asked = True
+
+
 class Stop:
     """Whether somebody asked the run to end."""
 

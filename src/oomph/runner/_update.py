@@ -16,6 +16,7 @@ from ._contents import Modules
 from ._fault import Fault, free
 from ._keepers import GradientCopies, Keeper, ObjectState, OptimizerState, owner_of, parameters_of
 from ._options import Options
+from ._signals import Patience
 from ._step_report import Rung
 from ._transaction import Progress, Transaction
 from ._wholeness import How, Wholeness
@@ -81,6 +82,7 @@ class Update:
         self._whole = [Wholeness(optimizer) for optimizer in optimizers]
         self._usual: tuple[list[How], _Way] | None = None  # the way of the last step, and what it depends on
         self._ran: set[int] = set()
+        self._patience = Patience()
         self.norm: torch.Tensor | float | None = None  # of the gradients before they were clipped
 
     @property
@@ -177,9 +179,16 @@ class Update:
         if way.asked:  # for all of them, before the first of them writes
             held = [one.ask() for one in way.asked]
             del held
-        for optimizer in way.others:
-            self._step(optimizer)
-            self._progress.begun |= id(optimizer) in self._ran
+        if not way.others:
+            self._close()
+            return
+        with self._patience:
+            for optimizer in way.others:
+                self._step(optimizer)
+                self._progress.begun |= id(optimizer) in self._ran
+            self._close()
+
+    def _close(self) -> None:
         self._follow()
         self._progress.done = True  # last of all: from here on, an interrupt leaves the step as it is
 
