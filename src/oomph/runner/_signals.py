@@ -13,9 +13,7 @@ from typing import Any, NoReturn
 
 _log = logging.getLogger("oomph")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_BENEATH: Any = sys.modules.get(
-    "_signal", signal
-)  # does the same without looking for enums, in a twentieth of the time
+_BENEATH: Any = sys.modules.get("_signal", signal)  # the same, without looking for enums: a twentieth of the time
 
 
 class Patience:

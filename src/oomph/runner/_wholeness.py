@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -64,17 +64,15 @@ class Wholeness:
             self._settings, self._how = settings, how_over_all(self._optimizer)
         return self._how
 
-    def ask(self) -> list[Tensor]:
+    def ask(self) -> Sequence[Tensor]:
         """Take what Adam will take after its first write, by the same operation on the same tensors.
 
-        When it is let go, the allocator keeps it, and the update gets the same blocks.
+        When it is let go, the allocator keeps it, and the update gets the same blocks. Parameters that have no gradient
+        this time count too: to look at each of them would take longer.
         """
-        state = self._optimizer.state
-        return list(
-            torch._foreach_sqrt(  # noqa: SLF001  there is no public name for it
-                [state[one]["exp_avg_sq"] for one in parameters_of(self._optimizer) if one.grad is not None]
-            )
-        )
+        entries = self._optimizer.state.values()
+        squares = [entry["exp_avg_sq"] for entry in entries if "exp_avg_sq" in entry]
+        return torch._foreach_sqrt(squares)  # noqa: SLF001  there is no public name for it
 
 
 def _are_on_gpu(parameters: list[nn.Parameter]) -> bool:
