@@ -123,3 +123,4 @@ def test_the_optimizer_is_the_recipes() -> None:
     assert how_over_all(sgd) is How.WHOLE  # so that the guard needs no copy of weights and state beside a GPU
     adam = build_optimizer(model, Recipe(optimizer="AdamW"), 16)
     assert adam.param_groups[1]["betas"] == (0.937, 0.999)
+    assert how_over_all(adam) is How.ASKED  # nor a copy of its state
