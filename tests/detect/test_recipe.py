@@ -7,7 +7,7 @@ import torch
 
 from oomph.detect import Recipe, build_optimizer, freeze, parameter_groups, read_recipe, recipe_from, yolov5
 from oomph.errors import MissingFile, WrongCall
-from oomph.runner._wholeness import How, how_over_all
+from oomph.runner._wholeness import asks_first
 
 HYP = """\
 # a hyp file as YOLOv5 users have them
@@ -120,7 +120,6 @@ def test_the_optimizer_is_the_recipes() -> None:
     sgd = build_optimizer(model, Recipe(), 16)
     assert isinstance(sgd, torch.optim.SGD)
     assert sgd.param_groups[0]["nesterov"]
-    assert how_over_all(sgd) is How.WHOLE  # so that the guard needs no copy of weights and state beside a GPU
+    assert asks_first(sgd)  # so that the guard needs no copy of weights and state beside a GPU
     adam = build_optimizer(model, Recipe(optimizer="AdamW"), 16)
     assert adam.param_groups[1]["betas"] == (0.937, 0.999)
-    assert how_over_all(adam) is How.ASKED  # nor a copy of its state

@@ -105,7 +105,7 @@ def test_a_fault_at_every_operation_where_copies_stay(monkeypatch: pytest.Monkey
     course, faults = Course("adamw", (True, True)), 0
     kept = [group for state in course.rig.guard._update._states.values() for group in state._copies._groups]
     assert kept
-    assert all(group._inside for group in kept)
+    assert all(group._rows for group in kept)
     for k in itertools.count(1):
         if not course.disturb(1, FaultAt([k]), after=1):
             break

@@ -15,7 +15,7 @@ from torch import nn
 
 import oomph
 from oomph.runner import _update, _wholeness
-from oomph.runner._signals import Patience
+from oomph.runner._signals import HoldInterrupt
 
 from .nets import Rig, differences, plain_batch
 
@@ -94,8 +94,7 @@ class Unwilling:
 @pytest.mark.parametrize("whole", [False, True])
 def test_an_error_after_the_update(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
     """An update of which there is no copy has happened, with its buffers and random numbers; any other one has not."""
-    how = _wholeness.How.WHOLE if whole else _wholeness.How.COPIED
-    monkeypatch.setattr(_wholeness.Wholeness, "how", lambda _, sparing: how)
+    monkeypatch.setattr(_wholeness.Wholeness, "holds", lambda _, sparing: whole)
     torch.manual_seed(0)
     nets = [nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2), nn.Dropout(0.5)) for _ in range(2)]
     nets[1].load_state_dict(nets[0].state_dict())
@@ -136,11 +135,10 @@ class Interrupted(torch.optim.SGD):
         return super().step(closure)
 
 
-@pytest.mark.parametrize("how", _wholeness.How)
-def test_an_interrupt_in_the_middle_of_an_update(how: _wholeness.How, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_an_interrupt_in_the_middle_of_an_update(monkeypatch: pytest.MonkeyPatch, *, whole: bool) -> None:
     """It waits for the end of one of which there is no copy; any other one is undone."""
-    monkeypatch.setattr(_wholeness.Wholeness, "how", lambda _, sparing: how)
-    monkeypatch.setattr(_wholeness.Wholeness, "ask", lambda _: [])
+    monkeypatch.setattr(_wholeness.Wholeness, "holds", lambda _, sparing: whole)
     torch.manual_seed(0)
     nets = [nn.Linear(4, 2) for _ in range(2)]
     nets[1].load_state_dict(nets[0].state_dict())
@@ -153,26 +151,42 @@ def test_an_interrupt_in_the_middle_of_an_update(how: _wholeness.How, monkeypatc
         guards[0].step(plain_batch())
     monkeypatch.setattr(Interrupted, "comes", False)
     guards[1].step(plain_batch())
-    happened = how is not _wholeness.How.COPIED
-    assert guards[0].steps == int(happened)
-    assert differences(dict(nets[0].state_dict()), dict(nets[1].state_dict() if happened else before)) == []
+    assert guards[0].steps == int(whole)
+    assert differences(dict(nets[0].state_dict()), dict(nets[1].state_dict() if whole else before)) == []
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_handler_of_ones_own_is_left_alone() -> None:
+def test_a_handler_of_ones_own_gets_its_turn_afterwards() -> None:
     seen: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+
+    def note(number: int, frame: FrameType | None) -> None:
+        del frame
+        seen.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
     try:
-        with Patience():
-            signal.raise_signal(signal.SIGINT)
-            assert seen == [signal.SIGINT]
+        for _ in range(2):
+            with HoldInterrupt():
+                signal.raise_signal(signal.SIGINT)
+                inside = list(seen)
+            assert signal.getsignal(signal.SIGINT) is note
+        assert inside == [signal.SIGINT]  # of the first time
+        assert seen == [signal.SIGINT] * 2
     finally:
-        signal.signal(signal.SIGINT, handler)
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_hold_that_was_broken_into_does_not_last() -> None:
+    hold = HoldInterrupt()
+    hold.__enter__()  # and nobody leaves it
+    with pytest.raises(KeyboardInterrupt), hold:
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_interrupt_is_not_lost_when_an_error_comes_too() -> None:
     def fail() -> None:
-        with Patience():
+        with HoldInterrupt():
             signal.raise_signal(signal.SIGINT)
             raise OddError
 

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from oomph.runner._wholeness import How, Wholeness, _adam_takes_roots, how_over_all
+from oomph.runner import _wholeness
+from oomph.runner._wholeness import Wholeness, asks_first
 
 
 class Watch(TorchDispatchMode):
@@ -54,59 +56,83 @@ def parameters() -> list[nn.Parameter]:
 def test_sgd_over_all_tensors_takes_its_memory_first(form: dict[str, Any], first: dict[str, Any]) -> None:
     groups: list[dict[str, Any]] = [{"params": parameters(), **first}, {"params": parameters()}]
     optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, foreach=True, **form)
-    assert how_over_all(optimizer) is How.WHOLE
+    assert asks_first(optimizer)
     assert late_allocations(optimizer) == 0
 
 
 def test_others_need_a_copy() -> None:
     decayed_last: list[dict[str, Any]] = [{"params": parameters()}, {"params": parameters(), "weight_decay": 0.1}]
     for optimizer in (
-        torch.optim.AdamW(parameters(), foreach=True, amsgrad=True),
-        torch.optim.AdamW(parameters(), foreach=True, maximize=True),
-        torch.optim.AdamW(parameters(), foreach=False),
-        torch.optim.Adam(parameters(), foreach=True, weight_decay=0.1),
-        torch.optim.RAdam(parameters(), foreach=True),
+        torch.optim.AdamW(parameters(), foreach=True),
+        torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, weight_decay=0.1, fused=False),  # one by one, too
         torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, weight_decay=0.1, foreach=False),
         torch.optim.SGD(decayed_last, lr=0.1, momentum=0.9, foreach=True),
     ):
         assert late_allocations(optimizer) > 0
-        assert how_over_all(optimizer) is How.COPIED
+        assert not asks_first(optimizer)
 
 
 def test_on_the_cpu_nothing_is_whole() -> None:
-    assert Wholeness(torch.optim.SGD(parameters(), lr=0.1, foreach=True)).how() is How.COPIED
+    assert not Wholeness(with_state(torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, foreach=True))).holds()
+    assert not Wholeness(torch.optim.SGD([{"params": []}], lr=0.1, foreach=True)).holds()
 
 
-ADAMS: list[Any] = [torch.optim.Adam, torch.optim.AdamW]
+def with_state(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    late_allocations(optimizer)
+    return optimizer
 
 
-@pytest.mark.parametrize("kind", ADAMS)
-def test_adam_takes_what_it_is_asked_for_and_nothing_else(kind: Any) -> None:
-    assert _adam_takes_roots()
-    groups: list[dict[str, Any]] = [{"params": parameters()}, {"params": parameters(), "lr": 0.5}]
-    optimizer = kind(groups, foreach=True)
-    assert how_over_all(optimizer) is How.ASKED
-    assert late_allocations(optimizer) == 2  # once for each group
-    asked = Wholeness(optimizer).ask()
-    squares = [optimizer.state[one]["exp_avg_sq"] for group in groups for one in group["params"]]
-    assert [one.shape for one in asked] == [one.shape for one in squares]
+@pytest.fixture
+def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors are taken for those of a GPU."""
+    monkeypatch.setattr(_wholeness, "_PLACE", lambda one: (True, one.dtype))
 
 
-def test_parameters_that_never_had_a_gradient_are_not_asked_for() -> None:
-    first, second = parameters()
-    optimizer = torch.optim.AdamW([first, second], foreach=True)
-    first.grad = torch.ones_like(first)
-    optimizer.step()
-    optimizer.state[second] = {}
-    assert [one.shape for one in Wholeness(optimizer).ask()] == [first.shape]
-
-
-def test_settings_that_change_are_looked_at_again() -> None:
-    optimizer = torch.optim.AdamW(parameters(), foreach=True)
+@pytest.mark.usefixtures("_gpu")
+def test_what_is_whole_on_a_gpu() -> None:
+    optimizer = with_state(torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, foreach=True))
     wholeness = Wholeness(optimizer)
-    assert wholeness._over_all(optimizer.param_groups) is How.ASKED
-    optimizer.param_groups[0]["amsgrad"] = True
-    assert wholeness._over_all(optimizer.param_groups) is How.COPIED
-    optimizer.param_groups[0]["amsgrad"] = False
-    optimizer.param_groups[0]["lr"] = torch.tensor(0.1)
-    assert wholeness._over_all(optimizer.param_groups) is How.COPIED
+    assert wholeness.holds()
+    assert not wholeness.holds(sparing=True)  # then it may go parameter by parameter
+    for setting, value in (("foreach", False), ("lr", torch.tensor(0.1))):
+        before = optimizer.param_groups[0][setting]
+        optimizer.param_groups[0][setting] = value
+        assert not wholeness.holds()
+        optimizer.param_groups[0][setting] = before
+        assert wholeness.holds()
+    optimizer.param_groups[0]["params"][0].data = optimizer.param_groups[0]["params"][0].data.double()
+    assert not wholeness.holds()  # two types: the second is allocated when the first is written
+
+
+@pytest.mark.usefixtures("_gpu")
+def test_somebodys_hooks_make_it_uncertain() -> None:
+    optimizer = with_state(torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, foreach=True))
+    for register in (optimizer.register_step_pre_hook, optimizer.register_step_post_hook):
+        handle = register(lambda *_: None)
+        assert not Wholeness(optimizer).holds()
+        handle.remove()
+        assert Wholeness(optimizer).holds()
+    handle = optimizer.register_step_post_hook(lambda *_: None)
+    assert Wholeness(optimizer, hooks=1).holds()  # the guard's own
+    everywhere = register_optimizer_step_post_hook(lambda *_: None)
+    assert not Wholeness(optimizer, hooks=1).holds()
+    everywhere.remove()
+
+
+@pytest.mark.usefixtures("_gpu")
+def test_state_must_be_that_of_these_parameters() -> None:
+    optimizer = with_state(torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, foreach=True))
+    wholeness = Wholeness(optimizer)
+    old = optimizer.param_groups[0]["params"]
+    fresh = parameters()
+    for one in fresh:
+        one.grad = torch.ones_like(one)
+    optimizer.param_groups[0]["params"] = fresh
+    assert not wholeness.holds()
+    optimizer.param_groups[0]["params"] = old
+    assert wholeness.holds()
+    old[0].grad = None
+    del optimizer.state[old[0]]
+    assert wholeness.holds()  # a frozen one needs none
+    optimizer.state[old[1]] = {}
+    assert not wholeness.holds()

@@ -55,7 +55,7 @@ class Copies:
             group.put_back()
         with torch.no_grad():  # a sparse one that is detached could not be written
             for tensor, copy in zip(self._odd, self._odd_copies, strict=True):
-                tensor.copy_(copy)
+                _write(tensor, copy)
 
     def let_go(self) -> None:
         """Free the copies, but for small blocks that are kept."""
@@ -86,41 +86,34 @@ class Copies:
 
 
 class _Group:
-    """The tensors of one device and type; their copy is one block.
-
-    On a GPU a small block stays, to be written again. The host is done sooner with that than with a new one, because it
-    looks at fewer tensors that it has not seen lately: the update, which comes next, looks at the same.
+    """The tensors of one device and type; their copy is one block, which on a GPU stays, to be written again, if small.
 
     Args:
         tensors: all of them.
     """
 
     def __init__(self, tensors: list[Tensor]) -> None:
-        self._tensors = tensors
         plain = [tensor.detach() for tensor in tensors]
         self._flats = [one.as_strided((one.numel(),), (1,)) for one in plain]  # each as one row of numbers
         self._sizes = [flat.numel() for flat in self._flats]
         self._keeps = _is_kept(self._flats)
         self._block: Tensor | None = None
-        self._inside: list[Tensor] = []  # the block that stays, as tensors like those that it is a copy of
+        self._rows: list[Tensor] = []  # of a block that stays
 
     def take(self, *, host: bool) -> None:
-        if host or not self._inside:
+        if host or not self._rows:
             self._forget()
         if host or catch(self._copy) is not None:
             self._forget()
             self._copy_to_host()
 
     def _copy(self) -> None:
-        if self._inside:
-            with torch.no_grad():
-                torch._foreach_copy_(self._inside, self._tensors)
+        if self._rows:
+            torch._foreach_copy_(self._rows, self._flats)
             return
         self._block = torch.cat(self._flats)
         if self._keeps:
-            rows = self._block.split(self._sizes)
-            pairs = zip(rows, self._tensors, strict=True)
-            self._inside = [row.as_strided(one.shape, one.stride(), row.storage_offset()) for row, one in pairs]
+            self._rows = list(self._block.split(self._sizes))
 
     def _copy_to_host(self) -> None:
         block = torch.empty(sum(self._sizes), dtype=self._flats[0].dtype)
@@ -132,11 +125,24 @@ class _Group:
             torch._foreach_copy_(self._flats, list(self._block.split(self._sizes)))
 
     def let_go(self) -> None:
-        if not self._inside:
+        if not self._rows:
             self._block = None
 
     def _forget(self) -> None:
-        self._block, self._inside = None, []
+        self._block, self._rows = None, []
+
+
+def _write(tensor: Tensor, copy: Tensor) -> None:
+    """Put a copy back into a tensor of any layout, also one that was made larger or repeats itself."""
+    if tensor.layout is not torch.strided:
+        tensor.copy_(copy)
+        return
+    if tensor.shape != copy.shape:
+        tensor.resize_(copy.shape)
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if size > 1 and stride == 0:  # an expanded one: all of them are the first
+            tensor, copy = tensor.narrow(dim, 0, 1), copy.narrow(dim, 0, 1)
+    tensor.copy_(copy)
 
 
 def _is_kept(flats: Sequence[Tensor]) -> bool:

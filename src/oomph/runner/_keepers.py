@@ -51,7 +51,6 @@ class Buffers:
         """Copy them: the small ones always, because kernels change statistics without telling; others if changed."""
         self._taken = False
         if self._looks:
-            self._looks -= 1
             self._find()
         if not self._shelves:
             return
@@ -71,13 +70,13 @@ class Buffers:
         self._taken = True
 
     def _find(self) -> None:
-        """Find the modules that have any; as long as others may get some, all of them."""
+        """Find the modules that have any."""
         owners = dict.fromkeys(owner for module in self._modules for owner in module.modules())
-        self._shelves = [owner._buffers for owner in owners if owner._buffers or self._looks]
+        self._shelves = [owner._buffers for owner in owners if owner._buffers]
         self._tensors, self._names = [], [list(shelf) for shelf in self._shelves]
 
     def put_back(self) -> None:
-        """Copy them back, into the tensors that were there; those that were made since are removed."""
+        """Copy them back, into the tensors that were there; those that were made since stay."""
         if not self._taken:
             return
         self._small.copies.put_back()
@@ -88,11 +87,10 @@ class Buffers:
         for shelf, names in zip(self._shelves, self._names, strict=True):
             for name in names:
                 shelf[name] = next(tensors)
-            for name in shelf.keys() - set(names):
-                del shelf[name]
 
     def let_go(self) -> None:
         """Keep the blocks: they are small, and needed again in the next step."""
+        self._looks -= self._looks > 0
         self._taken = False
 
 
@@ -194,6 +192,7 @@ class OptimizerState:
         self._inside: list[Tensor] = []  # the tensors in that
         self._nested = False  # whether some of them are in containers, which change without being others
         self._entries: list[tuple[Tensor, dict[str, Any]]] = []
+        self._keys: list[Tensor] = []  # whose they are
         self._groups: list[dict[str, Any]] = []
         self._taken = False
         self.host = False
@@ -219,8 +218,10 @@ class OptimizerState:
         state = self._optimizer.state
         values = list(itertools.chain.from_iterable(map(dict.values, state.values())))
         same = len(values) == len(self._values) and all(map(is_, values, self._values))
-        if same and len(self._entries) == len(state) and not self._nested:
+        whose = len(state) == len(self._keys) and all(map(is_, state, self._keys))
+        if same and whose and not self._nested:
             return
+        self._keys = list(state)
         self._entries = [(parameter, dict(entry)) for parameter, entry in state.items()]
         self._inside = list(tensors_in(values))
         self._nested = any(isinstance(value, (list, tuple, dict)) for value in values)
@@ -245,6 +246,27 @@ class OptimizerState:
         """Free the copy."""
         self._copies.let_go()
         self._groups, self._taken = [], False
+
+
+class GroupOptions:
+    """The options of an optimizer's groups, which schedulers change: of one whose weights are not copied."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+        self._groups: list[dict[str, Any]] = []
+
+    def take(self) -> None:
+        """Remember them."""
+        self._groups = [_options(group) for group in self._optimizer.param_groups]
+
+    def put_back(self) -> None:
+        """Set them as they were."""
+        for group, options in zip(self._optimizer.param_groups, self._groups, strict=False):
+            group.update({name: _clone(value) for name, value in options.items()})
+
+    def let_go(self) -> None:
+        """Forget them."""
+        self._groups = []
 
 
 def owner_of(function: Any) -> Any:

@@ -16,29 +16,25 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BENEATH: Any = sys.modules.get("_signal", signal)  # the same, without looking for enums: a twentieth of the time
 
 
-class Patience:
-    """While in here, Ctrl-C waits: an update of which there is no copy must not end in the middle.
-
-    Where somebody has a handler of their own, it is theirs to know when to raise.
-    """
+class HoldInterrupt:
+    """While in here, Ctrl-C waits: an update of which there is no copy must not end in the middle."""
 
     def __init__(self) -> None:
         self._asked = self._holds = False
+        self._handler: Any = None  # whose turn it is afterwards
 
     def __enter__(self) -> None:
-        self._asked = False
-        self._holds = (
-            _BENEATH.getsignal(signal.SIGINT) is signal.default_int_handler
-            and threading.current_thread() is threading.main_thread()
-        )
-        if self._holds:
+        self._asked, handler = False, _BENEATH.getsignal(signal.SIGINT)
+        self._holds = callable(handler) and threading.current_thread() is threading.main_thread()
+        if self._holds and handler != self._note:  # it may have stayed, if another signal broke in
+            self._handler = handler
             _BENEATH.signal(signal.SIGINT, self._note)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._holds:
-            _BENEATH.signal(signal.SIGINT, signal.default_int_handler)
+            _BENEATH.signal(signal.SIGINT, self._handler)
         if self._asked:
-            raise KeyboardInterrupt
+            self._handler(int(signal.SIGINT), None)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         del number, frame

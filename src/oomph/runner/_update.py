@@ -14,12 +14,20 @@ from torch.optim import Optimizer
 from ..errors import WrongCall
 from ._contents import Modules
 from ._fault import Fault, free
-from ._keepers import GradientCopies, Keeper, ObjectState, OptimizerState, owner_of, parameters_of
+from ._keepers import (
+    GradientCopies,
+    GroupOptions,
+    Keeper,
+    ObjectState,
+    OptimizerState,
+    owner_of,
+    parameters_of,
+)
 from ._options import Options
-from ._signals import Patience
+from ._signals import HoldInterrupt
 from ._step_report import Rung
 from ._transaction import Progress, Transaction
-from ._wholeness import How, Wholeness
+from ._wholeness import Wholeness
 
 _HOST = Rung("host copy", "kept the copy of weights and optimizer state on the host", "a transfer in this step")
 _ONE = Rung("one by one", "updated parameters one after the other", "more and smaller kernels in this step")
@@ -42,14 +50,12 @@ class _Way:
 
     Attributes:
         copied: the optimizers that make their step first, of which there is a copy.
-        others: those that make it after them, because they can't be undone: nothing but counters can fail then.
-        asked: what asks for the memory that some of the others need.
+        others: those that make it after them, because they can't be undone.
         transaction: what puts everything back.
     """
 
     copied: tuple[Optimizer, ...]
     others: tuple[Optimizer, ...]
-    asked: tuple[Wholeness, ...]
     transaction: Transaction
 
 
@@ -58,7 +64,6 @@ class Update:
 
     Parameters and optimizer state are copied before, because most optimizers allocate between their writes, so that
     memory can run short when half is written. On a GPU a fused one doesn't, nor does the usual SGD; they aren't copied.
-    Nor is the usual Adam there, whose memory is asked for before and given back to the allocator, which keeps it.
     """
 
     def __init__(
@@ -79,10 +84,11 @@ class Update:
             # Not the model that it may hold: weights that a fused update has changed must stay so.
             depth: Modules = "nothing" if _is_whole(options.ema, model) else "weights"
             self._others.append(ObjectState(owner_of(options.ema), but=[model], modules=depth))
-        self._whole = [Wholeness(optimizer) for optimizer in optimizers]
-        self._usual: tuple[list[How], _Way] | None = None  # the way of the last step, and what it depends on
+        self._whole = [Wholeness(optimizer, hooks=int(scaler is not None)) for optimizer in optimizers]
+        self._usual: tuple[list[bool], _Way] | None = None  # the way of the last step, and what it depends on
+        self._copied: tuple[Optimizer, ...] = ()  # in the last attempt
         self._ran: set[int] = set()
-        self._patience = Patience()
+        self._hold = HoldInterrupt()
         self.norm: torch.Tensor | float | None = None  # of the gradients before they were clipped
 
     @property
@@ -93,7 +99,7 @@ class Update:
     @property
     def copy_bytes(self) -> int:
         """What the copy of the last update took."""
-        return 0 if self._usual is None else sum(self._states[id(one)].bytes for one in self._usual[1].copied)
+        return sum(self._states[id(one)].bytes for one in self._copied)
 
     def prepare(self) -> None:
         """Bring the gradients into the form that the optimizers take: unscaled and clipped."""
@@ -139,6 +145,7 @@ class Update:
 
     def _attempt(self, attempt: int, prepare: Callable[[], object] | None) -> Fault | None:
         way = self._way(prepare, sparing=attempt > 1)
+        self._copied = way.copied
         for one in way.copied:
             self._states[id(one)].host = attempt > 1
         fault = way.transaction.run(lambda: self._work(way, prepare, one_by_one=attempt > 2))  # noqa: PLR2004  the last
@@ -148,24 +155,42 @@ class Update:
 
     def _way(self, prepare: Callable[[], object] | None, *, sparing: bool) -> _Way:
         """How to go about it now: as in the last step, mostly."""
-        hows = [one.how(sparing=sparing) for one in self._whole]
+        whole = [one.holds(sparing=sparing) for one in self._whole]
         usual = prepare is None and not self._ran and not sparing
-        if usual and self._usual is not None and self._usual[0] == hows:
+        if usual and self._usual is not None and self._usual[0] == whole:
             return self._usual[1]
-        waiting = [one for one in zip(self._optimizers, self._whole, hows, strict=True) if id(one[0]) not in self._ran]
-        copied = tuple(one for one, _, how in waiting if how is How.COPIED)
+        copied, others = self._sort(whole)
         keepers: list[Keeper] = [self._states[id(one)] for one in copied]
+        if self._schedulers:
+            keepers += [GroupOptions(one) for one in others]
         if prepare is not None:
             keepers.append(GradientCopies(self.parameters))
-        way = _Way(
-            copied,
-            tuple(one for one, _, how in waiting if how is not How.COPIED),
-            tuple(asked for _, asked, how in waiting if how is How.ASKED),
-            Transaction.of([*keepers, *self._others], lambda: self._progress.done),
-        )
+        transaction = Transaction.of([*keepers, *self._others], lambda: self._progress.done)
+        way = _Way(copied, others, transaction)
         if usual:
-            self._usual = hows, way
+            self._usual = whole, way
         return way
+
+    def _sort(self, whole: list[bool]) -> tuple[tuple[Optimizer, ...], tuple[Optimizer, ...]]:
+        """Which of those that wait for their step are copied, and which not: fused ones last, which need no memory.
+
+        Of those that take their memory first only one can be whole: the next one would ask when that one has written.
+        """
+        copied: list[Optimizer] = []
+        asking: list[Optimizer] = []
+        fused: list[Optimizer] = []
+        for one, look, is_whole in zip(self._optimizers, self._whole, whole, strict=True):
+            if id(one) in self._ran:
+                continue
+            if is_whole and look.is_fused:
+                fused.append(one)
+            elif is_whole and not asking:
+                asking.append(one)
+            else:
+                copied.append(one)
+        for one in (*asking, *fused):  # what was copied before they had any state is not held any longer
+            self._states[id(one)] = OptimizerState(one, ready=True)
+        return tuple(copied), (*asking, *fused)
 
     def _work(self, way: _Way, prepare: Callable[[], object] | None, *, one_by_one: bool) -> None:
         if prepare is not None:
@@ -176,19 +201,11 @@ class Update:
                     self._step(optimizer)
             else:
                 self._step(optimizer)
-        if way.asked:  # for all of them, before the first of them writes
-            held = [one.ask() for one in way.asked]
-            del held
-        if not way.others:
-            self._close()
-            return
-        with self._patience:
-            for optimizer in way.others:
-                self._step(optimizer)
-                self._progress.begun |= id(optimizer) in self._ran
-            self._close()
-
-    def _close(self) -> None:
+        if way.others:
+            with self._hold:
+                for optimizer in way.others:
+                    self._step(optimizer)
+                    self._progress.begun |= id(optimizer) in self._ran
         self._follow()
         self._progress.done = True  # last of all: from here on, an interrupt leaves the step as it is
 

@@ -2,159 +2,100 @@
 
 from __future__ import annotations
 
-import enum
-import functools
-from collections.abc import Mapping, Sequence
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.optim import SGD, Optimizer
+from torch.optim.optimizer import _global_optimizer_post_hooks as _all_after
+from torch.optim.optimizer import _global_optimizer_pre_hooks as _all_before
 
 from ._keepers import parameters_of
 
-_SETTINGS = ("foreach", "weight_decay", "maximize", "differentiable", "amsgrad", "capturable")
-_KNOWN = {SGD, Adam, AdamW}
-
-
-class How(enum.Enum):
-    """How an update uses memory."""
-
-    WHOLE = "none, or all of it before its first write"
-    ASKED = "some after its first write, which can be asked for before"
-    COPIED = "some after its first write: it may end in the middle"
+_SETTINGS = ("foreach", "fused", "weight_decay", "maximize", "differentiable")
+_PLACE = attrgetter("is_cuda", "dtype")
 
 
 class Wholeness:
-    """How an optimizer's update uses memory, looked at again when its settings change."""
+    """Whether an optimizer's update is whole, looked at again when its settings change.
 
-    def __init__(self, optimizer: Optimizer) -> None:
-        self._optimizer = optimizer
+    Args:
+        optimizer: whose.
+        hooks: how many hooks after its step are the guard's own.
+    """
+
+    def __init__(self, optimizer: Optimizer, hooks: int = 0) -> None:
+        self._optimizer, self._hooks = optimizer, hooks
         self._settings: list[tuple[Any, ...]] | None = None
-        self._how = How.COPIED
+        self._parameters: list[nn.Parameter] = []  # at the last look
+        self._asks_first = False
 
-    def how(self, *, sparing: bool = False) -> How:
-        """How it uses memory now; only on a GPU is that known.
+    @property
+    def is_fused(self) -> bool:
+        """Whether it is one kernel a group, which needs no memory."""
+        return all(group.get("fused") for group in self._optimizer.param_groups)
+
+    def holds(self, *, sparing: bool = False) -> bool:
+        """On a GPU, it needs no memory, or takes all that it needs before it writes.
 
         Args:
             sparing: whether parameters may be updated one after the other, where only a fused update is whole.
         """
-        groups = self._optimizer.param_groups
-        if all(group.get("fused") for group in groups):
-            how = How.WHOLE
-        elif sparing or type(self._optimizer) not in _KNOWN:
-            return How.COPIED
-        else:
-            how = self._over_all(groups)
+        fused = self.is_fused
+        if not fused and (sparing or type(self._optimizer) is not SGD):
+            return False
+        if self._is_hooked():
+            return False
         parameters = parameters_of(self._optimizer)
-        if how is How.COPIED or not _are_on_gpu(parameters):
-            return How.COPIED
-        state = self._optimizer.state  # what is counted needn't be looked for, one by one
-        there = len(state) == len(parameters) or all(one in state for one in parameters if one.grad is not None)
-        return how if there else How.COPIED
+        places = set(map(_PLACE, parameters))
+        if not places or not all(on_gpu for on_gpu, _ in places):
+            return False
+        if not self._knows(parameters):
+            self._asks_first = asks_first(self._optimizer)
+        if not fused and (len(places) > 1 or not self._asks_first):
+            return False
+        state = self._optimizer.state
+        if len(state) == len(parameters) and all(map(is_, state, parameters)) and all(state.values()):
+            return True
+        return all(state.get(one) for one in parameters if one.grad is not None)
 
-    def _over_all(self, groups: list[dict[str, Any]]) -> How:
-        settings = [
-            (*map(group.get, _SETTINGS), type(group["lr"]), *map(type, group.get("betas", ())), len(group["params"]))
-            for group in groups
-        ]
-        if settings != self._settings:
-            self._settings, self._how = settings, how_over_all(self._optimizer)
-        return self._how
+    def _is_hooked(self) -> bool:
+        """Whether somebody's own code runs within the step: before its writes, or when they are done already."""
+        before: Any = self._optimizer._optimizer_step_pre_hooks  # noqa: SLF001  there is no public name for them
+        after: Any = self._optimizer._optimizer_step_post_hooks  # noqa: SLF001  as above
+        return bool(before or len(after) > self._hooks or _all_before or _all_after)
 
-    def ask(self) -> Sequence[Tensor]:
-        """Take what Adam will take after its first write, by the same operation on the same tensors.
-
-        When it is let go, the allocator keeps it, and the update gets the same blocks. Parameters that have no gradient
-        this time count too: to look at each of them would take longer.
-        """
-        entries = self._optimizer.state.values()
-        squares = [entry["exp_avg_sq"] for entry in entries if "exp_avg_sq" in entry]
-        return torch._foreach_sqrt(squares)  # noqa: SLF001  there is no public name for it
-
-
-def _are_on_gpu(parameters: list[nn.Parameter]) -> bool:
-    return all(map(attrgetter("is_cuda"), parameters))
-
-
-def how_over_all(optimizer: Optimizer) -> How:
-    """How an update over all tensors at once uses memory, wherever they are."""
-    groups, parameters = optimizer.param_groups, parameters_of(optimizer)
-    plain = all(map(_is_plain, parameters))
-    if not plain or any(group["foreach"] is False or group["differentiable"] for group in groups):
-        return How.COPIED
-    if any(isinstance(one, Tensor) for group in groups for one in (group["lr"], *group.get("betas", ()))):
-        return How.COPIED
-    if type(optimizer) is SGD:
-        return How.WHOLE if _sgd_asks_first(optimizer) else How.COPIED
-    return How.ASKED if type(optimizer) in _KNOWN and _adam_can_be_asked(optimizer) else How.COPIED
+    def _knows(self, parameters: list[nn.Parameter]) -> bool:
+        """Whether settings and parameters are those of the last look."""
+        groups = self._optimizer.param_groups
+        settings = [(*map(group.get, _SETTINGS), isinstance(group["lr"], Tensor)) for group in groups]
+        same = len(parameters) == len(self._parameters) and all(map(is_, parameters, self._parameters))
+        if same and settings == self._settings:
+            return True
+        self._settings, self._parameters = settings, parameters
+        return False
 
 
-def _sgd_asks_first(optimizer: Optimizer) -> bool:
-    """Whether SGD allocates nothing after its first write, as it does in its common form.
+def asks_first(optimizer: Optimizer) -> bool:
+    """Whether an update over all tensors at once allocates nothing after its first write: SGD's, in its common form.
 
     Decayed gradients are new tensors, and all that follows is in place. A second group with a decay, or a second type,
     would allocate when the first is written already.
     """
-    if any(group["weight_decay"] or group["maximize"] for group in optimizer.param_groups[1:]):
+    groups = optimizer.param_groups
+    if type(optimizer) is not SGD or not all(map(_is_over_all, groups)):
         return False
-    return len({(one.device, one.dtype) for one in parameters_of(optimizer)}) == 1
+    if any(group["weight_decay"] or group["maximize"] for group in groups[1:]):
+        return False
+    if any(group["differentiable"] or isinstance(group["lr"], Tensor) for group in groups):
+        return False
+    parameters = parameters_of(optimizer)
+    return len({(one.device, one.dtype) for one in parameters}) == 1 and all(map(_is_plain, parameters))
 
 
-def _adam_can_be_asked(optimizer: Optimizer) -> bool:
-    """Whether Adam allocates roots of its squares and nothing else, as it does in its common form."""
-    for group in optimizer.param_groups:
-        decays = group["weight_decay"] and type(optimizer) is Adam and not group.get("decoupled_weight_decay")
-        if decays or group["maximize"] or group["amsgrad"] or group["capturable"]:
-            return False
-    floating = all(one.is_floating_point() for one in parameters_of(optimizer))
-    return floating and _adam_takes_roots()
-
-
-@functools.cache
-def _adam_takes_roots() -> bool:
-    """Whether this torch's Adam takes what we think: tried on numbers of our own."""
-    return all(_late(kind) == ["aten::_foreach_sqrt"] for kind in (Adam, AdamW))
-
-
-def _late(kind: type[Adam]) -> list[str]:
-    """What an update makes after its first write, by the names of operations."""
-    parameter = nn.Parameter(torch.ones(3, device="cpu"))
-    optimizer = kind([parameter], foreach=True)
-    make_step: Any = getattr(kind.step, "__wrapped__", kind.step)  # beneath hooks that are anybody's
-    with torch.inference_mode(mode=False):
-        for _ in range(2):  # the first one makes the state
-            parameter.grad = torch.ones_like(parameter)
-            watch = _Late()
-            with watch:
-                make_step(optimizer)
-    return watch.found
-
-
-class _Late(TorchDispatchMode):
-    """Notes operations that make tensors like the parameters after one that writes."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.found: list[str] = []
-        self._written = False
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        del types
-        out = func(*args, **(kwargs or {}))
-        if func._schema.is_mutable:  # noqa: SLF001  there is no public name for it
-            self._written = True
-        elif self._written and any(isinstance(one, Tensor) and one.dim() for one in _flat(out)):
-            self.found.append(func._schema.name)  # noqa: SLF001  as above
-        return out
-
-
-def _flat(out: Any) -> list[Any]:
-    return list(out) if isinstance(out, (list, tuple)) else [out]
+def _is_over_all(group: dict[str, Any]) -> bool:
+    """Whether torch updates all tensors of a group at once, on a GPU: unless one of the two forms was asked about."""
+    return bool(group["foreach"]) or (group["foreach"] is None and group.get("fused") is None)
 
 
 def _is_plain(parameter: nn.Parameter) -> bool:
