@@ -106,3 +106,21 @@ def test_a_model_that_is_first_compiled_in_a_retry_runs_compiled_ever_after(back
         assert guard.step(plain_batch(), forward=forward).pieces == 2
         runs.append(backend.runs)
     assert runs == [2, 4, 6, 8]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")  # torch means to take it away one day
+def test_scripted_models_can_be_guarded() -> None:
+    torch.manual_seed(0)
+    net: Any = torch.jit.script(nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)))
+    short = [True]
+
+    def forward(model: nn.Module, piece: Any) -> Tensor:
+        outputs = model(piece[0])
+        if short:
+            short.clear()
+            raise torch.OutOfMemoryError(CUDA)
+        return nn.functional.mse_loss(outputs, piece[1])
+
+    guard = oomph.guard(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), forward=forward)
+    assert guard.step(plain_batch()).pieces == 2
+    assert float(dict(net.named_buffers())["1.num_batches_tracked"]) == 2

@@ -72,7 +72,8 @@ class Buffers:
     def _find(self) -> None:
         """Find the modules that have any."""
         owners = dict.fromkeys(owner for module in self._modules for owner in module.modules())
-        self._shelves = [owner._buffers for owner in owners if owner._buffers]
+        shelves = [_shelf(owner) for owner in owners]
+        self._shelves = [shelf for shelf in shelves if shelf]
         self._tensors, self._names = [], [list(shelf) for shelf in self._shelves]
 
     def put_back(self) -> None:
@@ -92,6 +93,12 @@ class Buffers:
         """Keep the blocks: they are small, and needed again in the next step."""
         self._looks -= self._looks > 0
         self._taken = False
+
+
+def _shelf(owner: nn.Module) -> dict[str, Tensor | None]:
+    """The buffers of a module, as it keeps them; of a scripted one, which has no dictionary of them, in one of ours."""
+    kept: Any = owner._buffers
+    return kept if isinstance(kept, dict) else dict(owner.named_buffers(recurse=False))
 
 
 class _Some:

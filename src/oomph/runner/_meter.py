@@ -175,6 +175,8 @@ class HostMeter:
 
 def uncompiled(module: nn.Module) -> Iterator[nn.Module]:
     """The modules that are run one by one. A hook inside of a compiled one would end its compilation for good."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return  # has no hooks
     if getattr(module, "_compiled_call_impl", None) is None and not hasattr(module, "_orig_mod"):
         yield module
         for child in module.children():
