@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -88,13 +90,13 @@ def test_parameters_are_updated_one_by_one_where_all_at_once_do_not_fit() -> Non
 
 
 class ShortAfter:
-    """A scheduler that runs short once, after another one has made its step."""
+    """A scheduler that runs short twice, after another one has made its step."""
 
     def __init__(self, calls: Iterator[int]) -> None:
         self.next = calls.__next__  # beyond what the guard puts back
 
     def step(self) -> None:
-        if self.next() == 0:
+        if self.next() < 2:
             raise torch.OutOfMemoryError(CUDA)
 
     def state_dict(self) -> dict[str, Any]:
@@ -126,6 +128,17 @@ def test_of_optimizers_that_take_memory_first_only_one_goes_without_a_copy(monke
     guard.step(plain_batch())
     assert guard._update._copied == (optimizers[1],)
     assert guard.copy_bytes == sum(one.numel() * one.element_size() for one in halves[1])
+
+
+def test_nothing_of_an_update_without_a_copy_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = build()
+    guard.step(plain_batch())  # copied
+    monkeypatch.setattr(_wholeness.Wholeness, "holds", lambda _, sparing: True)
+    guard.step(plain_batch())
+    old = [weakref.ref(one.untyped_storage()) for one in guard.model.parameters()]
+    guard.model.double()
+    gc.collect()
+    assert all(one() is None for one in old)
 
 
 def test_state_that_was_moved_to_other_parameters_is_put_back_there() -> None:

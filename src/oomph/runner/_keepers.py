@@ -254,6 +254,10 @@ class OptimizerState:
         self._copies.let_go()
         self._groups, self._taken = [], False
 
+    def forget(self) -> None:
+        """Hold none of the tensors any longer, until the next time."""
+        self._copies, self._values, self._inside, self._entries, self._keys = Copies(), [], [], [], []
+
 
 class GroupOptions:
     """The options of an optimizer's groups, which schedulers change: of one whose weights are not copied."""

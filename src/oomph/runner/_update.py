@@ -161,8 +161,8 @@ class Update:
             return self._usual[1]
         copied, others = self._sort(whole)
         keepers: list[Keeper] = [self._states[id(one)] for one in copied]
-        if self._schedulers:
-            keepers += [GroupOptions(one) for one in others]
+        if self._schedulers:  # also of those that have made their step
+            keepers += [GroupOptions(one) for one in self._optimizers if one not in copied]
         if prepare is not None:
             keepers.append(GradientCopies(self.parameters))
         transaction = Transaction.of([*keepers, *self._others], lambda: self._progress.done)
@@ -188,8 +188,8 @@ class Update:
                 asking.append(one)
             else:
                 copied.append(one)
-        for one in (*asking, *fused):  # what was copied before they had any state is not held any longer
-            self._states[id(one)] = OptimizerState(one, ready=True)
+        for one in (*asking, *fused):
+            self._states[id(one)].forget()  # what was copied before they had any state
         return tuple(copied), (*asking, *fused)
 
     def _work(self, way: _Way, prepare: Callable[[], object] | None, *, one_by_one: bool) -> None:
