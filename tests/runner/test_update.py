@@ -130,6 +130,18 @@ def test_of_optimizers_that_take_memory_first_only_one_goes_without_a_copy(monke
     assert guard.copy_bytes == sum(one.numel() * one.element_size() for one in halves[1])
 
 
+def test_fused_updates_come_last_because_they_need_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_wholeness.Wholeness, "holds", lambda _, sparing: True)
+    net = plain_net()
+    halves = list(net.parameters())[:1], list(net.parameters())[1:]
+    fused, asking = torch.optim.SGD(halves[0], lr=0.1, fused=True), torch.optim.SGD(halves[1], lr=0.1)
+    guard = oomph.guard(model=net, optimizer=[fused, asking], loss=nn.functional.mse_loss)
+    guard.step(plain_batch())
+    assert guard._update._usual is not None
+    assert guard._update._usual[1].others == (asking, fused)
+    assert guard.copy_bytes == 0
+
+
 def test_nothing_of_an_update_without_a_copy_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     guard = build()
     guard.step(plain_batch())  # copied
