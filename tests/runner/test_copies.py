@@ -51,6 +51,7 @@ def test_they_are_put_back_as_often_as_asked(*, host: bool) -> None:
         for _ in range(3):
             copies.take(tensors, host=host)
             before = [tensor.clone() for tensor in tensors]
+            assert not copies.differ()
             for _ in range(2):
                 for tensor in tensors:
                     flip(tensor)
@@ -61,6 +62,17 @@ def test_they_are_put_back_as_often_as_asked(*, host: bool) -> None:
                 flip(tensor)
 
     run()
+
+
+@pytest.mark.parametrize("host", [False, True])
+def test_they_tell_what_was_changed(*, host: bool) -> None:
+    for kind in (0, 1, 2, 4, 5):
+        for dtype in DTYPES[:3]:
+            tensors, copies = [torch.full((2,), float("nan")), make(kind, dtype)], Copies()
+            copies.take(tensors, host=host)
+            assert not copies.differ()
+            flip(tensors[1])
+            assert copies.differ()
 
 
 def _dense(tensors: list[Tensor]) -> list[Tensor]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import gc
 import itertools
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,3 +170,111 @@ def test_state_that_was_moved_to_other_parameters_is_put_back_there() -> None:
     state.take()
     state.put_back()
     assert set(map(id, optimizer.state)) == set(map(id, fresh))
+
+
+class ShortAt:
+    """Runs short at one operation of SGD's update. No mode of torch's: in one, tensors don't count their versions."""
+
+    def __init__(self, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.at, self.seen = at, 0
+        for name in ("_foreach_add", "_foreach_add_", "_foreach_mul_"):
+            monkeypatch.setattr(torch, name, self.watched(getattr(torch, name)))
+
+    def watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self.seen += 1
+            if self.seen == self.at:
+                raise torch.OutOfMemoryError(CUDA)
+            return function(*args, **kwargs)
+
+        return run
+
+
+@contextlib.contextmanager
+def short_at(at: int) -> Iterator[ShortAt]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        yield ShortAt(at, monkeypatch)
+
+
+def nesterov() -> Guard:
+    """One whose update writes to the gradients of its first group."""
+    net = plain_net()
+    halves = list(net.parameters())[:2], list(net.parameters())[2:]
+    groups: list[dict[str, Any]] = [{"params": halves[0]}, {"params": halves[1], "weight_decay": 0.1}]
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True, foreach=True)
+    return oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss)
+
+
+@pytest.mark.parametrize(("step", "operations"), [(0, 5), (2, 9)], ids=["first", "later"])
+def test_gradients_that_an_update_writes_to_are_put_back(step: int, operations: int) -> None:
+    truth = nesterov()
+    for seed in range(3):
+        with short_at(0) as counted:
+            truth.step(plain_batch(seed=seed))
+        assert counted.seen == operations or seed != step
+    for at in range(1, operations + 1):
+        guard = nesterov()
+        for seed in range(3):
+            with short_at(at if seed == step else 0):
+                report = guard.step(plain_batch(seed=seed))
+            assert report.retries == (seed == step)
+        assert differences(guard.state_dict(), truth.state_dict()) == []
+
+
+class OldDecay(torch.optim.SGD):
+    """As optimizers were written once: the decay is added to the gradient itself, past the versions."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for one in group["params"]:
+                one.grad.data.add_(one.data, alpha=0.1)
+        return super().step(closure)
+
+
+def test_gradients_that_are_written_to_in_secret_are_put_back() -> None:
+    guards = []
+    for at in (0, 2):
+        net = plain_net()
+        optimizer = OldDecay(net.parameters(), lr=0.1, momentum=0.9, foreach=True)
+        guards.append(oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss))
+        guards[-1].step(plain_batch())
+        with short_at(at):
+            guards[-1].step(plain_batch(seed=1))
+    assert differences(guards[0].state_dict(), guards[1].state_dict()) == []
+
+
+def test_gradients_that_an_update_spoils_end_the_step_as_before(tmp_path: Path) -> None:
+    """What it writes to is learnt from updates that were made: a change of its form comes as a surprise."""
+    guard = build_plain_sgd(tmp_path / "saved.pt")
+    guard.step(plain_batch())
+    guard.step(plain_batch())
+    guard.optimizers[0].param_groups[0]["nesterov"] = True
+    before = copy.deepcopy(guard.state_dict())
+    with short_at(4), pytest.raises(oomph.OutOfRungs) as raised:  # mul, add, add to gradients, add to weights
+        guard.step(plain_batch())
+    assert "saved.pt" in str(raised.value)
+    assert differences(guard.state_dict(), before) == []
+    guard.step(plain_batch())  # learns
+    with short_at(4):
+        assert guard.step(plain_batch()).retries == 1
+
+
+def build_plain_sgd(place: Path) -> Guard:
+    net = plain_net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, foreach=True)
+    return oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss, checkpoint=place)
+
+
+def test_no_gradient_is_held_after_an_update_that_writes_to_it() -> None:
+    guard = nesterov()
+    held: list[weakref.ref[Any]] = []
+
+    def note(*_: object) -> None:
+        held.extend(weakref.ref(one.grad.untyped_storage()) for one in guard.model.parameters() if one.grad is not None)
+
+    handle = guard.optimizers[0].register_step_post_hook(note)
+    guard.step(plain_batch())
+    handle.remove()
+    gc.collect()
+    assert held
+    assert all(one() is None for one in held)

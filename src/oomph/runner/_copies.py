@@ -57,6 +57,11 @@ class Copies:
             for tensor, copy in zip(self._odd, self._odd_copies, strict=True):
                 _write(tensor, copy)
 
+    def differ(self) -> bool:
+        """Whether any of the tensors has other values than its copy; on a GPU this waits for it."""
+        odd = zip(self._odd, self._odd_copies, strict=True)
+        return any(group.differs() for group in self._groups) or any(not _is_same(*pair) for pair in odd)
+
     def let_go(self) -> None:
         """Free the copies, but for small blocks that are kept."""
         for group in self._groups:
@@ -124,12 +129,26 @@ class _Group:
         if self._block is not None:
             torch._foreach_copy_(self._flats, list(self._block.split(self._sizes)))
 
+    def differs(self) -> bool:
+        if self._block is None:
+            return False
+        return not all(map(_is_same, self._flats, self._block.split(self._sizes)))
+
     def let_go(self) -> None:
         if not self._rows:
             self._block = None
 
     def _forget(self) -> None:
         self._block, self._rows = None, []
+
+
+def _is_same(tensor: Tensor, copy: Tensor) -> bool:
+    """Whether two tensors have the same values; a number that is none is the same as itself."""
+    if tensor.layout is not torch.strided:
+        tensor, copy = tensor.to_dense(), copy.to_dense()
+    return tensor.shape == copy.shape and bool(
+        torch.isclose(tensor, copy.to(tensor.device), 0, 0, equal_nan=True).all()
+    )
 
 
 def _write(tensor: Tensor, copy: Tensor) -> None:

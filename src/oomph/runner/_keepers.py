@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from ._contents import Back, Contents, Modules
 from ._copies import Copies
 
 _LOOKS = 2  # steps in which buffers are looked for: some are made by the first forward
+_VERSION = attrgetter("_version")
 _SMALL = 1 << 18  # elements; larger buffers (masks, position tables) are copied again only when their version says so
 
 
@@ -183,17 +184,26 @@ class GradientCopies:
                 parameter.grad = gradient
 
     def let_go(self) -> None:
-        """Free the copies."""
-        self._copies.let_go()
-        self._gradients = []
+        """Free the copies, and hold no gradient that others have taken off."""
+        self._copies, self._gradients = Copies(), []
 
 
 class OptimizerState:
-    """An optimizer's parameters, state and options: what a half-done update would have spoilt."""
+    """An optimizer's parameters, state and options: what a half-done update would have spoilt.
+
+    Args:
+        optimizer: whose.
+        ready: the gradients are there already. Then others than theirs can't be updated, and they are copied too if the
+            update itself writes to them, as Nesterov's does in some forms: the first one tells.
+    """
 
     def __init__(self, optimizer: Optimizer, *, ready: bool = False) -> None:
-        self._optimizer = optimizer
-        self._ready = ready  # the gradients are there already, so that others than theirs can't be updated
+        self._optimizer, self._ready = optimizer, ready
+        self._gradients: list[Tensor] = []
+        self._versions: list[int] = []  # of these, before the update
+        self._writes: bool | None = None  # whether the update changes them; None if nobody knows yet
+        self._before: Copies | None = None  # of them, if it does
+        self.is_spoilt = False  # an attempt has changed them, and they can't be put back
         self._copies = Copies()
         self._values: list[Any] = []  # everything in the state, in order
         self._inside: list[Tensor] = []  # the tensors in that
@@ -206,7 +216,7 @@ class OptimizerState:
 
     @property
     def bytes(self) -> int:
-        """What the copy takes."""
+        """What the copy takes, but for gradients that an update writes to."""
         return self._copies.bytes
 
     def take(self) -> None:
@@ -217,8 +227,25 @@ class OptimizerState:
         tensors = parameters_of(self._optimizer)
         if self._ready:
             tensors = [one for one in tensors if one.grad is not None]
+            self._gradients = [one.grad for one in tensors]
+            self._versions = list(map(_VERSION, self._gradients))
+            self._before, self.is_spoilt = None if self._writes is False else Copies(), False
+            if self._before is not None:
+                self._before.take(self._gradients, host=self.host)
         self._copies.take(tensors + self._inside, host=self.host)
         self._taken = True
+
+    def learn(self) -> None:
+        """The update is complete: see whether it has written to gradients.
+
+        The first time by their values, because some write to `.data`, of which nobody counts versions.
+        """
+        if self._writes is None and self._before is not None:
+            self._writes = self._before.differ()
+        self._writes = bool(self._writes) or self._has_written()
+
+    def _has_written(self) -> bool:
+        return list(map(_VERSION, self._gradients)) != self._versions
 
     def _look(self) -> None:
         """Find what the state is made of, unless it is made of the same things as the last time."""
@@ -238,6 +265,10 @@ class OptimizerState:
         """Copy it back; state that was made since is removed, so that the first step is a first step again."""
         if not self._taken:
             return
+        if self._before is not None:
+            self._before.put_back()
+        else:
+            self.is_spoilt = self._has_written()
         self._copies.put_back()
         state = self._optimizer.state
         known = {id(parameter) for parameter, _ in self._entries}
@@ -252,7 +283,7 @@ class OptimizerState:
     def let_go(self) -> None:
         """Free the copy."""
         self._copies.let_go()
-        self._groups, self._taken = [], False
+        self._groups, self._gradients, self._before, self._taken = [], [], None, False
 
     def forget(self) -> None:
         """Hold none of the tensors any longer, until the next time."""

@@ -141,6 +141,8 @@ class Update:
             done.retries += 1
             if self._ran:  # a fused update is not undone
                 done.half = True
+            if any(state.is_spoilt for state in self._states.values()):  # and the step as a whole is
+                return done
         return done
 
     def _attempt(self, attempt: int, prepare: Callable[[], object] | None) -> Fault | None:
@@ -201,6 +203,7 @@ class Update:
                     self._step(optimizer)
             else:
                 self._step(optimizer)
+            self._states[id(optimizer)].learn()
         if way.others:
             with self._hold:
                 for optimizer in way.others:
