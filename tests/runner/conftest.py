@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from oomph.runner import _wholeness
+
 
 @pytest.fixture(autouse=True)
 def quick_and_quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
@@ -19,3 +21,10 @@ def quick_and_quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         yield
     gc.unfreeze()
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Optimizers' tensors are taken for those of a GPU."""
+    monkeypatch.setattr(_wholeness, "_place", lambda one: (True, one.dtype))
+    monkeypatch.setattr(_wholeness, "is_kept", lambda: True)

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import oomph
 from oomph.runner import Guard, _wholeness
 
-from .faults import CUDA
+from .faults import CUDA, ByteCap, FaultIn
 from .nets import differences, plain_batch, plain_net
 
 
@@ -141,7 +141,7 @@ def test_fused_updates_come_last_because_they_need_no_memory(monkeypatch: pytest
     guard = oomph.guard(model=net, optimizer=[fused, asking], loss=nn.functional.mse_loss)
     guard.step(plain_batch())
     assert guard._update._usual is not None
-    assert guard._update._usual[1].others == (asking, fused)
+    assert [one.optimizer for one in guard._update._usual[1].whole] == [asking, fused]
     assert guard.copy_bytes == 0
 
 
@@ -170,6 +170,112 @@ def test_state_that_was_moved_to_other_parameters_is_put_back_there() -> None:
     state.take()
     state.put_back()
     assert set(map(id, optimizer.state)) == set(map(id, fresh))
+
+
+def crowded(cap: int) -> tuple[bool, list[str], int]:
+    """A second step under a cap of bytes: whether it was made, what is not as before it otherwise, the peak."""
+    torch.manual_seed(0)
+    net = nn.Linear(64, 64)
+    groups: list[dict[str, Any]] = [{"params": [net.weight]}, {"params": [net.bias], "maximize": True}]
+    optimizer = torch.optim.Adam(groups, lr=0.1, weight_decay=0.1, foreach=True)
+    guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss)
+    batch = torch.randn(2, 64), torch.randn(2, 64)
+    guard.step(batch)
+    before = copy.deepcopy(guard.state_dict())
+    with ByteCap(cap) as mode:
+        try:
+            guard.step(batch)
+        except oomph.OutOfRungs:
+            return False, differences(guard.state_dict(), before), mode.peak
+    assert guard.copy_bytes == 0 or mode.refused
+    return True, [], mode.peak
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("finds", [True, False])
+def test_an_update_that_found_room_is_made_or_not(monkeypatch: pytest.MonkeyPatch, *, finds: bool) -> None:
+    if not finds:
+        monkeypatch.setattr(_wholeness.Wholeness, "find_room", lambda _: None)
+    done, _, peak = crowded(1 << 30)
+    assert done
+    outcomes = [crowded(cap) for cap in range(peak // 4, peak + 512, 512)]
+    made = [done for done, _, _ in outcomes]
+    assert made == sorted(made)  # with more memory it goes on being made
+    assert {True, False} <= set(made)
+    halves = [apart for _, apart, _ in outcomes if apart]
+    assert bool(halves) != finds  # the test can fail
+
+
+@pytest.mark.usefixtures("gpu")
+def test_no_copy_is_made_where_room_was_found() -> None:
+    guard = build()
+    guard.step(plain_batch())
+    assert guard.copy_bytes > 0  # the first one makes the state
+    with FaultIn("cat") as mode:
+        guard.step(plain_batch(seed=2))
+    assert mode.raised == 0
+    assert guard.copy_bytes == 0
+    assert differences(guard.state_dict(), undisturbed().state_dict()) == []
+
+
+class NoRoom(Narrow):
+    """As such a device, which is asked before."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func.__name__.startswith("empty") and (kwargs or {}).get("dtype") is torch.uint8:
+            raise torch.OutOfMemoryError(CUDA)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_where_there_is_no_room_parameters_are_copied_to_the_host_and_updated_one_by_one() -> None:
+    rungs, guard = run(NoRoom())  # type: ignore[no-untyped-call]
+    assert rungs == ["host copy", "one by one"]
+    expected = build()
+    expected.step(plain_batch())
+    expected.optimizers[0].param_groups[0]["foreach"] = False
+    expected.step(plain_batch(seed=2))
+    expected.optimizers[0].param_groups[0]["foreach"] = True
+    assert differences(guard.state_dict(), expected.state_dict()) == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="room is found on a GPU")
+@pytest.mark.parametrize("shape", [(4, 2048), (40, 200)], ids=["large tensors", "small ones"])
+def test_an_update_on_a_crowded_gpu_is_made_or_not(shape: tuple[int, int]) -> None:
+    """Under caps from one that leaves room for nothing to one that leaves room for all."""
+    torch.manual_seed(0)
+    depth, width = shape
+    net = nn.Sequential(*(nn.Linear(width, width) for _ in range(depth))).cuda()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.1)
+    batch = torch.randn(4, width).cuda(), torch.randn(4, width).cuda()
+    guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss, calm=1)
+    guard.step(batch)
+    start = copy.deepcopy(guard.state_dict())
+    guard.step(batch)
+    assert guard.copy_bytes == 0
+    end, total = copy.deepcopy(guard.state_dict()), torch.cuda.get_device_properties(0).total_memory
+    weights = sum(one.nbytes for one in net.parameters()) >> 20
+    made: list[bool] = []
+    try:
+        for spare in range(0, 4 * weights + 22, max(weights // 4, 2)):
+            torch.cuda.set_per_process_memory_fraction(1.0)
+            guard.load_state_dict(copy.deepcopy(start))
+            torch.cuda.empty_cache()
+            torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (spare << 20)) / total)
+            report = None
+            with contextlib.suppress(oomph.OutOfRungs):
+                report = guard.step(batch)
+            torch.cuda.set_per_process_memory_fraction(1.0)  # comparing takes some too
+            made.append(report is not None)
+            if report is None:
+                assert differences(guard.state_dict(), start) == []
+            elif report.pieces == 1 and not report.rungs:
+                assert differences(guard.state_dict(), end) == []
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert {True, False} <= set(made)
 
 
 class ShortAt:

@@ -12,7 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from oomph.runner import _wholeness
-from oomph.runner._wholeness import Wholeness, asks_first
+from oomph.runner._rehearsal import share_made
+from oomph.runner._wholeness import Wholeness, asks_first, room_for
 
 
 class Watch(TorchDispatchMode):
@@ -60,16 +61,38 @@ def test_sgd_over_all_tensors_takes_its_memory_first(form: dict[str, Any], first
     assert late_allocations(optimizer) == 0
 
 
-def test_others_need_a_copy() -> None:
+def test_others_need_room_or_a_copy() -> None:
     decayed_last: list[dict[str, Any]] = [{"params": parameters()}, {"params": parameters(), "weight_decay": 0.1}]
-    for optimizer in (
-        torch.optim.AdamW(parameters(), foreach=True),
-        torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, weight_decay=0.1, fused=False),  # one by one, too
+    one_by_one = (
+        torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, weight_decay=0.1, fused=False),
         torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, weight_decay=0.1, foreach=False),
+        torch.optim.AdamW(parameters(), foreach=False),
+    )
+    over_all = (
+        torch.optim.AdamW(parameters(), foreach=True),
+        torch.optim.Adam(parameters(), foreach=True, weight_decay=0.1, amsgrad=True),
         torch.optim.SGD(decayed_last, lr=0.1, momentum=0.9, foreach=True),
-    ):
+        torch.optim.RMSprop(parameters(), foreach=True),  # nobody has looked
+    )
+    for optimizer in (*one_by_one, *over_all):
         assert late_allocations(optimizer) > 0
         assert not asks_first(optimizer)
+    assert [room_for(optimizer) is not None for optimizer in one_by_one] == [False, False, False]
+    assert [room_for(optimizer) is not None for optimizer in over_all] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
+@pytest.mark.parametrize("on", [(), ("maximize",), ("weight_decay",), ("weight_decay", "maximize")])
+def test_an_update_makes_no_more_than_its_weights(kind: Any, on: tuple[str, ...]) -> None:
+    """What room is found for, of this version of torch."""
+    assert share_made(kind, on) <= 1
+    assert bool(share_made(kind, on)) == (bool(on) or kind is not torch.optim.SGD)
+
+
+def test_a_version_that_makes_more_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert share_made(torch.optim.Adagrad, ()) > 1  # so such things can be seen
+    monkeypatch.setattr(_wholeness, "share_made", lambda *_: 1.5)
+    assert room_for(torch.optim.AdamW(parameters(), foreach=True)) is None
 
 
 def test_on_the_cpu_nothing_is_whole() -> None:
@@ -82,29 +105,48 @@ def with_state(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     return optimizer
 
 
-@pytest.fixture
-def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors are taken for those of a GPU."""
-    monkeypatch.setattr(_wholeness, "_PLACE", lambda one: (True, one.dtype))
-
-
-@pytest.mark.usefixtures("_gpu")
-def test_what_is_whole_on_a_gpu() -> None:
-    optimizer = with_state(torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, foreach=True))
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+def test_what_is_whole_on_a_gpu(kind: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+    optimizer = with_state(kind(parameters(), lr=0.1, foreach=True, **own))
     wholeness = Wholeness(optimizer)
     assert wholeness.holds()
     assert not wholeness.holds(sparing=True)  # then it may go parameter by parameter
-    for setting, value in (("foreach", False), ("lr", torch.tensor(0.1))):
+    changes = [("foreach", False), ("lr", torch.tensor(0.1)), ("differentiable", True)]
+    for setting, value in (*changes, *([] if own else [("capturable", True), ("betas", (torch.tensor(0.9), 0.9))])):
         before = optimizer.param_groups[0][setting]
         optimizer.param_groups[0][setting] = value
         assert not wholeness.holds()
         optimizer.param_groups[0][setting] = before
         assert wholeness.holds()
+    monkeypatch.setattr(_wholeness, "is_kept", lambda: False)
+    assert Wholeness(optimizer).holds() == bool(own)  # Adam's room would not stay
+
+
+@pytest.mark.usefixtures("gpu")
+def test_two_types_need_room() -> None:
+    """The second is allocated when the first is written."""
+    optimizer = with_state(torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, weight_decay=0.1, foreach=True))
+    wholeness = Wholeness(optimizer)
+    assert wholeness.holds()
+    assert wholeness._room is None
     optimizer.param_groups[0]["params"][0].data = optimizer.param_groups[0]["params"][0].data.double()
-    assert not wholeness.holds()  # two types: the second is allocated when the first is written
+    assert wholeness.holds()
+    assert wholeness._room is not None
 
 
-@pytest.mark.usefixtures("_gpu")
+@pytest.mark.usefixtures("gpu")
+def test_a_step_of_somebodys_own_is_uncertain() -> None:
+    optimizer = with_state(torch.optim.AdamW(parameters(), lr=0.1, foreach=True))
+    torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)  # puts a counting step in its place
+    assert "step" in vars(optimizer)
+    assert Wholeness(optimizer).holds()
+    setattr(optimizer, "step", lambda: None)  # noqa: B010  as others do
+    assert not Wholeness(optimizer).holds()
+
+
+@pytest.mark.usefixtures("gpu")
 def test_somebodys_hooks_make_it_uncertain() -> None:
     optimizer = with_state(torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, foreach=True))
     for register in (optimizer.register_step_pre_hook, optimizer.register_step_post_hook):
@@ -119,7 +161,7 @@ def test_somebodys_hooks_make_it_uncertain() -> None:
     everywhere.remove()
 
 
-@pytest.mark.usefixtures("_gpu")
+@pytest.mark.usefixtures("gpu")
 def test_state_must_be_that_of_these_parameters() -> None:
     optimizer = with_state(torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, foreach=True))
     wholeness = Wholeness(optimizer)

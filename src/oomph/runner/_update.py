@@ -50,12 +50,12 @@ class _Way:
 
     Attributes:
         copied: the optimizers that make their step first, of which there is a copy.
-        others: those that make it after them, because they can't be undone.
+        whole: those that make it after them, because they can't be undone.
         transaction: what puts everything back.
     """
 
     copied: tuple[Optimizer, ...]
-    others: tuple[Optimizer, ...]
+    whole: tuple[Wholeness, ...]
     transaction: Transaction
 
 
@@ -63,7 +63,8 @@ class Update:
     """Makes updates, each of them whole.
 
     Parameters and optimizer state are copied before, because most optimizers allocate between their writes, so that
-    memory can run short when half is written. On a GPU a fused one doesn't, nor does the usual SGD; they aren't copied.
+    memory can run short when half is written. On a GPU a fused one doesn't, nor does the usual SGD, and room for Adam's
+    is found before: these aren't copied.
     """
 
     def __init__(
@@ -161,38 +162,39 @@ class Update:
         usual = prepare is None and not self._ran and not sparing
         if usual and self._usual is not None and self._usual[0] == whole:
             return self._usual[1]
-        copied, others = self._sort(whole)
+        copied, last = self._sort(whole)
         keepers: list[Keeper] = [self._states[id(one)] for one in copied]
         if self._schedulers:  # also of those that have made their step
             keepers += [GroupOptions(one) for one in self._optimizers if one not in copied]
         if prepare is not None:
             keepers.append(GradientCopies(self.parameters))
         transaction = Transaction.of([*keepers, *self._others], lambda: self._progress.done)
-        way = _Way(copied, others, transaction)
+        way = _Way(copied, last, transaction)
         if usual:
             self._usual = whole, way
         return way
 
-    def _sort(self, whole: list[bool]) -> tuple[tuple[Optimizer, ...], tuple[Optimizer, ...]]:
+    def _sort(self, whole: list[bool]) -> tuple[tuple[Optimizer, ...], tuple[Wholeness, ...]]:
         """Which of those that wait for their step are copied, and which not: fused ones last, which need no memory.
 
         Of those that take their memory first only one can be whole: the next one would ask when that one has written.
         """
         copied: list[Optimizer] = []
-        asking: list[Optimizer] = []
-        fused: list[Optimizer] = []
-        for one, look, is_whole in zip(self._optimizers, self._whole, whole, strict=True):
-            if id(one) in self._ran:
+        asking: list[Wholeness] = []
+        fused: list[Wholeness] = []
+        for one, is_whole in zip(self._whole, whole, strict=True):
+            if id(one.optimizer) in self._ran:
                 continue
-            if is_whole and look.is_fused:
+            if is_whole and one.is_fused:
                 fused.append(one)
             elif is_whole and not asking:
                 asking.append(one)
             else:
-                copied.append(one)
-        for one in (*asking, *fused):
-            self._states[id(one)].forget()  # what was copied before they had any state
-        return tuple(copied), (*asking, *fused)
+                copied.append(one.optimizer)
+        last = (*asking, *fused)
+        for one in last:
+            self._states[id(one.optimizer)].forget()  # what was copied before they had any state
+        return tuple(copied), last
 
     def _work(self, way: _Way, prepare: Callable[[], object] | None, *, one_by_one: bool) -> None:
         if prepare is not None:
@@ -204,11 +206,12 @@ class Update:
             else:
                 self._step(optimizer)
             self._states[id(optimizer)].learn()
-        if way.others:
+        if way.whole:
             with self._hold:
-                for optimizer in way.others:
-                    self._step(optimizer)
-                    self._progress.begun |= id(optimizer) in self._ran
+                for one in way.whole:
+                    one.find_room()
+                    self._step(one.optimizer)
+                    self._progress.begun |= id(one.optimizer) in self._ran
         self._follow()
         self._progress.done = True  # last of all: from here on, an interrupt leaves the step as it is
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from operator import attrgetter, is_
+from operator import is_
 from typing import Any
 
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks as _all_after
 from torch.optim.optimizer import _global_optimizer_pre_hooks as _all_before
 
 from ._keepers import parameters_of
+from ._rehearsal import share_made
+from ._room import Room, is_kept
 
-_SETTINGS = ("foreach", "fused", "weight_decay", "maximize", "differentiable")
-_PLACE = attrgetter("is_cuda", "dtype")
+_SHAPING = ("weight_decay", "maximize", "amsgrad", "nesterov", "momentum", "decoupled_weight_decay")
+_SETTINGS = ("foreach", "fused", "differentiable", "capturable")
+_KNOWN = {SGD, Adam, AdamW}
 
 
 class Wholeness:
-    """Whether an optimizer's update is whole, looked at again when its settings change.
+    """Whether an optimizer's update is whole, looked at again when its settings or parameters change.
+
+    That every parameter is still where it was is seen by the first and the last of them: if one in between has moved,
+    and memory runs short right then, the run ends with a sentence that says so, as after any update that ended half.
 
     Args:
         optimizer: whose.
@@ -25,55 +31,88 @@ class Wholeness:
     """
 
     def __init__(self, optimizer: Optimizer, hooks: int = 0) -> None:
-        self._optimizer, self._hooks = optimizer, hooks
+        self.optimizer, self._hooks = optimizer, hooks
         self._settings: list[tuple[Any, ...]] | None = None
         self._parameters: list[nn.Parameter] = []  # at the last look
-        self._asks_first = False
+        self._places: list[tuple[bool, Any]] = []  # of the first and the last
+        self._room: Room | None = None
+        self._may_hold = False
 
     @property
     def is_fused(self) -> bool:
         """Whether it is one kernel a group, which needs no memory."""
-        return all(group.get("fused") for group in self._optimizer.param_groups)
+        return all(group.get("fused") for group in self.optimizer.param_groups)
 
     def holds(self, *, sparing: bool = False) -> bool:
-        """On a GPU, it needs no memory, or takes all that it needs before it writes.
+        """On a GPU, it needs no memory, or takes all that it needs before it writes, or room for it can be found first.
 
         Args:
             sparing: whether parameters may be updated one after the other, where only a fused update is whole.
         """
-        fused = self.is_fused
-        if not fused and (sparing or type(self._optimizer) is not SGD):
-            return False
-        if self._is_hooked():
-            return False
-        parameters = parameters_of(self._optimizer)
-        places = set(map(_PLACE, parameters))
-        if not places or not all(on_gpu for on_gpu, _ in places):
-            return False
+        parameters = parameters_of(self.optimizer)
         if not self._knows(parameters):
-            self._asks_first = asks_first(self._optimizer)
-        if not fused and (len(places) > 1 or not self._asks_first):
+            self._look(parameters)
+        if not self._may_hold or (sparing and not self.is_fused) or self._is_hooked():
             return False
-        state = self._optimizer.state
+        state = self.optimizer.state
         if len(state) == len(parameters) and all(map(is_, state, parameters)) and all(state.values()):
             return True
         return all(state.get(one) for one in parameters if one.grad is not None)
 
+    def find_room(self) -> None:
+        """Make sure that there is memory for what the update makes after its first write, before it."""
+        if self._room is not None:
+            self._room.find()
+
     def _is_hooked(self) -> bool:
         """Whether somebody's own code runs within the step: before its writes, or when they are done already."""
-        before: Any = self._optimizer._optimizer_step_pre_hooks  # noqa: SLF001  there is no public name for them
-        after: Any = self._optimizer._optimizer_step_post_hooks  # noqa: SLF001  as above
+        own = self.optimizer.__dict__
+        replaced = own.get("step")  # a scheduler does, to count the steps
+        if replaced is not None and getattr(replaced, "__wrapped__", None) is not type(self.optimizer).step:
+            return True
+        before, after = own["_optimizer_step_pre_hooks"], own["_optimizer_step_post_hooks"]
         return bool(before or len(after) > self._hooks or _all_before or _all_after)
 
     def _knows(self, parameters: list[nn.Parameter]) -> bool:
         """Whether settings and parameters are those of the last look."""
-        groups = self._optimizer.param_groups
-        settings = [(*map(group.get, _SETTINGS), isinstance(group["lr"], Tensor)) for group in groups]
-        same = len(parameters) == len(self._parameters) and all(map(is_, parameters, self._parameters))
-        if same and settings == self._settings:
-            return True
-        self._settings, self._parameters = settings, parameters
-        return False
+        return (
+            len(parameters) == len(self._parameters)
+            and all(map(is_, parameters, self._parameters))
+            and _settings(self.optimizer) == self._settings
+            and [_place(one) for one in parameters[:: max(len(parameters) - 1, 1)]] == self._places
+        )
+
+    def _look(self, parameters: list[nn.Parameter]) -> None:
+        self._settings, self._parameters = _settings(self.optimizer), parameters
+        self._places = [_place(one) for one in parameters[:: max(len(parameters) - 1, 1)]]
+        self._may_hold, self._room = False, None
+        if not parameters or not all(_place(one)[0] for one in parameters):
+            return
+        if not self.is_fused and not asks_first(self.optimizer):
+            self._room = room_for(self.optimizer) if is_kept() else None
+            self._may_hold = self._room is not None
+        else:
+            self._may_hold = True
+
+
+def _place(parameter: nn.Parameter) -> tuple[bool, Any]:
+    return parameter.is_cuda, parameter.dtype
+
+
+def _settings(optimizer: Optimizer) -> list[tuple[Any, ...]]:
+    """What wholeness depends on; of numbers, such as a rate or a decay that changes with time, only whether they are."""
+    return [
+        (
+            *map(group.get, _SETTINGS),
+            *map(bool, map(group.get, _SHAPING)),
+            *map(_is_tensor, (group["lr"], *group.get("betas", ()))),
+        )
+        for group in optimizer.param_groups
+    ]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)
 
 
 def asks_first(optimizer: Optimizer) -> bool:
@@ -83,14 +122,37 @@ def asks_first(optimizer: Optimizer) -> bool:
     would allocate when the first is written already.
     """
     groups = optimizer.param_groups
-    if type(optimizer) is not SGD or not all(map(_is_over_all, groups)):
+    if type(optimizer) is not SGD or not _is_simple(optimizer):
         return False
     if any(group["weight_decay"] or group["maximize"] for group in groups[1:]):
         return False
-    if any(group["differentiable"] or isinstance(group["lr"], Tensor) for group in groups):
-        return False
+    return len({one.dtype for one in parameters_of(optimizer)}) == 1
+
+
+def room_for(optimizer: Optimizer) -> Room | None:
+    """The room that an update over all tensors at once needs; None where nobody knows.
+
+    It is that of the weights of a group, as long as this version of torch makes no more.
+    """
+    kind: Any = type(optimizer)
+    if kind not in _KNOWN or not _is_simple(optimizer):
+        return None
+    for group in optimizer.param_groups:
+        if share_made(kind, tuple(name for name in _SHAPING if group.get(name))) > 1:
+            return None
+    sizes = [[one.nbytes for one in group["params"]] for group in optimizer.param_groups]
+    return Room(parameters_of(optimizer)[0].device, sizes)
+
+
+def _is_simple(optimizer: Optimizer) -> bool:
+    """Whether torch updates all tensors of each group at once, with plain numbers, and nothing else."""
+    for group in optimizer.param_groups:
+        if not _is_over_all(group) or group["differentiable"] or group.get("capturable"):
+            return False
+        if any(map(_is_tensor, (group["lr"], *group.get("betas", ())))):
+            return False
     parameters = parameters_of(optimizer)
-    return len({(one.device, one.dtype) for one in parameters}) == 1 and all(map(_is_plain, parameters))
+    return len({one.device for one in parameters}) == 1 and all(map(_is_plain, parameters))
 
 
 def _is_over_all(group: dict[str, Any]) -> bool:
@@ -100,4 +162,4 @@ def _is_over_all(group: dict[str, Any]) -> bool:
 
 def _is_plain(parameter: nn.Parameter) -> bool:
     sparse = parameter.grad is not None and parameter.grad.is_sparse
-    return type(parameter) in {Tensor, nn.Parameter} and not sparse
+    return type(parameter) in {Tensor, nn.Parameter} and not sparse and not parameter.is_complex()
