@@ -124,6 +124,21 @@ def test_what_is_whole_on_a_gpu(kind: type[Any], monkeypatch: pytest.MonkeyPatch
     assert Wholeness(optimizer).holds() == bool(own)  # Adam's room would not stay
 
 
+class Own(torch.optim.Optimizer):
+    """Somebody's own optimizer, without any of torch's settings."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"strength": 0.1})
+
+    def step(self, closure: Any = None) -> Any:
+        del closure
+
+
+@pytest.mark.usefixtures("gpu")
+def test_of_others_optimizers_nothing_is_known() -> None:
+    assert not Wholeness(Own(parameters())).holds()
+
+
 @pytest.mark.usefixtures("gpu")
 def test_two_types_need_room() -> None:
     """The second is allocated when the first is written."""

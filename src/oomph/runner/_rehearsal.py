@@ -32,7 +32,7 @@ def share_made(kind: Any, on: tuple[str, ...]) -> float:
                 one.grad = torch.ones_like(one)
             with _Watch() as watch:
                 step(optimizer)
-    return watch.most / sum(one.numel() * one.element_size() for one in weights)
+    return float(watch.most / sum(one.numel() * one.element_size() for one in weights))
 
 
 class _Watch(TorchDispatchMode):

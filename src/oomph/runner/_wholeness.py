@@ -15,7 +15,16 @@ from ._rehearsal import share_made
 from ._room import Room, is_kept
 
 _SHAPING = ("weight_decay", "maximize", "amsgrad", "nesterov", "momentum", "decoupled_weight_decay")
-_SETTINGS = ("foreach", "fused", "differentiable", "capturable")
+_FLAGS = (
+    "foreach",
+    "fused",
+    "differentiable",
+    "capturable",
+    "maximize",
+    "amsgrad",
+    "nesterov",
+    "decoupled_weight_decay",
+)
 _KNOWN = {SGD, Adam, AdamW}
 
 
@@ -100,19 +109,16 @@ def _place(parameter: nn.Parameter) -> tuple[bool, Any]:
 
 
 def _settings(optimizer: Optimizer) -> list[tuple[Any, ...]]:
-    """What wholeness depends on; of numbers, such as a rate or a decay that changes with time, only whether they are."""
+    """What wholeness depends on; of a rate or a decay, which may change in each step, only of what kind it is."""
     return [
         (
-            *map(group.get, _SETTINGS),
-            *map(bool, map(group.get, _SHAPING)),
-            *map(_is_tensor, (group["lr"], *group.get("betas", ()))),
+            *map(group.get, _FLAGS),
+            not group.get("weight_decay"),
+            type(group.get("lr")),
+            *map(type, group.get("betas") or ()),
         )
         for group in optimizer.param_groups
     ]
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor)
 
 
 def asks_first(optimizer: Optimizer) -> bool:
@@ -149,7 +155,7 @@ def _is_simple(optimizer: Optimizer) -> bool:
     for group in optimizer.param_groups:
         if not _is_over_all(group) or group["differentiable"] or group.get("capturable"):
             return False
-        if any(map(_is_tensor, (group["lr"], *group.get("betas", ())))):
+        if any(isinstance(one, Tensor) for one in (group["lr"], *group.get("betas", ()))):
             return False
     parameters = parameters_of(optimizer)
     return len({one.device for one in parameters}) == 1 and all(map(_is_plain, parameters))
