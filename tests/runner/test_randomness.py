@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from oomph.runner._randomness import Randomness, _numpy_tells, _python_tells, random_states
+from oomph.runner._randomness import Randomness, _numpy_tells, _python_tells, _torch_tells, random_states
 
 DRAWS: dict[str, Callable[[], object]] = {
     "nothing": lambda: None,
@@ -22,15 +22,22 @@ DRAWS: dict[str, Callable[[], object]] = {
     "numpy seed": lambda: np.random.seed(3),
     "many of numpy": lambda: np.random.bytes(4 * 624),
     "torch": lambda: torch.rand(1),
+    "normal of torch": lambda: torch.randn(1),
+    "in double": lambda: torch.randn(1, dtype=torch.float64),
+    "torch seed": lambda: torch.manual_seed(3),
+    "many of torch": lambda: torch.rand(624),
+    "state of torch": lambda: torch.set_rng_state(torch.Generator().get_state()),
 }
 
 
 def draw() -> list[float]:
     ours = [random.random(), random.gauss()]  # noqa: S311  no secrets
-    return [*ours, np.random.rand(), *np.random.randn(3), float(torch.rand(1))]
+    normal = [float(torch.randn(1, dtype=dtype)) for dtype in (torch.float32, torch.float64)]
+    return [*ours, np.random.rand(), *np.random.randn(3), float(torch.rand(1)), *normal]
 
 
-def test_this_python_and_this_numpy_can_be_read() -> None:
+def test_this_python_this_numpy_and_this_torch_can_be_read() -> None:
+    assert _torch_tells()
     assert _python_tells()
     assert _numpy_tells()
 
@@ -40,6 +47,7 @@ def test_what_is_put_back_is_what_was(name: str) -> None:
     keeper = Randomness(torch.device("cpu"))
     random.seed(0)
     np.random.seed(0)
+    torch.manual_seed(0)
     for _ in range(5):
         keeper.take()
         DRAWS[name]()
@@ -49,6 +57,7 @@ def test_what_is_put_back_is_what_was(name: str) -> None:
         assert draw() == expected
         keeper.put_back()
         now = random_states(None)
+        assert torch.equal(before["torch"], now["torch"])
         assert before["python"] == now["python"]
         assert before["numpy"]["has_gauss"] == now["numpy"]["has_gauss"]
         assert np.array_equal(before["numpy"]["state"]["key"], now["numpy"]["state"]["key"])
@@ -67,12 +76,13 @@ def test_nothing_is_asked_while_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch
         return run
 
     assert keeper._numpy is not None
-    for one in (keeper._python, keeper._numpy):
+    for one in (keeper._torch, keeper._python, keeper._numpy):
         monkeypatch.setattr(one, "_ask", noting(one._ask))
     for _ in range(3):
         keeper.take()
     assert asked == []
     random.getrandbits(1)
     np.random.rand()
+    torch.rand(1)
     keeper.take()
-    assert len(asked) == 2
+    assert len(asked) == 3

@@ -1,8 +1,9 @@
 """Random states: of torch on the CPU and on a device, of Python and of NumPy.
 
-They are taken in every step. torch gives its own in a microsecond; Python's and above all NumPy's are built number by
-number, in 10 and 75 microseconds. So these two are asked only when the memory that they live in has changed: their
-position, which each number moves, and their first words, all of which change when new ones are made or somebody seeds.
+They are taken in every step, and all but a device's are long: torch copies its own number by number, Python and above
+all NumPy build theirs so, in 10 and 75 microseconds. So these are asked only when the memory that they live in has
+changed: their position, which each number moves, and their first words, all of which change when new ones are made or
+somebody seeds.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ import torch
 _HEAD = object.__basicsize__  # an object's own bookkeeping, such as the count of references to it
 _FIRST = 64  # bytes of the words that are looked at
 _WORDS = 4 * 624  # bytes of the words of the Mersenne Twister
+_BEFORE, _BEHIND = 20, 28  # bytes around torch's that belong to its state
+_HEADER, _WIDE = 24, 8  # bytes before the words in what torch tells of its state, and of each word there
+_WITHIN = 512  # bytes of a generator in which its words begin
 
 Print = tuple[Any, ...]
 
@@ -28,14 +32,17 @@ class Randomness:
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device if device.type == "cuda" else None
+        own = torch.default_generator
+        self._torch = _Seldom(own.get_state, _TorchPrint(own) if _torch_tells() else None)
         self._python = _Seldom(random.getstate, _PythonPrint(_python_generator()) if _python_tells() else None)
         self._numpy: _Seldom | None = None
         self._taken: dict[str, Any] = {}
 
     def take(self) -> None:
         """Remember them."""
-        taken = _torch_states(self._cuda)
-        taken["python"] = self._python.state()
+        taken: dict[str, Any] = {"torch": self._torch.state(), "python": self._python.state()}
+        if self._cuda is not None:
+            taken["cuda"] = _cuda_state(self._cuda)
         if "numpy" in sys.modules:
             if self._numpy is None:
                 self._numpy = _Seldom(_numpy_state, _NumpyPrint(_numpy_generator()) if _numpy_tells() else None)
@@ -53,7 +60,9 @@ class Randomness:
 
 def random_states(cuda: torch.device | None) -> dict[str, Any]:
     """Every random state that a step may use."""
-    states: dict[str, Any] = {"python": random.getstate(), **_torch_states(cuda)}
+    states: dict[str, Any] = {"python": random.getstate(), "torch": torch.default_generator.get_state()}
+    if cuda is not None:
+        states["cuda"] = _cuda_state(cuda)
     if "numpy" in sys.modules:
         states["numpy"] = _numpy_state()
     return states
@@ -71,15 +80,10 @@ def set_random_states(states: dict[str, Any], cuda: torch.device | None) -> None
         sys.modules["numpy"].random.set_state(states["numpy"])
 
 
-def _torch_states(cuda: torch.device | None) -> dict[str, Any]:
-    states: dict[str, Any] = {"torch": torch.default_generator.get_state()}
-    if cuda is not None:
-        # As torch.cuda.get_rng_state does after looking for the device; the state is on the host in any case.
-        number: int | None = cuda.index
-        states["cuda"] = torch.cuda.default_generators[
-            torch.cuda.current_device() if number is None else number
-        ].get_state()
-    return states
+def _cuda_state(cuda: torch.device) -> Any:
+    # As torch.cuda.get_rng_state does after looking for the device; the state is on the host in any case.
+    number: int | None = cuda.index
+    return torch.cuda.default_generators[torch.cuda.current_device() if number is None else number].get_state()
 
 
 def _numpy_state() -> Any:
@@ -117,6 +121,21 @@ def _memory(address: int, size: int) -> ctypes.Array[ctypes.c_char]:
 def _inside(thing: object, size: int | None = None) -> ctypes.Array[ctypes.c_char]:
     """What an object keeps in itself, or so much of it."""
     return _memory(id(thing) + _HEAD, type(thing).__basicsize__ - _HEAD if size is None else size)
+
+
+class _TorchPrint:
+    """Fingerprints of a generator of torch's, on the CPU.
+
+    Before its words lie the seed and the position, and behind them the second normal number of a pair, if one is kept.
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator  # held, as its memory is read
+        words: int = generator._cdata + _torch_words()  # type: ignore[attr-defined]  # noqa: SLF001  the address
+        self._first, self._behind = _memory(words - _BEFORE, _BEFORE + _FIRST), _memory(words + _WORDS, _BEHIND)
+
+    def __call__(self) -> Print:
+        return self._first.raw, self._behind.raw
 
 
 class _PythonPrint:
@@ -158,6 +177,36 @@ def _python_generator() -> Any:
 
 def _numpy_generator() -> Any:
     return sys.modules["numpy"].random.get_state.__self__
+
+
+@functools.cache
+def _torch_words() -> int:
+    """How far from its begin the words of a generator of torch's lie; -1 if that is nowhere near."""
+    own = torch.Generator("cpu")
+    own.manual_seed(0)
+    told = bytes(own.get_state().tolist())
+    words = b"".join(told[start : start + 4] for start in range(_HEADER, _HEADER + 8 * _WIDE, _WIDE))
+    return _memory(own._cdata, _WITHIN).raw.find(words)  # type: ignore[attr-defined]  # noqa: SLF001  as above
+
+
+@functools.cache
+def _torch_tells() -> bool:
+    """As `_python_tells`, of this torch."""
+    if sys.implementation.name != "cpython" or not hasattr(torch.Generator, "_cdata") or _torch_words() < _BEFORE:
+        return False
+    own = torch.Generator("cpu")
+    look = _TorchPrint(own)
+    prints = [look()]
+    for dtype in (torch.float32, torch.float64):
+        for draw in (torch.rand, torch.randn, torch.randn):  # the second normal number was made with the first
+            draw(1, generator=own, dtype=dtype, device="cpu")
+            prints.append(look())
+    for number in range(1, 3):
+        own.manual_seed(number)
+        prints.append(look())
+    torch.rand(700, generator=own, device="cpu")  # more than there are words
+    prints.append(look())
+    return _all_differ(prints) and look() == prints[-1]
 
 
 @functools.cache
