@@ -1,4 +1,9 @@
-"""Room on a GPU for what an update makes after its first write, found before it."""
+"""Room on a GPU for what an update makes after its first write, found before it.
+
+Memory that is taken and let go of stays with torch's allocator, so that who asks next gets it without fail. That is
+certain in two ways: of small weights, where there is one block for all of them; of large ones, where the same tensors
+were made twice in the same places, because then a third time ends there too.
+"""
 
 from __future__ import annotations
 
@@ -7,47 +12,98 @@ import os
 from collections.abc import Iterable, Sequence
 
 import torch
+from torch import Tensor
 
 from ..units import MIB
 
+_FEW = 128 * MIB  # bytes for which one block is found easily
 _SMALL = MIB  # the largest request that torch's allocator serves from small segments, cut by 512 bytes
 _ROUND = 512
+_TRIES = 4  # at making tensors in the same places as before
 _CONFIGURATIONS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 
 
-class Room:
-    """Room for tensors on a GPU.
+class NoRoom(MemoryError):  # noqa: N818  the name is the sentence
+    """Tensors come to lie in other places each time, so that nobody can say whether all of them will find one."""
+
+
+class SmallRoom:
+    """Room for tensors of few bytes.
 
     Args:
         device: the GPU.
-        groups: the bytes of tensors that are alive together, in their order; those of one group are gone when the next
-            one's are made.
+        groups: the tensors that are alive together; those of one group are gone when the next one's are made.
     """
 
-    def __init__(self, device: torch.device, groups: Iterable[Sequence[int]]) -> None:
-        self._device, self._rounds = device, rounds_for(groups)
+    def __init__(self, device: torch.device, groups: Iterable[Sequence[Tensor]]) -> None:
+        self._device = device
+        self._blocks = blocks_for([one.nbytes for one in group] for group in groups)
 
     def find(self) -> None:
-        """Take it and let it go: the allocator keeps the blocks, and who asks next gets them without fail."""
-        for sizes in self._rounds:
-            held = [torch.empty(size, dtype=torch.uint8, device=self._device) for size in sizes]
-            del held
+        """Make sure of it."""
+        held = [torch.empty(size, dtype=torch.uint8, device=self._device) for size in self._blocks]
+        del held
 
 
-def rounds_for(groups: Iterable[Sequence[int]]) -> list[list[int]]:
-    """The blocks that make room for each of the groups, whatever else is free: taken together, round by round.
+class LargeRoom:
+    """Room for tensors of many bytes, which may lie anywhere.
 
-    Large tensors find the blocks that such ones have found before them, in the same order. Small ones share blocks, of
-    which no two are less than half full: twice their sum and one more are enough, or one for all of them where it is a
-    small one itself.
+    Args:
+        groups: as those of a `SmallRoom`.
     """
-    rounded = [[-(-size // _ROUND) * _ROUND for size in sizes] for sizes in groups]
-    small = max((sum(size for size in sizes if size <= _SMALL) for sizes in rounded), default=0)
-    rounds = [large for sizes in rounded if (large := [size for size in sizes if size > _SMALL])]
-    if small:
-        blocks = [small] if small <= _SMALL else [_SMALL] * (-(-2 * small // _SMALL) + 1)
-        rounds = [[*blocks, *rounds[0]], *rounds[1:]] if rounds else [blocks]
-    return rounds
+
+    def __init__(self, groups: Iterable[Sequence[Tensor]]) -> None:
+        self._groups = list(groups)
+        self._places: list[int] = []
+
+    def find(self) -> None:
+        """Make sure of it.
+
+        Raises:
+            NoRoom: nobody can be.
+        """
+        for _ in range(_TRIES):
+            places = self._make()
+            if places == self._places:
+                return
+            self._places = places
+        raise NoRoom("no room that is certain to be there again")
+
+    def _make(self) -> list[int]:
+        places: list[int] = []
+        for group in self._groups:
+            held = [torch.empty_like(one) for one in group if one.grad is not None]
+            places += map(Tensor.data_ptr, held)
+            del held
+        return places
+
+
+Room = SmallRoom | LargeRoom
+
+
+def room_of(groups: Sequence[Sequence[Tensor]]) -> Room | None:
+    """Room for tensors like those of each group, all of one device; None where nobody can say whether it is enough."""
+    if sum(one.nbytes for group in groups for one in group) <= _FEW:
+        return SmallRoom(next(one.device for group in groups for one in group), groups)
+    if any(len({one.dtype for one in group}) > 1 for group in groups):
+        return None  # torch goes type by type, in an order of its own
+    return LargeRoom(groups)
+
+
+def blocks_for(groups: Iterable[Sequence[int]]) -> list[int]:
+    """Blocks that make room for tensors of these bytes, group by group, whatever else is free.
+
+    Large tensors are cut from one block, which always has room for the rest of them. Small ones share blocks that can't
+    be larger than one of them: of these, but for one that can still grow, no two stay less than half full, so that
+    twice their sum and two more are enough.
+    """
+    large = small = 0
+    for sizes in groups:
+        rounded = [-(-size // _ROUND) * _ROUND for size in sizes]
+        large = max(large, sum(size for size in rounded if size > _SMALL))
+        small = max(small, sum(size for size in rounded if size <= _SMALL))
+    blocks = [small] if small <= _SMALL else [_SMALL] * (-(-2 * small // _SMALL) + 2)
+    return [size for size in (*blocks, large) if size]
 
 
 @functools.cache

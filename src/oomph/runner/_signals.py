@@ -22,10 +22,11 @@ class HoldInterrupt:
     def __init__(self) -> None:
         self._asked = self._holds = False
         self._handler: Any = None  # whose turn it is afterwards
+        self._main = threading.main_thread().ident  # only that one may take signals
 
     def __enter__(self) -> None:
         self._asked, handler = False, _BENEATH.getsignal(signal.SIGINT)
-        self._holds = callable(handler) and threading.current_thread() is threading.main_thread()
+        self._holds = callable(handler) and threading.get_ident() == self._main
         if self._holds and handler != self._note:  # it may have stayed, if another signal broke in
             self._handler = handler
             _BENEATH.signal(signal.SIGINT, self._note)

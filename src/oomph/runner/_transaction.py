@@ -51,6 +51,8 @@ class Transaction:
 
         Any other error passes through, and everything is put back before.
         """
+        if not self._keepers:
+            return catch(work)
         fault = self.attempt(work)
         self.let_go()
         return fault

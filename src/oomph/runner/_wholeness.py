@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from operator import is_
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks as _all_before
 
 from ._keepers import parameters_of
 from ._rehearsal import share_made
-from ._room import Room, is_kept
+from ._room import Room, is_kept, room_of
 
 _SHAPING = ("weight_decay", "maximize", "amsgrad", "nesterov", "momentum", "decoupled_weight_decay")
 _FLAGS = (
@@ -41,8 +42,9 @@ class Wholeness:
 
     def __init__(self, optimizer: Optimizer, hooks: int = 0) -> None:
         self.optimizer, self._hooks = optimizer, hooks
+        self._groups: list[tuple[Any, ...]] = []  # what is in them, at the last look
         self._settings: list[tuple[Any, ...]] | None = None
-        self._parameters: list[nn.Parameter] = []  # at the last look
+        self._parameters: list[nn.Parameter] = []
         self._places: list[tuple[bool, Any]] = []  # of the first and the last
         self._room: Room | None = None
         self._may_hold = False
@@ -58,12 +60,11 @@ class Wholeness:
         Args:
             sparing: whether parameters may be updated one after the other, where only a fused update is whole.
         """
-        parameters = parameters_of(self.optimizer)
-        if not self._knows(parameters):
-            self._look(parameters)
+        if not self._is_as_before():
+            self._look()
         if not self._may_hold or (sparing and not self.is_fused) or self._is_hooked():
             return False
-        state = self.optimizer.state
+        state, parameters = self.optimizer.state, self._parameters
         if len(state) == len(parameters) and all(map(is_, state, parameters)) and all(state.values()):
             return True
         return all(state.get(one) for one in parameters if one.grad is not None)
@@ -82,33 +83,45 @@ class Wholeness:
         before, after = own["_optimizer_step_pre_hooks"], own["_optimizer_step_post_hooks"]
         return bool(before or len(after) > self._hooks or _all_before or _all_after)
 
-    def _knows(self, parameters: list[nn.Parameter]) -> bool:
-        """Whether settings and parameters are those of the last look."""
-        return (
-            len(parameters) == len(self._parameters)
-            and all(map(is_, parameters, self._parameters))
-            and _settings(self.optimizer) == self._settings
-            and [_place(one) for one in parameters[:: max(len(parameters) - 1, 1)]] == self._places
-        )
+    def _is_as_before(self) -> bool:
+        """Whether settings and parameters are those of the last look: the same objects, mostly."""
+        groups, known = self.optimizer.param_groups, self._parameters
+        members = [group["params"] for group in groups]
+        if sum(map(len, members)) != len(known) or not all(map(is_, itertools.chain.from_iterable(members), known)):
+            return False
+        if len(groups) != len(self._groups) or not all(map(_are_same, groups, self._groups)):
+            if _settings(groups) != self._settings:
+                return False
+            self._groups = [tuple(group.values()) for group in groups]
+        return _places(known) == self._places
 
-    def _look(self, parameters: list[nn.Parameter]) -> None:
-        self._settings, self._parameters = _settings(self.optimizer), parameters
-        self._places = [_place(one) for one in parameters[:: max(len(parameters) - 1, 1)]]
+    def _look(self) -> None:
+        groups, parameters = self.optimizer.param_groups, parameters_of(self.optimizer)
+        self._groups, self._settings = [tuple(group.values()) for group in groups], _settings(groups)
+        self._parameters, self._places = parameters, _places(parameters)
         self._may_hold, self._room = False, None
         if not parameters or not all(_place(one)[0] for one in parameters):
             return
-        if not self.is_fused and not asks_first(self.optimizer):
-            self._room = room_for(self.optimizer) if is_kept() else None
-            self._may_hold = self._room is not None
-        else:
+        if self.is_fused or asks_first(self.optimizer):
             self._may_hold = True
+        elif is_kept():
+            self._room = room_for(self.optimizer)
+            self._may_hold = self._room is not None
+
+
+def _are_same(group: dict[str, Any], values: tuple[Any, ...]) -> bool:
+    return len(group) == len(values) and all(map(is_, group.values(), values))
+
+
+def _places(parameters: list[nn.Parameter]) -> list[tuple[bool, Any]]:
+    return [_place(parameters[0]), _place(parameters[-1])] if parameters else []
 
 
 def _place(parameter: nn.Parameter) -> tuple[bool, Any]:
     return parameter.is_cuda, parameter.dtype
 
 
-def _settings(optimizer: Optimizer) -> list[tuple[Any, ...]]:
+def _settings(groups: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """What wholeness depends on; of a rate or a decay, which may change in each step, only of what kind it is."""
     return [
         (
@@ -117,7 +130,7 @@ def _settings(optimizer: Optimizer) -> list[tuple[Any, ...]]:
             type(group.get("lr")),
             *map(type, group.get("betas") or ()),
         )
-        for group in optimizer.param_groups
+        for group in groups
     ]
 
 
@@ -146,8 +159,7 @@ def room_for(optimizer: Optimizer) -> Room | None:
     for group in optimizer.param_groups:
         if share_made(kind, tuple(name for name in _SHAPING if group.get(name))) > 1:
             return None
-    sizes = [[one.nbytes for one in group["params"]] for group in optimizer.param_groups]
-    return Room(parameters_of(optimizer)[0].device, sizes)
+    return room_of([group["params"] for group in optimizer.param_groups])
 
 
 def _is_simple(optimizer: Optimizer) -> bool:
