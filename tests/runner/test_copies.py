@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oomph.runner import _copies
-from oomph.runner._copies import Copies
+from oomph.runner._copies import Copies, record
 
 from .faults import FaultIn
 
@@ -151,3 +151,42 @@ def test_tensors_that_moved_are_found_again(monkeypatch: pytest.MonkeyPatch) -> 
     parameter.data.zero_()
     copies.put_back()
     assert parameter.tolist() == [5.0] * 4
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU can be told once")
+def test_the_copying_of_many_tensors_is_recorded() -> None:
+    tensors = [torch.full((number % 5 + 1,), float(number), device="cuda") for number in range(40)]
+    tensors += [torch.tensor(number, device="cuda") for number in range(40)]
+    copies, drawn = Copies(), []
+    torch.cuda.manual_seed(0)
+    for step in range(8):
+        if step == 6:
+            tensors[3].data = tensors[3].data.clone()  # the same tensor elsewhere
+        copies.take(tensors)
+        assert (copies._recording is not None) == (step in {2, 3, 4, 5})
+        drawn.append(torch.rand(1, device="cuda"))
+        before = [tensor.clone() for tensor in tensors]
+        for tensor in tensors:
+            flip(tensor)
+        copies.put_back()
+        assert all(map(torch.equal, tensors, before))
+        copies.let_go()
+        for tensor in tensors:
+            flip(tensor)
+    copies.take(tensors, host=True)
+    assert copies._recording is None
+    assert not copies.differ()
+    torch.cuda.manual_seed(0)
+    assert torch.equal(torch.cat(drawn), torch.cat([torch.rand(1, device="cuda") for _ in range(8)]))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU can be told once")
+def test_what_waits_for_a_gpu_can_not_be_recorded() -> None:
+    device, value = torch.device("cuda"), torch.ones(3, device="cuda")
+    assert record(device, [value.sum().item]) is None
+    assert value.sum().item() == 3, "and the GPU goes on"
+    recording = record(device, [lambda: value.add_(1)])
+    assert recording is not None
+    assert value.tolist() == [1, 1, 1]
+    recording.replay()
+    assert value.tolist() == [2, 2, 2]

@@ -131,7 +131,7 @@ def test_on_a_gpu(seed: int, *, large: bool) -> None:
         [torch.zeros(chance.randint(1, most), device="cuda") for _ in range(chance.randint(1, 40))] for _ in range(3)
     ]
     for one in itertools.chain.from_iterable(groups):
-        one.grad = one
+        one.grad = torch.empty_like(one)
     torch.cuda.empty_cache()
     (LargeRoom(groups) if large else SmallRoom(torch.device("cuda"), groups)).find()
     reserved, total = torch.cuda.memory_reserved(), torch.cuda.get_device_properties(0).total_memory

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import is_
 
 import torch
@@ -14,6 +14,8 @@ from ._fault import catch
 Key = tuple[torch.device, torch.dtype]
 
 _KEPT = 4 * MIB  # a block on a GPU up to this size stays from step to step, and is only written again
+_MANY = 32  # tensors whose copying is recorded, because a GPU is told of each of them otherwise
+_SETTLED = 3  # times that they were the same ones before that
 
 
 class Copies:
@@ -30,6 +32,8 @@ class Copies:
         self._groups: list[_Group] = []
         self._odd: list[Tensor] = []  # the others: sparse ones, those with holes, those of a kind of their own
         self._odd_copies: list[Tensor] = []
+        self._times = 0  # that they were copied as they are
+        self._recording: torch.cuda.CUDAGraph | None = None
 
     @property
     def bytes(self) -> int:
@@ -45,9 +49,25 @@ class Copies:
         """
         if not self._knows(tensors):
             self._sort(tensors)
-        for group in self._groups:
-            group.take(host=host)
-        self._odd_copies = [tensor.detach().clone() for tensor in self._odd]
+        if host or self._recording is None:
+            self._recording = None
+            for group in self._groups:
+                group.take(host=host)
+            self._record()
+        elif catch(self._recording.replay) is not None:
+            self._recording = None
+            self.take(tensors, host=True)
+        if self._odd:
+            self._odd_copies = [tensor.detach().clone() for tensor in self._odd]
+
+    def _record(self) -> None:
+        """Record the copying of many tensors, once it is settled which: a GPU does it again when told one word."""
+        self._times += 1
+        if self._times != _SETTLED or len(self._dense) < _MANY or not all(group.stays for group in self._groups):
+            return
+        devices = {group.device for group in self._groups}
+        if len(devices) == 1:
+            self._recording = record(devices.pop(), [group.write for group in self._groups])
 
     def put_back(self) -> None:
         """Put the values back into the tensors."""
@@ -78,6 +98,7 @@ class Copies:
 
     def _sort(self, tensors: Sequence[Tensor]) -> None:
         self._tensors, self._dense, self._odd, self._groups = (), [], [], []
+        self._times, self._recording = 0, None
         groups: dict[Key, list[Tensor]] = {}
         for tensor in tensors:
             plain = tensor.detach()
@@ -101,6 +122,7 @@ class _Group:
         plain = [tensor.detach() for tensor in tensors]
         self._flats = [one.as_strided((one.numel(),), (1,)) for one in plain]  # each as one row of numbers
         self._sizes = [flat.numel() for flat in self._flats]
+        self.device = self._flats[0].device
         self._keeps = _is_kept(self._flats)
         self._block: Tensor | None = None
         self._rows: list[Tensor] = []  # of a block that stays
@@ -112,9 +134,16 @@ class _Group:
             self._forget()
             self._copy_to_host()
 
+    @property
+    def stays(self) -> bool:
+        return bool(self._rows)
+
+    def write(self) -> None:
+        torch._foreach_copy_(self._rows, self._flats)
+
     def _copy(self) -> None:
         if self._rows:
-            torch._foreach_copy_(self._rows, self._flats)
+            self.write()
             return
         self._block = torch.cat(self._flats)
         if self._keeps:
@@ -140,6 +169,25 @@ class _Group:
 
     def _forget(self) -> None:
         self._block, self._rows = None, []
+
+
+def record(device: torch.device, works: Sequence[Callable[[], object]]) -> torch.cuda.CUDAGraph | None:
+    """What works tell a GPU, to be told again at once; nothing is done now. None where it can't be recorded.
+
+    They must neither allocate nor wait. Not by `torch.cuda.graph`, which waits for the GPU and empties its cache.
+    """
+    recording = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
+            recording.capture_begin(capture_error_mode="thread_local")
+            try:
+                for work in works:
+                    work()
+            finally:
+                recording.capture_end()
+    except RuntimeError:  # of a driver, or in somebody's own recording
+        return None
+    return recording
 
 
 def _is_same(tensor: Tensor, copy: Tensor) -> bool:

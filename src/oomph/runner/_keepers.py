@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from operator import attrgetter, is_
+from operator import attrgetter, is_, is_not
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from ._contents import Back, Contents, Modules
 from ._copies import Copies
 
 _LOOKS = 2  # steps in which buffers are looked for: some are made by the first forward
-_VERSION = attrgetter("_version")
+_GRADIENT, _VERSION = attrgetter("grad"), attrgetter("_version")
 _SMALL = 1 << 18  # elements; larger buffers (masks, position tables) are copied again only when their version says so
 
 
@@ -140,7 +140,9 @@ class Gradients:
     def take(self) -> None:
         """Set them aside."""
         self._look()
-        self.aside = {index: own for index, one in enumerate(self.parameters) if (own := one.grad) is not None}
+        gradients = list(map(_GRADIENT, self.parameters))
+        some = any(map(is_not, gradients, itertools.repeat(None)))
+        self.aside = {index: own for index, own in enumerate(gradients) if own is not None} if some else {}
         self._taken = True
         for index in self.aside:
             self.parameters[index].grad = None
@@ -227,7 +229,7 @@ class OptimizerState:
         tensors = parameters_of(self._optimizer)
         if self._ready:
             tensors = [one for one in tensors if one.grad is not None]
-            self._gradients = [one.grad for one in tensors]
+            self._gradients = list(map(_GRADIENT, tensors))
             self._versions = list(map(_VERSION, self._gradients))
             self._before, self.is_spoilt = None if self._writes is False else Copies(), False
             if self._before is not None:

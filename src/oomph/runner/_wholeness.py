@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from operator import is_
 from typing import Any
 
@@ -27,10 +26,11 @@ _FLAGS = (
     "decoupled_weight_decay",
 )
 _KNOWN = {SGD, Adam, AdamW}
+_BEFORE, _AFTER = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"  # there are no public names for them
 
 
 class Wholeness:
-    """Whether an optimizer's update is whole, looked at again when its settings or parameters change.
+    """Whether an optimizer's update is whole, looked at again when anything of it is another one.
 
     That every parameter is still where it was is seen by the first and the last of them: if one in between has moved,
     and memory runs short right then, the run ends with a sentence that says so, as after any update that ended half.
@@ -42,12 +42,10 @@ class Wholeness:
 
     def __init__(self, optimizer: Optimizer, hooks: int = 0) -> None:
         self.optimizer, self._hooks = optimizer, hooks
-        self._groups: list[tuple[Any, ...]] = []  # what is in them, at the last look
-        self._settings: list[tuple[Any, ...]] | None = None
-        self._parameters: list[nn.Parameter] = []
-        self._places: list[tuple[bool, Any]] = []  # of the first and the last
+        self._signs: list[Any] = []  # at the last look
         self._room: Room | None = None
         self._may_hold = False
+        self._lacks_state = False  # some parameters do, which matters if they have gradients
 
     @property
     def is_fused(self) -> bool:
@@ -60,14 +58,16 @@ class Wholeness:
         Args:
             sparing: whether parameters may be updated one after the other, where only a fused update is whole.
         """
-        if not self._is_as_before():
+        signs = _signs(self.optimizer)
+        if len(signs) != len(self._signs) or not all(map(is_, signs, self._signs)):
+            self._signs = signs
             self._look()
-        if not self._may_hold or (sparing and not self.is_fused) or self._is_hooked():
+        if not self._may_hold or (sparing and not self.is_fused):
             return False
-        state, parameters = self.optimizer.state, self._parameters
-        if len(state) == len(parameters) and all(map(is_, state, parameters)) and all(state.values()):
-            return True
-        return all(state.get(one) for one in parameters if one.grad is not None)
+        state = self.optimizer.state
+        return not self._lacks_state or all(
+            state.get(one) for one in parameters_of(self.optimizer) if one.grad is not None
+        )
 
     def find_room(self) -> None:
         """Make sure that there is memory for what the update makes after its first write, before it."""
@@ -80,58 +80,42 @@ class Wholeness:
         replaced = own.get("step")  # a scheduler does, to count the steps
         if replaced is not None and getattr(replaced, "__wrapped__", None) is not type(self.optimizer).step:
             return True
-        before, after = own["_optimizer_step_pre_hooks"], own["_optimizer_step_post_hooks"]
-        return bool(before or len(after) > self._hooks or _all_before or _all_after)
-
-    def _is_as_before(self) -> bool:
-        """Whether settings and parameters are those of the last look: the same objects, mostly."""
-        groups, known = self.optimizer.param_groups, self._parameters
-        members = [group["params"] for group in groups]
-        if sum(map(len, members)) != len(known) or not all(map(is_, itertools.chain.from_iterable(members), known)):
-            return False
-        if len(groups) != len(self._groups) or not all(map(_are_same, groups, self._groups)):
-            if _settings(groups) != self._settings:
-                return False
-            self._groups = [tuple(group.values()) for group in groups]
-        return _places(known) == self._places
+        return bool(own.get(_BEFORE) or len(own.get(_AFTER, ())) > self._hooks or _all_before or _all_after)
 
     def _look(self) -> None:
-        groups, parameters = self.optimizer.param_groups, parameters_of(self.optimizer)
-        self._groups, self._settings = [tuple(group.values()) for group in groups], _settings(groups)
-        self._parameters, self._places = parameters, _places(parameters)
+        optimizer, parameters = self.optimizer, parameters_of(self.optimizer)
+        self._lacks_state = not all(map(optimizer.state.get, parameters))
         self._may_hold, self._room = False, None
-        if not parameters or not all(_place(one)[0] for one in parameters):
+        if not parameters or not all(_place(one)[0] for one in parameters) or self._is_hooked():
             return
-        if self.is_fused or asks_first(self.optimizer):
+        if self.is_fused or asks_first(optimizer):
             self._may_hold = True
         elif is_kept():
-            self._room = room_for(self.optimizer)
+            self._room = room_for(optimizer)
             self._may_hold = self._room is not None
 
 
-def _are_same(group: dict[str, Any], values: tuple[Any, ...]) -> bool:
-    return len(group) == len(values) and all(map(is_, group.values(), values))
+def _signs(optimizer: Optimizer) -> list[Any]:
+    """Everything that wholeness depends on: objects that are the same ones as long as nothing has changed.
 
-
-def _places(parameters: list[nn.Parameter]) -> list[tuple[bool, Any]]:
-    return [_place(parameters[0]), _place(parameters[-1])] if parameters else []
+    Of a rate or a decay, which may be another number in each step, only of what kind it is.
+    """
+    own, state = optimizer.__dict__, optimizer.state
+    signs = [own.get("step"), *map(len, (own.get(_BEFORE, ()), own.get(_AFTER, ()), _all_before, _all_after))]
+    for group in optimizer.param_groups:
+        signs += map(group.get, _FLAGS)
+        signs += (type(group.get("lr")), not group.get("weight_decay"), *map(type, group.get("betas") or ()))
+        members = group["params"]
+        signs += members
+        if members:
+            signs += (*_place(members[0]), *_place(members[-1]))
+    signs += state
+    signs += state.values()
+    return signs
 
 
 def _place(parameter: nn.Parameter) -> tuple[bool, Any]:
     return parameter.is_cuda, parameter.dtype
-
-
-def _settings(groups: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """What wholeness depends on; of a rate or a decay, which may change in each step, only of what kind it is."""
-    return [
-        (
-            *map(group.get, _FLAGS),
-            not group.get("weight_decay"),
-            type(group.get("lr")),
-            *map(type, group.get("betas") or ()),
-        )
-        for group in groups
-    ]
 
 
 def asks_first(optimizer: Optimizer) -> bool:
