@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from ..errors import WrongCall
 
 Splitter = Callable[[Any, int], Sequence[Any]]
 
+_VERSION, _DEVICE = attrgetter("_version"), attrgetter("device")
+_TENSOR, _FLAT = frozenset({Tensor}), frozenset({list, tuple})
 _HOW = "give the guard split=, a function of (batch, pieces) that returns a list of that many smaller batches"
 
 
@@ -63,34 +66,33 @@ def count_samples(batch: Any, *, ragged: bool = False) -> int:
 
 def _count_rows(batch: Any) -> list[int]:
     """The rows of each tensor that has any."""
-    sizes: list[int] = []
-    for one in batch if type(batch) in {list, tuple} else (batch,):
-        if type(one) is Tensor:  # of the usual pair
-            sizes += one.shape[:1]
-        else:
-            sizes += [tensor.shape[0] for tensor in tensors_in(one) if tensor.dim() > 0]
-    return sizes
+    try:
+        return list(map(len, batch if _is_flat(batch) else tensors_in(batch)))
+    except TypeError:  # one is a single number
+        return [tensor.shape[0] for tensor in tensors_in(batch) if tensor.dim() > 0]
 
 
 def versions_of(batch: Any) -> list[int]:
     """How often each tensor was changed in place so far, as far as torch counts that."""
-    versions: list[int] = []
-    for one in batch if type(batch) in {list, tuple} else (batch,):
-        if type(one) is Tensor:  # of the usual pair
-            if not one.is_inference():
-                versions.append(one._version)  # noqa: SLF001  there is no public name for it
-        else:
-            versions += [each._version for each in tensors_in(one) if not each.is_inference()]  # noqa: SLF001
-    return versions
+    try:
+        return list(map(_VERSION, batch if _is_flat(batch) else tensors_in(batch)))
+    except RuntimeError:  # one was made in inference mode, and doesn't count
+        return [one._version for one in tensors_in(batch) if not one.is_inference()]  # noqa: SLF001  no public name
+
+
+def _is_flat(batch: Any) -> bool:
+    """Whether it is the usual pair: tensors in one sequence, which needn't be walked through."""
+    return type(batch) in _FLAT and _TENSOR.issuperset(map(type, batch))
 
 
 def move(value: Any, device: torch.device) -> Any:
     """Put a piece onto the device; what is there already is not copied."""
     if isinstance(value, Tensor):
         return value if value.device == device else value.to(device, non_blocking=True)
+    if type(value) is tuple and _TENSOR.issuperset(map(type, value)) and {device}.issuperset(map(_DEVICE, value)):
+        return value
     if isinstance(value, (list, tuple)):
-        there = [one if type(one) is Tensor and one.device == device else move(one, device) for one in value]
-        return _remake(value, there)
+        return _remake(value, [move(one, device) for one in value])
     if isinstance(value, Mapping):  # a tokenizer's output, which is a mapping of its own kind, becomes a plain one
         return {name: move(one, device) for name, one in value.items()}
     return value

@@ -195,8 +195,9 @@ class Guard:
             if lost is None:
                 raise
             raise lost from error
-        now = -(-samples // tries.pieces)
-        self.ladder.settle(tries.samples, lambda size: self._fits(size, now))
+        if not self.ladder.is_calm:
+            now = -(-samples // tries.pieces)
+            self.ladder.settle(tries.samples, lambda size: self._fits(size, now))
         report = self._report(tries, done, update=update)
         self._end_if_asked(tries.asked if update else None)
         return report
@@ -307,7 +308,7 @@ class Guard:
 
     def _smallest(self, *, certainly: bool = False) -> int:
         """How many samples a piece must have; looked for only when there will be several pieces."""
-        if not certainly and not self.ladder.is_climbed and (self.options.pieces or 1) == 1:
+        if not certainly and self.ladder.is_calm and (self.options.pieces or 1) == 1:
             return 1
         return self._norms.smallest()
 

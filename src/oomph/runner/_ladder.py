@@ -48,6 +48,7 @@ class Ladder:
         self._before: int | None = None  # the size of pieces before the one that is being tried
         self._freed = self._collected = False  # in this step
         self._most = 0  # samples of the largest batch since the first fault
+        self.is_calm = True  # nothing has run short, or everything that was done about it is undone
 
     @property
     def is_climbed(self) -> bool:
@@ -59,7 +60,7 @@ class Ladder:
     @property
     def is_deciding(self) -> bool:
         """Whether the next step, if it succeeds, may be followed by larger pieces."""
-        return self._quiet + 1 >= self._wait and self.is_climbed
+        return not self.is_calm and self._quiet + 1 >= self._wait and self.is_climbed
 
     def pieces(self, samples: int, smallest: int = 1) -> int:
         """Into how many pieces a batch goes, none of them below the smallest size."""
@@ -82,7 +83,7 @@ class Ladder:
             foresees: whether pieces of so many samples would fit, where somebody can tell.
             holes: whether there may be room between blocks, which is found when all of them are returned.
         """
-        self._quiet = 0
+        self._quiet, self.is_calm = 0, False
         self._freed = self._freed or not holes
         rung = self._next(samples, smallest, foresees)
         if rung is not None:
@@ -129,7 +130,7 @@ class Ladder:
         if self._before is not None:
             self._before, self._wait = None, self._calm
         if not self.is_climbed:
-            self._most = 0
+            self._most, self.is_calm = 0, True
             return
         self._most = max(self._most, samples)
         self._quiet += 1
@@ -166,7 +167,7 @@ class Ladder:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where another run stopped."""
-        self.micro, self._wait = state["micro"], state["wait"]
+        self.micro, self._wait, self.is_calm = state["micro"], state["wait"], False
         while self._climbed < min(state["climbed"], len(self._lasts)):
             self._climb_last()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from operator import is_
 from typing import Any
 
@@ -43,6 +45,7 @@ class Wholeness:
     def __init__(self, optimizer: Optimizer, hooks: int = 0) -> None:
         self.optimizer, self._hooks = optimizer, hooks
         self._signs: list[Any] = []  # at the last look
+        self._parameters: list[nn.Parameter] = []
         self._room: Room | None = None
         self._may_hold = False
         self._lacks_state = False  # some parameters do, which matters if they have gradients
@@ -58,15 +61,23 @@ class Wholeness:
         Args:
             sparing: whether parameters may be updated one after the other, where only a fused update is whole.
         """
-        signs = _signs(self.optimizer)
-        if len(signs) != len(self._signs) or not all(map(is_, signs, self._signs)):
-            self._signs = signs
+        if not self._is_as_before():
             self._look()
         if not self._may_hold or (sparing and not self.is_fused):
             return False
-        state = self.optimizer.state
-        return not self._lacks_state or all(
-            state.get(one) for one in parameters_of(self.optimizer) if one.grad is not None
+        return not self._lacks_state or all(map(self.optimizer.state.get, _moving(self._parameters)))
+
+    def _is_as_before(self) -> bool:
+        """Whether nothing has changed since the last look: not compared by values, but by what the same objects are."""
+        optimizer, known, state = self.optimizer, self._parameters, self.optimizer.state
+        members = [group["params"] for group in optimizer.param_groups]
+        return (
+            _signs(optimizer) == self._signs
+            and sum(map(len, members)) == len(known)
+            and all(map(is_, itertools.chain.from_iterable(members), known))
+            and (
+                self._lacks_state or (len(state) == len(known) and all(map(is_, state, known)) and all(state.values()))
+            )
         )
 
     def find_room(self) -> None:
@@ -84,7 +95,10 @@ class Wholeness:
 
     def _look(self) -> None:
         optimizer, parameters = self.optimizer, parameters_of(self.optimizer)
-        self._lacks_state = not all(map(optimizer.state.get, parameters))
+        self._signs, self._parameters = _signs(optimizer), parameters
+        self._lacks_state = list(map(id, optimizer.state)) != list(map(id, parameters)) or not all(
+            optimizer.state.values()
+        )
         self._may_hold, self._room = False, None
         if not parameters or not all(_place(one)[0] for one in parameters) or self._is_hooked():
             return
@@ -95,23 +109,29 @@ class Wholeness:
             self._may_hold = self._room is not None
 
 
+def _moving(parameters: list[nn.Parameter]) -> Iterator[nn.Parameter]:
+    return (one for one in parameters if one.grad is not None)
+
+
 def _signs(optimizer: Optimizer) -> list[Any]:
-    """Everything that wholeness depends on: objects that are the same ones as long as nothing has changed.
+    """What wholeness depends on, but for the parameters themselves.
 
     Of a rate or a decay, which may be another number in each step, only of what kind it is.
     """
-    own, state = optimizer.__dict__, optimizer.state
-    signs = [own.get("step"), *map(len, (own.get(_BEFORE, ()), own.get(_AFTER, ()), _all_before, _all_after))]
-    for group in optimizer.param_groups:
+    own, groups = optimizer.__dict__, optimizer.param_groups
+    signs = [
+        own.get("step"),
+        len(optimizer.state),
+        len(own.get(_BEFORE, ())),
+        len(own.get(_AFTER, ())),
+        len(_all_before),
+        len(_all_after),
+    ]
+    for group in groups:
         signs += map(group.get, _FLAGS)
         signs += (type(group.get("lr")), not group.get("weight_decay"), *map(type, group.get("betas") or ()))
-        members = group["params"]
-        signs += members
-        if members:
-            signs += (*_place(members[0]), *_place(members[-1]))
-    signs += state
-    signs += state.values()
-    return signs
+    ends = groups[0]["params"][:1] + groups[-1]["params"][-1:] if groups else []
+    return signs + list(map(_place, ends))
 
 
 def _place(parameter: nn.Parameter) -> tuple[bool, Any]:
