@@ -26,5 +26,5 @@ def quick_and_quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Optimizers' tensors are taken for those of a GPU."""
-    monkeypatch.setattr(_wholeness, "_place", lambda one: (True, one.dtype))
+    monkeypatch.setattr(_wholeness, "_is_on_gpu", lambda _: True)
     monkeypatch.setattr(_wholeness, "is_kept", lambda: True)

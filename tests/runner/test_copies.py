@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from oomph.errors import OomphError
 from oomph.runner import _copies
 from oomph.runner._copies import Copies, record
 
@@ -155,15 +156,11 @@ def test_tensors_that_moved_are_found_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU can be told once")
 def test_the_copying_of_many_tensors_is_recorded() -> None:
-    tensors = [torch.full((number % 5 + 1,), float(number), device="cuda") for number in range(40)]
-    tensors += [torch.tensor(number, device="cuda") for number in range(40)]
-    copies, drawn = Copies(), []
+    tensors, copies, drawn = many(), Copies(), []
     torch.cuda.manual_seed(0)
-    for step in range(8):
-        if step == 6:
-            tensors[3].data = tensors[3].data.clone()  # the same tensor elsewhere
+    for step in range(20):
         copies.take(tensors)
-        assert (copies._recording is not None) == (step in {2, 3, 4, 5})
+        assert (copies._recording is not None) == (step >= 2)
         drawn.append(torch.rand(1, device="cuda"))
         before = [tensor.clone() for tensor in tensors]
         for tensor in tensors:
@@ -177,7 +174,35 @@ def test_the_copying_of_many_tensors_is_recorded() -> None:
     assert copies._recording is None
     assert not copies.differ()
     torch.cuda.manual_seed(0)
-    assert torch.equal(torch.cat(drawn), torch.cat([torch.rand(1, device="cuda") for _ in range(8)]))
+    assert torch.equal(torch.cat(drawn), torch.cat([torch.rand(1, device="cuda") for _ in range(20)]))
+
+
+def many() -> list[Tensor]:
+    return [torch.full((number % 5 + 1,), number, device="cuda", dtype=torch.float32) for number in range(40)] + [
+        torch.tensor(number, device="cuda") for number in range(40)
+    ]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU can be told once")
+def test_a_tensor_that_is_moved_is_found_soon_and_never_put_back_wrongly() -> None:
+    tensors, copies = many(), Copies()
+    for _ in range(5):
+        copies.take(tensors)
+    tensors[3].data = tensors[3].data + 1  # elsewhere
+    refused = 0
+    for _ in range(20):
+        copies.take(tensors)
+        before = [tensor.clone() for tensor in tensors]
+        for tensor in tensors:
+            flip(tensor)
+        try:
+            copies.put_back()
+        except OomphError:
+            refused += 1
+        else:
+            assert all(map(torch.equal, tensors, before))
+    assert 0 < refused < 8
+    assert copies._recording is None  # who moves tensors may do it again
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU can be told once")

@@ -122,6 +122,24 @@ def test_only_an_allocator_that_keeps_memory_is_trusted(monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the allocator is a GPU's")
+def test_what_can_not_be_had_is_said_and_nothing_is_held() -> None:
+    whole, total = torch.zeros(30 * MIB, device="cuda"), torch.cuda.get_device_properties(0).total_memory
+    room = SmallRoom(whole.device, [[whole[:MIB], whole[:1000]]])
+    del whole
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 3 * MIB) / total)
+    try:
+        with pytest.raises(torch.OutOfMemoryError):
+            room.find()
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert torch.cuda.memory_allocated() == before
+    room.find()
+    assert torch.cuda.memory_allocated() == before
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the allocator is a GPU's")
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("seed", range(20))
 def test_on_a_gpu(seed: int, *, large: bool) -> None:
@@ -133,7 +151,7 @@ def test_on_a_gpu(seed: int, *, large: bool) -> None:
     for one in itertools.chain.from_iterable(groups):
         one.grad = torch.empty_like(one)
     torch.cuda.empty_cache()
-    (LargeRoom(groups) if large else SmallRoom(torch.device("cuda"), groups)).find()
+    (LargeRoom(groups) if large else SmallRoom(groups[0][0].device, groups)).find()
     reserved, total = torch.cuda.memory_reserved(), torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(reserved / total)  # nothing more from the device
     try:

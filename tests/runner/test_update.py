@@ -258,10 +258,12 @@ def test_an_update_on_a_crowded_gpu_is_made_or_not(shape: tuple[int, int]) -> No
     end, total = copy.deepcopy(guard.state_dict()), torch.cuda.get_device_properties(0).total_memory
     weights = sum(one.nbytes for one in net.parameters()) >> 20
     made: list[bool] = []
+    retries = 0
     try:
         for spare in range(0, 4 * weights + 22, max(weights // 4, 2)):
             torch.cuda.set_per_process_memory_fraction(1.0)
             guard.load_state_dict(copy.deepcopy(start))
+            gc.collect()  # or else it is done in the middle of a step, and makes room
             torch.cuda.empty_cache()
             torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (spare << 20)) / total)
             report = None
@@ -269,13 +271,15 @@ def test_an_update_on_a_crowded_gpu_is_made_or_not(shape: tuple[int, int]) -> No
                 report = guard.step(batch)
             torch.cuda.set_per_process_memory_fraction(1.0)  # comparing takes some too
             made.append(report is not None)
+            retries += 1 if report is None else report.retries
             if report is None:
                 assert differences(guard.state_dict(), start) == []
             elif report.pieces == 1 and not report.rungs:
                 assert differences(guard.state_dict(), end) == []
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert {True, False} <= set(made)
+    assert made[-1]
+    assert retries  # memory did run short
 
 
 class ShortAt:

@@ -113,13 +113,18 @@ def test_what_is_whole_on_a_gpu(kind: type[Any], monkeypatch: pytest.MonkeyPatch
     wholeness = Wholeness(optimizer)
     assert wholeness.holds()
     assert not wholeness.holds(sparing=True)  # then it may go parameter by parameter
-    changes = [("foreach", False), ("lr", torch.tensor(0.1)), ("differentiable", True)]
-    for setting, value in (*changes, *([] if own else [("capturable", True), ("betas", (torch.tensor(0.9), 0.9))])):
+    for setting, value in [("foreach", False), ("differentiable", True), *([] if own else [("capturable", True)])]:
         before = optimizer.param_groups[0][setting]
         optimizer.param_groups[0][setting] = value
         assert not wholeness.holds()
         optimizer.param_groups[0][setting] = before
         assert wholeness.holds()
+    tensors: dict[str, Any] = {"lr": torch.tensor(0.1)} if own else {"betas": (torch.tensor(0.9), 0.9)}
+    for setting, tensor in tensors.items():
+        before = optimizer.param_groups[0][setting]
+        optimizer.param_groups[0][setting] = tensor
+        assert not Wholeness(optimizer).holds()
+        optimizer.param_groups[0][setting] = before
     monkeypatch.setattr(_wholeness, "is_kept", lambda: False)
     assert Wholeness(optimizer).holds() == bool(own)  # Adam's room would not stay
 
@@ -147,6 +152,7 @@ def test_two_types_need_room() -> None:
     assert wholeness.holds()
     assert wholeness._room is None
     optimizer.param_groups[0]["params"][0].data = optimizer.param_groups[0]["params"][0].data.double()
+    wholeness = Wholeness(optimizer)
     assert wholeness.holds()
     assert wholeness._room is not None
 

@@ -8,6 +8,7 @@ from operator import is_
 import torch
 from torch import Tensor
 
+from ..errors import OomphError
 from ..units import MIB
 from ._fault import catch
 
@@ -16,6 +17,7 @@ Key = tuple[torch.device, torch.dtype]
 _KEPT = 4 * MIB  # a block on a GPU up to this size stays from step to step, and is only written again
 _MANY = 32  # tensors whose copying is recorded, because a GPU is told of each of them otherwise
 _SETTLED = 3  # times that they were the same ones before that
+_TURNS = 8  # of which one part each is then looked at, to see whether they were moved
 
 
 class Copies:
@@ -34,6 +36,7 @@ class Copies:
         self._odd_copies: list[Tensor] = []
         self._times = 0  # that they were copied as they are
         self._recording: torch.cuda.CUDAGraph | None = None
+        self._moves = False  # whether somebody gives tensors other memory
 
     @property
     def bytes(self) -> int:
@@ -54,7 +57,9 @@ class Copies:
             for group in self._groups:
                 group.take(host=host)
             self._record()
-        elif catch(self._recording.replay) is not None:
+        elif catch(self._recording.replay) is None:
+            self._times += 1
+        else:
             self._recording = None
             self.take(tensors, host=True)
         if self._odd:
@@ -63,14 +68,28 @@ class Copies:
     def _record(self) -> None:
         """Record the copying of many tensors, once it is settled which: a GPU does it again when told one word."""
         self._times += 1
-        if self._times != _SETTLED or len(self._dense) < _MANY or not all(group.stays for group in self._groups):
+        if (
+            self._moves
+            or self._times != _SETTLED
+            or len(self._dense) < _MANY
+            or not all(group.stays for group in self._groups)
+        ):
             return
         devices = {group.device for group in self._groups}
         if len(devices) == 1:
             self._recording = record(devices.pop(), [group.write for group in self._groups])
 
     def put_back(self) -> None:
-        """Put the values back into the tensors."""
+        """Put the values back into the tensors.
+
+        Raises:
+            OomphError: somebody has moved one of those whose places were not all looked at.
+        """
+        if self._recording is not None and not self._are_in_place():
+            raise OomphError(
+                "a tensor was given other memory in the last steps (x.data = y), and what it was before is not known",
+                "copy into it (x.copy_(y)), and resume from the last checkpoint",
+            )
         for group in self._groups:
             group.put_back()
         with torch.no_grad():  # a sparse one that is detached could not be written
@@ -94,7 +113,15 @@ class Copies:
             if len(tensors) != len(self._tensors) or not all(map(is_, tensors, self._tensors)):
                 return False
             self._tensors = tensors
-        return list(map(Tensor.data_ptr, self._dense)) == self._places
+        # Asking all of them would take longer than the copying that is recorded.
+        turn = slice(self._times % _TURNS, None, _TURNS) if self._recording is not None else slice(None)
+        if self._are_in_place(turn):
+            return True
+        self._moves = True
+        return False
+
+    def _are_in_place(self, some: slice = slice(None)) -> bool:
+        return list(map(Tensor.data_ptr, self._dense[some])) == self._places[some]
 
     def _sort(self, tensors: Sequence[Tensor]) -> None:
         self._tensors, self._dense, self._odd, self._groups = (), [], [], []

@@ -8,7 +8,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import torch
@@ -67,19 +66,19 @@ def guard(
     return Guard(model, read_optimizers(optimizer), loss, read_options(options))
 
 
-@dataclass
 class _Attempts:
     """What happened in a step so far."""
 
-    began: float
-    pieces: int = 1
-    samples: int = 0  # of the largest batch of all ranks
+    pieces = 1
+    samples = 0  # of the largest batch of all ranks
     asked: int | None = None  # the signal that asked any rank to end
-    versions: list[int] = field(default_factory=list)  # of the batch's tensors
-    retries: int = 0
-    rungs: list[Rung] = field(default_factory=list)
+    retries = 0
+    rungs: tuple[Rung, ...] = ()
     tally: Tally | None = None
     loss: Tensor | None = None
+
+    def __init__(self, began: float, versions: list[int]) -> None:
+        self.began, self.versions = began, versions  # the latter of the batch's tensors
 
 
 class Guard:
@@ -175,7 +174,7 @@ class Guard:
             OutOfRungs: nothing made it fit; everything is as before the step, and was saved.
             RankLost: another rank died or gave up.
         """
-        tries = _Attempts(time.perf_counter(), versions=versions_of(batch))
+        tries = _Attempts(time.perf_counter(), versions_of(batch))
         if self._pace is not None:
             self._pace.begin(tries.began)
         samples, number = self._work.samples(batch), self.steps
@@ -257,7 +256,7 @@ class Guard:
                 return
             if rung.name == "collect":
                 free()
-            tries.rungs.append(rung)
+            tries.rungs += (rung,)
 
     def _attempt(
         self, batch: Any, samples: int, forward: Callable[..., Any] | None, tries: _Attempts, *, update: bool
@@ -350,7 +349,7 @@ class Guard:
         report = StepReport(
             tries.pieces,
             tries.retries,
-            tuple(tries.rungs),
+            tries.rungs,
             loss,
             self._meter.peak,
             seconds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,15 +33,14 @@ _HOST = Rung("host copy", "kept the copy of weights and optimizer state on the h
 _ONE = Rung("one by one", "updated parameters one after the other", "more and smaller kernels in this step")
 
 
-@dataclass
 class Done:
     """What an update did so far."""
 
     fault: Fault | None = None
-    retries: int = 0
-    rungs: list[Rung] = field(default_factory=list)
+    retries = 0
+    rungs: tuple[Rung, ...] = ()
     skipped: bool | None = False
-    half: bool = False
+    half = False
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ class Update:
         done = Done()
         for attempt, rung in enumerate((None, None, _HOST, _ONE)):
             if rung is not None:
-                done.rungs.append(rung)
+                done.rungs += (rung,)
             done.fault = self._attempt(attempt, prepare)
             if done.fault is None:
                 self._finish(done)

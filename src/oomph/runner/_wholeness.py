@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from operator import is_
 from typing import Any
 
@@ -16,17 +15,8 @@ from ._keepers import parameters_of
 from ._rehearsal import share_made
 from ._room import Room, is_kept, room_of
 
-_SHAPING = ("weight_decay", "maximize", "amsgrad", "nesterov", "momentum", "decoupled_weight_decay")
-_FLAGS = (
-    "foreach",
-    "fused",
-    "differentiable",
-    "capturable",
-    "maximize",
-    "amsgrad",
-    "nesterov",
-    "decoupled_weight_decay",
-)
+_SHAPING = ("weight_decay", "maximize", "amsgrad", "nesterov", "decoupled_weight_decay")
+_SETTINGS = (*_SHAPING, "foreach", "fused", "differentiable", "capturable")
 _KNOWN = {SGD, Adam, AdamW}
 _BEFORE, _AFTER = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"  # there are no public names for them
 
@@ -34,8 +24,7 @@ _BEFORE, _AFTER = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"  # t
 class Wholeness:
     """Whether an optimizer's update is whole, looked at again when anything of it is another one.
 
-    That every parameter is still where it was is seen by the first and the last of them: if one in between has moved,
-    and memory runs short right then, the run ends with a sentence that says so, as after any update that ended half.
+    Parameters that were moved to another device or type are not looked for: with state of the old one torch refuses.
 
     Args:
         optimizer: whose.
@@ -44,11 +33,10 @@ class Wholeness:
 
     def __init__(self, optimizer: Optimizer, hooks: int = 0) -> None:
         self.optimizer, self._hooks = optimizer, hooks
-        self._signs: list[Any] = []  # at the last look
-        self._parameters: list[nn.Parameter] = []
+        self._parameters: list[nn.Parameter] = []  # at the last look
+        self._settings: list[list[Any]] = []
         self._room: Room | None = None
         self._may_hold = False
-        self._lacks_state = False  # some parameters do, which matters if they have gradients
 
     @property
     def is_fused(self) -> bool:
@@ -63,22 +51,19 @@ class Wholeness:
         """
         if not self._is_as_before():
             self._look()
-        if not self._may_hold or (sparing and not self.is_fused):
+        if not self._may_hold or (sparing and not self.is_fused) or self._is_hooked():
             return False
-        return not self._lacks_state or all(map(self.optimizer.state.get, _moving(self._parameters)))
+        state, known = self.optimizer.state, self._parameters
+        if len(state) == len(known) and all(map(is_, state, known)) and all(state.values()):
+            return True
+        return all(state.get(one) for one in known if one.grad is not None)
 
     def _is_as_before(self) -> bool:
-        """Whether nothing has changed since the last look: not compared by values, but by what the same objects are."""
-        optimizer, known, state = self.optimizer, self._parameters, self.optimizer.state
-        members = [group["params"] for group in optimizer.param_groups]
-        return (
-            _signs(optimizer) == self._signs
-            and sum(map(len, members)) == len(known)
-            and all(map(is_, itertools.chain.from_iterable(members), known))
-            and (
-                self._lacks_state or (len(state) == len(known) and all(map(is_, state, known)) and all(state.values()))
-            )
-        )
+        """Whether settings and parameters are those of the last look."""
+        groups, known = self.optimizer.param_groups, self._parameters
+        members = [group["params"] for group in groups]
+        same = sum(map(len, members)) == len(known) and all(map(is_, itertools.chain.from_iterable(members), known))
+        return same and [list(map(group.get, _SETTINGS)) for group in groups] == self._settings
 
     def find_room(self) -> None:
         """Make sure that there is memory for what the update makes after its first write, before it."""
@@ -95,12 +80,10 @@ class Wholeness:
 
     def _look(self) -> None:
         optimizer, parameters = self.optimizer, parameters_of(self.optimizer)
-        self._signs, self._parameters = _signs(optimizer), parameters
-        self._lacks_state = list(map(id, optimizer.state)) != list(map(id, parameters)) or not all(
-            optimizer.state.values()
-        )
+        self._parameters = parameters
+        self._settings = [list(map(group.get, _SETTINGS)) for group in optimizer.param_groups]
         self._may_hold, self._room = False, None
-        if not parameters or not all(_place(one)[0] for one in parameters) or self._is_hooked():
+        if not parameters or not all(map(_is_on_gpu, parameters)):
             return
         if self.is_fused or asks_first(optimizer):
             self._may_hold = True
@@ -109,33 +92,8 @@ class Wholeness:
             self._may_hold = self._room is not None
 
 
-def _moving(parameters: list[nn.Parameter]) -> Iterator[nn.Parameter]:
-    return (one for one in parameters if one.grad is not None)
-
-
-def _signs(optimizer: Optimizer) -> list[Any]:
-    """What wholeness depends on, but for the parameters themselves.
-
-    Of a rate or a decay, which may be another number in each step, only of what kind it is.
-    """
-    own, groups = optimizer.__dict__, optimizer.param_groups
-    signs = [
-        own.get("step"),
-        len(optimizer.state),
-        len(own.get(_BEFORE, ())),
-        len(own.get(_AFTER, ())),
-        len(_all_before),
-        len(_all_after),
-    ]
-    for group in groups:
-        signs += map(group.get, _FLAGS)
-        signs += (type(group.get("lr")), not group.get("weight_decay"), *map(type, group.get("betas") or ()))
-    ends = groups[0]["params"][:1] + groups[-1]["params"][-1:] if groups else []
-    return signs + list(map(_place, ends))
-
-
-def _place(parameter: nn.Parameter) -> tuple[bool, Any]:
-    return parameter.is_cuda, parameter.dtype
+def _is_on_gpu(parameter: nn.Parameter) -> bool:
+    return parameter.is_cuda
 
 
 def asks_first(optimizer: Optimizer) -> bool:
@@ -161,7 +119,8 @@ def room_for(optimizer: Optimizer) -> Room | None:
     if kind not in _KNOWN or not _is_simple(optimizer):
         return None
     for group in optimizer.param_groups:
-        if share_made(kind, tuple(name for name in _SHAPING if group.get(name))) > 1:
+        on = tuple(name for name in ("momentum", *_SHAPING) if group.get(name))
+        if share_made(kind, on) > 1:
             return None
     return room_of([group["params"] for group in optimizer.param_groups])
 
