@@ -123,9 +123,9 @@ def test_only_an_allocator_that_keeps_memory_is_trusted(monkeypatch: pytest.Monk
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the allocator is a GPU's")
 def test_what_can_not_be_had_is_said_and_nothing_is_held() -> None:
-    whole, total = torch.zeros(30 * MIB, device="cuda"), torch.cuda.get_device_properties(0).total_memory
-    room = SmallRoom(whole.device, [[whole[:MIB], whole[:1000]]])
-    del whole
+    total = torch.cuda.get_device_properties(0).total_memory
+    sizes = [torch.empty(1000, device="meta"), torch.empty(1024 * MIB, device="meta")]
+    room = SmallRoom(torch.device("cuda", torch.cuda.current_device()), [sizes])
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 3 * MIB) / total)
