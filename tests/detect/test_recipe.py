@@ -7,7 +7,7 @@ import torch
 
 from oomph.detect import Recipe, build_optimizer, freeze, parameter_groups, read_recipe, recipe_from, yolov5
 from oomph.errors import MissingFile, WrongCall
-from oomph.runner._wholeness import asks_first
+from oomph.runner._wholeness import asks_first, room_for
 
 HYP = """\
 # a hyp file as YOLOv5 users have them
@@ -123,3 +123,4 @@ def test_the_optimizer_is_the_recipes() -> None:
     assert asks_first(sgd)  # so that the guard needs no copy of weights and state beside a GPU
     adam = build_optimizer(model, Recipe(optimizer="AdamW"), 16)
     assert adam.param_groups[1]["betas"] == (0.937, 0.999)
+    assert room_for(adam) is not None  # nor of Adam's

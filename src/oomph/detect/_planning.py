@@ -249,14 +249,18 @@ def _update(precision: str, device: torch.device) -> str:
 
 
 def kept_weights(form: OrderForm, classes: int, update: str, device: torch.device) -> Kept:
-    """What a run keeps beside its weights: on a GPU the average, a fused update and SGD need no copy (see guard)."""
+    """What a run keeps beside its weights: the average, and before an update a copy.
+
+    On a GPU only before the first one, which has no state yet (see guard): of the weights, and of the gradients that
+    SGD with Nesterov's momentum may write to, unless it is fused.
+    """
     with torch.device("meta"):
         model = yolov5(form.network, classes)
     average = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
     freeze(model, form.freeze)
     weights = sum(one.numel() * one.element_size() for one in model.parameters() if one.requires_grad)
     if device.type == "cuda":
-        return Kept(average, 3 * weights if form.recipe.optimizer == "AdamW" and update != "fused" else 0)
+        return Kept(average, weights if form.recipe.optimizer == "AdamW" or update == "fused" else 2 * weights)
     return Kept(average, average + (3 if form.recipe.optimizer == "AdamW" else 2) * weights, apart=True)
 
 

@@ -12,7 +12,7 @@ from operator import attrgetter, is_, is_not
 from typing import Any, Protocol
 
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from ._batch import tensors_in
 from ._contents import Back, Contents, Modules
@@ -196,14 +196,14 @@ class OptimizerState:
     Args:
         optimizer: whose.
         ready: the gradients are there already. Then others than theirs can't be updated, and they are copied too if the
-            update itself writes to them, as Nesterov's does in some forms: the first one tells.
+            update itself writes to them, as Nesterov's does in some forms: where nobody knows, the first one tells.
     """
 
     def __init__(self, optimizer: Optimizer, *, ready: bool = False) -> None:
         self._optimizer, self._ready = optimizer, ready
         self._gradients: list[Tensor] = []
         self._versions: list[int] = []  # of these, before the update
-        self._writes: bool | None = None  # whether the update changes them; None if nobody knows yet
+        self._writes = None if _may_write(optimizer) else False  # whether the update changes them; None: not known yet
         self._before: Copies | None = None  # of them, if it does
         self.is_spoilt = False  # an attempt has changed them, and they can't be put back
         self._copies = Copies()
@@ -290,6 +290,13 @@ class OptimizerState:
     def forget(self) -> None:
         """Hold none of the tensors any longer, until the next time."""
         self._copies, self._values, self._inside, self._entries, self._keys = Copies(), [], [], [], []
+
+
+def _may_write(optimizer: Optimizer) -> bool:
+    """Whether an optimizer's update may write to gradients; of torch's usual ones that is known."""
+    if type(optimizer) is SGD:
+        return any(group["nesterov"] and not group.get("fused") for group in optimizer.param_groups)
+    return type(optimizer) not in {Adam, AdamW}
 
 
 class GroupOptions:
