@@ -327,6 +327,15 @@ def test_larger_pieces_come_back_after_calm_steps() -> None:
     assert pieces[0] == 4
 
 
+def test_larger_pieces_come_back_in_a_resumed_run() -> None:
+    before, after = simple(calm=3), simple(calm=3)
+    with FaultAt([5, 40]):
+        assert before.step(plain_batch()).pieces == 4
+    after.load_state_dict(before.state_dict())
+    pieces = [after.step(plain_batch()).pieces for _ in range(10)]
+    assert (pieces[0], pieces[-1]) == (4, 1)
+
+
 def test_growing_that_fails_waits_twice_as_long() -> None:
     guard = simple(calm=2)
     with FaultAt([5]):

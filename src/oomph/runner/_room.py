@@ -75,7 +75,6 @@ class LargeRoom:
 
     def __init__(self, groups: Iterable[Sequence[Tensor]]) -> None:
         self._groups = list(groups)
-        self._places: list[int] = []
 
     def find(self) -> None:
         """Make sure of it.
@@ -83,11 +82,12 @@ class LargeRoom:
         Raises:
             NoRoom: nobody can be.
         """
+        before = self._make()
         for _ in range(_TRIES):
             places = self._make()
-            if places == self._places:
+            if places == before:
                 return
-            self._places = places
+            before = places
         raise NoRoom("no room that is certain to be there again")
 
     def _make(self) -> list[int]:
