@@ -143,17 +143,27 @@ def test_an_interrupt_in_the_middle_of_an_update(monkeypatch: pytest.MonkeyPatch
     nets = [nn.Linear(4, 2) for _ in range(2)]
     nets[1].load_state_dict(nets[0].state_dict())
     before = copy.deepcopy(nets[0].state_dict())
+    optimizers = [Interrupted(net.parameters(), lr=0.1) for net in nets]
+    schedulers = [torch.optim.lr_scheduler.ExponentialLR(one, 0.5) for one in optimizers]
     guards = [
-        oomph.guard(model=net, optimizer=Interrupted(net.parameters(), lr=0.1), loss=nn.functional.mse_loss)
-        for net in nets
+        oomph.guard(
+            model=net,
+            optimizer=optimizer,
+            loss=nn.functional.mse_loss,
+            scheduler=scheduler,
+            scaler=torch.amp.GradScaler("cpu", init_scale=2.0),
+        )
+        for net, optimizer, scheduler in zip(nets, optimizers, schedulers, strict=True)
     ]
     with pytest.raises(KeyboardInterrupt):
         guards[0].step(plain_batch())
     monkeypatch.setattr(Interrupted, "comes", False)
     guards[1].step(plain_batch())
-    assert guards[0].steps == int(whole)
+    assert guards[0].steps == schedulers[0].last_epoch == int(whole)
     assert differences(dict(nets[0].state_dict()), dict(nets[1].state_dict() if whole else before)) == []
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    guards[0].step(plain_batch())  # and the run can go on
+    assert guards[0].steps == schedulers[0].last_epoch == 1 + int(whole)
 
 
 def test_a_handler_of_ones_own_gets_its_turn_afterwards() -> None:

@@ -114,8 +114,9 @@ def test_only_an_allocator_that_keeps_memory_is_trusted(monkeypatch: pytest.Monk
     assert kept()
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     assert kept()
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "roundup_power2_divisions:4")
-    assert not kept()
+    for other in ("roundup_power2_divisions:4", "expandable_segments:True,max_split_size_mb:64", "backend:native"):
+        monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", other)
+        assert not kept()
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF")
     monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
     assert not kept()

@@ -18,6 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import oomph
 from oomph.runner import Guard, _wholeness
+from oomph.runner._options import read_options
+from oomph.runner._transaction import Progress
+from oomph.runner._update import Update
 
 from .faults import CUDA, ByteCap, FaultIn
 from .nets import differences, plain_batch, plain_net
@@ -353,26 +356,146 @@ def test_gradients_that_are_written_to_in_secret_are_put_back() -> None:
     assert differences(guards[0].state_dict(), guards[1].state_dict()) == []
 
 
+class Late(torch.optim.SGD):
+    """Writes to gradients from one step on."""
+
+    writes = False
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups if self.writes else ():
+            for one in group["params"]:
+                one.grad.add_(one.detach(), alpha=0.1)
+        return super().step(closure)
+
+
 def test_gradients_that_an_update_spoils_end_the_step_as_before(tmp_path: Path) -> None:
     """What it writes to is learnt from updates that were made: a change of its form comes as a surprise."""
-    guard = build_plain_sgd(tmp_path / "saved.pt")
+    net = plain_net()
+    optimizer = Late(net.parameters(), lr=0.1, momentum=0.9, foreach=True)
+    guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss, checkpoint=tmp_path / "saved.pt")
     guard.step(plain_batch())
     guard.step(plain_batch())
-    guard.optimizers[0].param_groups[0]["nesterov"] = True
+    optimizer.writes = True
     before = copy.deepcopy(guard.state_dict())
-    with short_at(4), pytest.raises(oomph.OutOfRungs) as raised:  # mul, add, add to gradients, add to weights
+    with short_at(2), pytest.raises(oomph.OutOfRungs) as raised:
         guard.step(plain_batch())
     assert "saved.pt" in str(raised.value)
     assert differences(guard.state_dict(), before) == []
     guard.step(plain_batch())  # learns
-    with short_at(4):
+    with short_at(2):
         assert guard.step(plain_batch()).retries == 1
 
 
-def build_plain_sgd(place: Path) -> Guard:
+class Replacing(torch.optim.SGD):
+    """Puts other gradients in the place of those that were computed."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for one in group["params"]:
+                one.grad = 2 * one.grad + 0.1 * one.detach()
+        return super().step(closure)
+
+
+def write_before(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    """A hook that does, past the versions."""
+    for group in optimizer.param_groups:
+        for one in group["params"]:
+            one.grad.data.add_(one.data, alpha=0.1)
+
+
+@pytest.mark.parametrize("kind", [Replacing, torch.optim.SGD])
+@pytest.mark.parametrize("step", [0, 2])
+def test_gradients_that_others_change_are_put_back(kind: type[torch.optim.SGD], step: int) -> None:
+    ends = []
+    for short in (False, True):
+        net = plain_net()
+        optimizer = kind(net.parameters(), lr=0.1, momentum=0.9, foreach=True)
+        if kind is torch.optim.SGD:
+            optimizer.register_step_pre_hook(write_before)
+        guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss)
+        for number in range(4):
+            with short_at(1 if short and number == step else 0):
+                assert guard.step(plain_batch(seed=number)).retries == (short and number == step)
+        ends.append(guard.state_dict())
+    assert differences(*ends) == []
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD])
+def test_clipping_in_the_update_itself_spoils_nothing(kind: type[Any]) -> None:
+    """As between ranks, where gradients are exchanged and then clipped."""
+    ends = []
+    for name in (None, "_foreach_sqrt" if kind is torch.optim.Adam else "_foreach_add"):
+        net = plain_net()
+        optimizer = kind(net.parameters(), lr=0.1, foreach=True, weight_decay=0.1)
+        options = read_options({"clip": 0.01})
+        update = Update(net, (optimizer,), options, None, Progress())
+        for number in range(3):
+            nn.functional.mse_loss(net(plain_batch(seed=number)[0]), plain_batch(seed=number)[1]).backward()
+            with failing_once(name if number == 0 else None):
+                done = update.run(update.prepare)
+            assert done.fault is None
+            assert done.retries == (name is not None and number == 0)
+            assert update._states[id(optimizer)]._writes is None  # nobody takes the clipping for the optimizer's
+            net.zero_grad()
+        ends.append(net.state_dict())
+    assert differences(*ends) == []
+
+
+@contextlib.contextmanager
+def failing_once(name: str | None, at: int = 1) -> Iterator[None]:
+    """An operation over many tensors runs short, once."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        if name is not None:
+            function, calls = getattr(torch, name), itertools.count(1)
+
+            def run(*args: Any, **kwargs: Any) -> Any:
+                if next(calls) == at:
+                    raise torch.OutOfMemoryError(CUDA)
+                return function(*args, **kwargs)
+
+            monkeypatch.setattr(torch, name, run)
+        yield
+
+
+def test_nothing_is_learnt_from_an_update_that_was_skipped() -> None:
     net = plain_net()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, foreach=True)
-    return oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss, checkpoint=place)
+    optimizer = OldDecay(net.parameters(), lr=0.1, momentum=0.9, foreach=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120)
+    inputs, targets = plain_batch()
+    guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss, scaler=scaler)
+    assert guard.step((inputs, 1e6 * targets)).skipped  # overflows
+    assert guard._update._states[id(optimizer)]._writes is None
+    scaler.update(1.0)
+    assert not guard.step(plain_batch()).skipped
+    assert guard._update._states[id(optimizer)]._writes
+
+
+@pytest.mark.usefixtures("gpu")
+def test_an_update_without_a_copy_that_ends_half_way_is_never_repeated() -> None:
+    """It should not happen; if it does, because another thread took the room, the run ends."""
+    guard = build()
+    guard.step(plain_batch())
+    guard.step(plain_batch())
+    with failing_once("_foreach_sqrt"), pytest.raises(oomph.OutOfRungs, match="resume from the last checkpoint"):
+        guard.step(plain_batch())
+    steps = {float(entry["step"]) for entry in guard.optimizers[0].state.values()}
+    assert steps == {3.0}
+
+
+@pytest.mark.usefixtures("gpu")
+def test_an_update_that_runs_short_before_its_first_write_is_repeated() -> None:
+    ends = []
+    for name in (None, "_foreach_add"):
+        net = plain_net()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1, foreach=True)
+        guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss)
+        for number in range(4):
+            with failing_once(name if number == 2 else None):
+                report = guard.step(plain_batch(seed=number))
+            assert report.retries == (name is not None and number == 2)
+        assert guard.copy_bytes == 0
+        ends.append(guard.state_dict())
+    assert differences(*ends) == []
 
 
 def test_no_gradient_is_held_after_an_update_that_writes_to_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -199,3 +200,37 @@ def test_state_must_be_that_of_these_parameters() -> None:
     assert wholeness.holds()  # a frozen one needs none
     optimizer.state[old[1]] = {}
     assert not wholeness.holds()
+
+
+@pytest.mark.usefixtures("gpu")
+def test_gradients_that_may_become_sparse_are_waited_for() -> None:
+    """torch goes one by one with them, and allocates in between."""
+    given = parameters()
+    optimizer = torch.optim.SGD(given, lr=0.1, momentum=0.9, foreach=True)
+    given[1].grad = torch.ones_like(given[1])
+    optimizer.step()  # the table has none yet
+    wholeness = Wholeness(optimizer)
+    assert not wholeness.holds()
+    given[0].grad = torch.ones_like(given[0]).to_sparse()
+    optimizer.step()
+    assert not wholeness.holds()
+    dense = with_state(torch.optim.SGD(parameters(), lr=0.1, momentum=0.9, foreach=True))
+    assert Wholeness(dense).holds()
+
+
+@pytest.mark.usefixtures("gpu")
+def test_sgd_without_momentum_needs_no_state() -> None:
+    optimizer = with_state(torch.optim.SGD(parameters(), lr=0.1, weight_decay=0.1, foreach=True))
+    assert not optimizer.state
+    assert Wholeness(optimizer).holds()
+
+
+def test_a_rehearsal_is_held_on_the_cpu_and_may_fail() -> None:
+    with torch.device("meta"):
+        assert share_made.__wrapped__(torch.optim.AdamW, ()) == 1
+
+    class Failing(torch.optim.AdamW):
+        def step(self, closure: Any = None) -> Any:
+            raise RuntimeError(f"tensors on two devices: {closure}")
+
+    assert share_made.__wrapped__(Failing, ()) == math.inf

@@ -17,6 +17,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from ._batch import tensors_in
 from ._contents import Back, Contents, Modules
 from ._copies import Copies
+from ._hooks import is_hooked_before
 
 _LOOKS = 2  # steps in which buffers are looked for: some are made by the first forward
 _GRADIENT, _VERSION = attrgetter("grad"), attrgetter("_version")
@@ -201,11 +202,13 @@ class OptimizerState:
 
     def __init__(self, optimizer: Optimizer, *, ready: bool = False) -> None:
         self._optimizer, self._ready = optimizer, ready
+        self._owners: list[nn.Parameter] = []  # those with gradients
         self._gradients: list[Tensor] = []
         self._versions: list[int] = []  # of these, before the update
-        self._writes = None if _may_write(optimizer) else False  # whether the update changes them; None: not known yet
+        self._writes: bool | None = None  # whether the update changes them; None: not known yet
         self._before: Copies | None = None  # of them, if it does
         self.is_spoilt = False  # an attempt has changed them, and they can't be put back
+        self.ignores_gradients = False  # somebody else keeps them
         self._copies = Copies()
         self._values: list[Any] = []  # everything in the state, in order
         self._inside: list[Tensor] = []  # the tensors in that
@@ -229,25 +232,33 @@ class OptimizerState:
         tensors = parameters_of(self._optimizer)
         if self._ready:
             tensors = [one for one in tensors if one.grad is not None]
-            self._gradients = list(map(_GRADIENT, tensors))
-            self._versions = list(map(_VERSION, self._gradients))
-            self._before, self.is_spoilt = None if self._writes is False else Copies(), False
-            if self._before is not None:
-                self._before.take(self._gradients, host=self.host)
+            self._take_gradients([] if self.ignores_gradients else tensors)
         self._copies.take(tensors + self._inside, host=self.host)
         self._taken = True
+
+    def _take_gradients(self, owners: list[nn.Parameter]) -> None:
+        self._owners, self._gradients = owners, list(map(_GRADIENT, owners))
+        self._versions, self.is_spoilt = list(map(_VERSION, self._gradients)), False
+        covers = _may_write(self._optimizer) if self._writes is None else self._writes
+        self._before = Copies() if covers else None
+        if self._before is not None:
+            self._before.take(self._gradients, host=self.host)
 
     def learn(self) -> None:
         """The update is complete: see whether it has written to gradients.
 
         The first time by their values, because some write to `.data`, of which nobody counts versions.
         """
-        if self._writes is None and self._before is not None:
+        if not self._gradients:
+            return
+        if self._has_written():
+            self._writes = True
+        elif self._writes is None and self._before is not None:
             self._writes = self._before.differ()
-        self._writes = bool(self._writes) or self._has_written()
 
     def _has_written(self) -> bool:
-        return list(map(_VERSION, self._gradients)) != self._versions
+        replaced = not all(map(is_, map(_GRADIENT, self._owners), self._gradients))
+        return replaced or list(map(_VERSION, self._gradients)) != self._versions
 
     def _look(self) -> None:
         """Find what the state is made of, unless it is made of the same things as the last time."""
@@ -271,6 +282,8 @@ class OptimizerState:
             self._before.put_back()
         else:
             self.is_spoilt = self._has_written()
+        for owner, gradient in zip(self._owners, self._gradients, strict=True):
+            owner.grad = gradient
         self._copies.put_back()
         state = self._optimizer.state
         known = {id(parameter) for parameter, _ in self._entries}
@@ -285,7 +298,7 @@ class OptimizerState:
     def let_go(self) -> None:
         """Free the copy."""
         self._copies.let_go()
-        self._groups, self._gradients, self._before, self._taken = [], [], None, False
+        self._groups, self._owners, self._gradients, self._before, self._taken = [], [], [], None, False
 
     def forget(self) -> None:
         """Hold none of the tensors any longer, until the next time."""
@@ -294,6 +307,8 @@ class OptimizerState:
 
 def _may_write(optimizer: Optimizer) -> bool:
     """Whether an optimizer's update may write to gradients; of torch's usual ones that is known."""
+    if is_hooked_before(optimizer):
+        return True
     if type(optimizer) is SGD:
         return any(group["nesterov"] and not group.get("fused") for group in optimizer.param_groups)
     return type(optimizer) not in {Adam, AdamW}

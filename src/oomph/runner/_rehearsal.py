@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import weakref
 from collections.abc import Mapping
 from typing import Any
@@ -21,17 +22,26 @@ def share_made(kind: Any, on: tuple[str, ...]) -> float:
     Args:
         kind: the optimizer.
         on: those of its settings that aren't off or zero.
+
+    Infinite if it can't be seen.
     """
-    with torch.inference_mode(mode=False):
-        weights = [nn.Parameter(torch.ones(5, 3, dtype=dtype, device="cpu")) for dtype in (torch.float, torch.double)]
-        settings = {name: _NUMBERS.get(name, True) for name in on}
-        optimizer = kind([{"params": weights, **settings, "foreach": True}])
-        step: Any = getattr(kind.step, "__wrapped__", kind.step)  # beneath hooks, which are anybody's
-        for _ in range(2):  # the first one makes the state
-            for one in weights:
-                one.grad = torch.ones_like(one)
-            with _Watch() as watch:
-                step(optimizer)
+    try:
+        with torch.inference_mode(mode=False), torch.device("cpu"):
+            return _rehearse(kind, on)
+    except RuntimeError:  # under somebody's own settings it may mix devices
+        return math.inf
+
+
+def _rehearse(kind: Any, on: tuple[str, ...]) -> float:
+    weights = [nn.Parameter(torch.ones(5, 3, dtype=dtype)) for dtype in (torch.float, torch.double)]
+    settings = {name: _NUMBERS.get(name, True) for name in on}
+    optimizer = kind([{"params": weights, **settings, "foreach": True}])
+    step: Any = getattr(kind.step, "__wrapped__", kind.step)  # beneath hooks, which are anybody's
+    for _ in range(2):  # the first one makes the state
+        for one in weights:
+            one.grad = torch.ones_like(one)
+        with _Watch() as watch:
+            step(optimizer)
     return float(watch.most / sum(one.numel() * one.element_size() for one in weights))
 
 

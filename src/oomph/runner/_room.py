@@ -129,7 +129,8 @@ def blocks_for(groups: Iterable[Sequence[int]]) -> list[int]:
 
 @functools.cache
 def is_kept() -> bool:
-    """Whether what is let go of stays with torch's own allocator, in the sizes that it is known to have."""
+    """Whether what is let go of stays with torch's own allocator, which cuts and keeps it as it does by itself."""
     if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") or torch.cuda.get_allocator_backend() != "native":
         return False
-    return not any("roundup_power2" in os.environ.get(name, "") for name in _CONFIGURATIONS)
+    settings = ",".join(os.environ.get(name, "") for name in _CONFIGURATIONS)
+    return {one.partition(":")[0].strip() for one in settings.split(",")} <= {"", "expandable_segments"}

@@ -73,10 +73,10 @@ def out_of_rungs(fault: Fault, place: str | None, *, half: bool) -> OutOfRungs:
     Args:
         fault: what ran short.
         place: where the run was saved.
-        half: whether a fused update was made whose followers could not be.
+        half: whether an update of which there is no copy was made, at least in part, and what follows it was not.
     """
     fix = "; ".join(fault.finding.fix[:2]).rstrip(".") if fault.finding is not None else "look at the other rank"
     saved = f"the run was saved to {place}" if place else "the run was not saved"
     if half:
-        saved = "the weights were updated already, and what follows an update not: resume from the last checkpoint"
+        saved = "weights were updated already, and what follows an update was not: resume from the last checkpoint"
     return OutOfRungs(f"a step doesn't fit into memory, whatever the guard does ({fault.words}); {saved}", fix, place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -93,12 +94,12 @@ class Transaction:
             keeper.let_go()
 
     def undo(self) -> None:
-        """Put everything back and forget it, quietly: another error is on its way and is the one to be seen."""
+        """Put back what can be and forget it, quietly: another error is on its way and is the one to be seen."""
         try:
             if not self._is_final():
-                self.put_back()
-        except OomphError:
-            return
+                for keeper in self._keepers:
+                    with contextlib.suppress(OomphError):
+                        persist(keeper.put_back)
         finally:
             self.let_go()
 

@@ -29,6 +29,7 @@ from ._step_report import Rung
 from ._transaction import Progress, Transaction
 from ._wholeness import Wholeness
 
+_AS_IT_IS = contextlib.nullcontext()  # can be entered as often as wanted
 _HOST = Rung("host copy", "kept the copy of weights and optimizer state on the host", "a transfer in this step")
 _ONE = Rung("one by one", "updated parameters one after the other", "more and smaller kernels in this step")
 
@@ -88,6 +89,7 @@ class Update:
         self._usual: tuple[list[bool], _Way] | None = None  # the way of the last step, and what it depends on
         self._copied: tuple[Optimizer, ...] = ()  # in the last attempt
         self._ran: set[int] = set()
+        self._is_broken = False  # an update of which there is no copy has ended half-way
         self._hold = HoldInterrupt()
         self.norm: torch.Tensor | float | None = None  # of the gradients before they were clipped
 
@@ -118,6 +120,7 @@ class Update:
             prepare: done first, for gradients that can't be computed again.
         """
         self._ran.clear()
+        self._is_broken = False
         if self._scaler is None:
             return self._run(prepare)
         # Only a hook tells whether the scaler let an optimizer make its step, without asking the device.
@@ -141,7 +144,8 @@ class Update:
             done.retries += 1
             if self._ran:  # a fused update is not undone
                 done.half = True
-            if any(state.is_spoilt for state in self._states.values()):  # and the step as a whole is
+            if self._is_broken or any(self._states[id(one)].is_spoilt for one in self._copied):
+                done.half |= self._is_broken  # gradients that are spoilt are computed again, weights are not
                 return done
         return done
 
@@ -149,7 +153,8 @@ class Update:
         way = self._way(prepare, sparing=attempt > 1)
         self._copied = way.copied
         for one in way.copied:
-            self._states[id(one)].host = attempt > 1
+            state = self._states[id(one)]
+            state.host, state.ignores_gradients = attempt > 1, prepare is not None
         fault = way.transaction.run(lambda: self._work(way, prepare, one_by_one=attempt > 2))  # noqa: PLR2004  the last
         if fault is not None:
             self._ran -= {id(one) for one in way.copied}
@@ -204,15 +209,25 @@ class Update:
                     self._step(optimizer)
             else:
                 self._step(optimizer)
-            self._states[id(optimizer)].learn()
-        if way.whole:
-            with self._hold:
-                for one in way.whole:
-                    one.find_room()
-                    self._step(one.optimizer)
-                    self._progress.begun |= id(one.optimizer) in self._ran
-        self._follow()
-        self._progress.done = True  # last of all: from here on, an interrupt leaves the step as it is
+            if id(optimizer) in self._ran:  # no scaler has skipped it
+                self._states[id(optimizer)].learn()
+        with self._hold if way.whole else _AS_IT_IS:
+            for one in way.whole:
+                self._step_whole(one)
+            self._follow()
+            self._progress.done = True  # last of all: from here on, an interrupt leaves the step as it is
+
+    def _step_whole(self, one: Wholeness) -> None:
+        """An update that can't be undone. If it ends half-way after all, it is known, and never repeated."""
+        one.find_room()
+        before = one.versions()
+        try:
+            self._step(one.optimizer)
+        except BaseException:
+            self._is_broken = one.versions() != before
+            self._progress.begun |= self._is_broken
+            raise
+        self._progress.begun |= id(one.optimizer) in self._ran
 
     def _step(self, optimizer: Optimizer) -> None:
         if self._scaler is None:

@@ -8,9 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
-from torch.optim.optimizer import _global_optimizer_post_hooks as _all_after
-from torch.optim.optimizer import _global_optimizer_pre_hooks as _all_before
 
+from ._hooks import is_hooked
 from ._keepers import parameters_of
 from ._rehearsal import share_made
 from ._room import Room, is_kept, room_of
@@ -18,7 +17,6 @@ from ._room import Room, is_kept, room_of
 _SHAPING = ("weight_decay", "maximize", "amsgrad", "nesterov", "decoupled_weight_decay")
 _SETTINGS = (*_SHAPING, "foreach", "fused", "differentiable", "capturable")
 _KNOWN = {SGD, Adam, AdamW}
-_BEFORE, _AFTER = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"  # there are no public names for them
 
 
 class Wholeness:
@@ -37,6 +35,7 @@ class Wholeness:
         self._settings: list[list[Any]] = []
         self._room: Room | None = None
         self._may_hold = False
+        self._is_unsure = False  # whether gradients that are still to come may be sparse
 
     @property
     def is_fused(self) -> bool:
@@ -51,18 +50,35 @@ class Wholeness:
         """
         if not self._is_as_before():
             self._look()
-        if not self._may_hold or (sparing and not self.is_fused) or self._is_hooked():
+        if not self._may_hold or (sparing and not self.is_fused) or is_hooked(self.optimizer, self._hooks):
             return False
         state, known = self.optimizer.state, self._parameters
         if len(state) == len(known) and all(map(is_, state, known)) and all(state.values()):
             return True
-        return all(state.get(one) for one in known if one.grad is not None)
+        return self._is_stateless() or all(state.get(one) for one in known if one.grad is not None)
+
+    def _is_stateless(self) -> bool:
+        return type(self.optimizer) is SGD and not any(group["momentum"] for group in self.optimizer.param_groups)
+
+    def versions(self) -> list[int]:
+        """Of tensors that change with the first write to a group: those of its first parameter with a gradient."""
+        state, found = self.optimizer.state, []
+        for group in self.optimizer.param_groups:
+            first = next((one for one in group["params"] if one.grad is not None), None)
+            if first is not None:
+                found.append(first._version)  # noqa: SLF001  there is no public name for it
+                found += [one._version for one in state.get(first, {}).values() if isinstance(one, Tensor)]  # noqa: SLF001
+        return found
 
     def _is_as_before(self) -> bool:
         """Whether settings and parameters are those of the last look."""
         groups, known = self.optimizer.param_groups, self._parameters
         members = [group["params"] for group in groups]
-        same = sum(map(len, members)) == len(known) and all(map(is_, itertools.chain.from_iterable(members), known))
+        same = (
+            not self._is_unsure
+            and sum(map(len, members)) == len(known)
+            and all(map(is_, itertools.chain.from_iterable(members), known))
+        )
         return same and [list(map(group.get, _SETTINGS)) for group in groups] == self._settings
 
     def find_room(self) -> None:
@@ -70,26 +86,24 @@ class Wholeness:
         if self._room is not None:
             self._room.find()
 
-    def _is_hooked(self) -> bool:
-        """Whether somebody's own code runs within the step: before its writes, or when they are done already."""
-        own = self.optimizer.__dict__
-        replaced = own.get("step")  # a scheduler does, to count the steps
-        if replaced is not None and getattr(replaced, "__wrapped__", None) is not type(self.optimizer).step:
-            return True
-        return bool(own.get(_BEFORE) or len(own.get(_AFTER, ())) > self._hooks or _all_before or _all_after)
-
     def _look(self) -> None:
         optimizer, parameters = self.optimizer, parameters_of(self.optimizer)
         self._parameters = parameters
         self._settings = [list(map(group.get, _SETTINGS)) for group in optimizer.param_groups]
         self._may_hold, self._room = False, None
-        if not parameters or not all(map(_is_on_gpu, parameters)):
+        self._is_unsure = type(optimizer) is SGD and any(map(_may_be_sparse, parameters))
+        if self._is_unsure or not parameters or not all(map(_is_on_gpu, parameters)):
             return
         if self.is_fused or asks_first(optimizer):
             self._may_hold = True
         elif is_kept():
             self._room = room_for(optimizer)
             self._may_hold = self._room is not None
+
+
+def _may_be_sparse(parameter: nn.Parameter) -> bool:
+    """Whether it may be that of an embedding, of which nobody knows yet what gradients it gets."""
+    return parameter.grad is None and parameter.requires_grad and parameter.dim() == 2  # noqa: PLR2004  a table
 
 
 def _is_on_gpu(parameter: nn.Parameter) -> bool:
