@@ -64,10 +64,10 @@ class Wholeness:
         """Of tensors that change with the first write to a group: those of its first parameter with a gradient."""
         state, found = self.optimizer.state, []
         for group in self.optimizer.param_groups:
-            first = next((one for one in group["params"] if one.grad is not None), None)
-            if first is not None:
-                found.append(first._version)  # noqa: SLF001  there is no public name for it
-                found += [one._version for one in state.get(first, {}).values() if isinstance(one, Tensor)]  # noqa: SLF001
+            for one in group["params"]:
+                if one.grad is not None:
+                    found += [getattr(each, "_version", 0) for each in (one, *state.get(one, {}).values())]
+                    break
         return found
 
     def _is_as_before(self) -> bool:
