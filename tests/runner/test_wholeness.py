@@ -196,6 +196,7 @@ def test_state_must_be_that_of_these_parameters() -> None:
     optimizer.param_groups[0]["params"] = old
     assert wholeness.holds()
     old[0].grad = None
+    old[0].requires_grad_(requires_grad=False)
     del optimizer.state[old[0]]
     assert wholeness.holds()  # a frozen one needs none
     optimizer.state[old[1]] = {}
@@ -234,3 +235,26 @@ def test_a_rehearsal_is_held_on_the_cpu_and_may_fail() -> None:
             raise RuntimeError(f"tensors on two devices: {closure}")
 
     assert share_made.__wrapped__(Failing, ()) == math.inf
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("settings", [{"momentum": 0.9}, {}, None], ids=["SGD", "SGD without momentum", "AdamW"])
+def test_a_write_is_seen_by_versions(device: str, settings: dict[str, Any] | None) -> None:
+    """So that an update that ends half-way is known to have."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    given = [nn.Parameter(one.detach().to(device)) for one in parameters()]
+    optimizer: torch.optim.Optimizer
+    if settings is None:
+        optimizer = torch.optim.AdamW(given, foreach=True)
+    else:
+        optimizer = torch.optim.SGD(given, lr=0.1, foreach=True, **settings)
+    given[0].grad = None  # of those that are updated, the first one
+    given[1].grad = torch.ones_like(given[1])
+    optimizer.step()
+    look = Wholeness(optimizer)
+    for _ in range(2):
+        before = look.versions()
+        assert look.versions() == before
+        optimizer.step()
+        assert look.versions() != before

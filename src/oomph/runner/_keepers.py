@@ -56,8 +56,9 @@ class Buffers:
             self._find()
         if not self._shelves:
             return
-        tensors = list(itertools.chain.from_iterable(map(dict.values, self._shelves)))
-        if len(tensors) != len(self._tensors) or not all(map(is_, tensors, self._tensors)):
+        found = itertools.chain.from_iterable(map(dict.values, self._shelves))
+        if sum(map(len, self._shelves)) != len(self._tensors) or not all(map(is_, found, self._tensors)):
+            tensors = list(itertools.chain.from_iterable(map(dict.values, self._shelves)))
             present = [tensor for tensor in tensors if tensor is not None]
             self._small.tensors = [tensor for tensor in present if tensor.numel() <= _SMALL]
             self._large.tensors = [tensor for tensor in present if tensor.numel() > _SMALL]
@@ -141,9 +142,9 @@ class Gradients:
     def take(self) -> None:
         """Set them aside."""
         self._look()
-        gradients = list(map(_GRADIENT, self.parameters))
-        some = any(map(is_not, gradients, itertools.repeat(None)))
-        self.aside = {index: own for index, own in enumerate(gradients) if own is not None} if some else {}
+        self.aside = {}
+        if any(map(is_not, map(_GRADIENT, self.parameters), itertools.repeat(None))):
+            self.aside = {index: own for index, one in enumerate(self.parameters) if (own := one.grad) is not None}
         self._taken = True
         for index in self.aside:
             self.parameters[index].grad = None

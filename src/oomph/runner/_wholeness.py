@@ -23,6 +23,7 @@ class Wholeness:
     """Whether an optimizer's update is whole, looked at again when anything of it is another one.
 
     Parameters that were moved to another device or type are not looked for: with state of the old one torch refuses.
+    Nor is state that somebody takes from single ones: an update that ends half-way because of that is known to have.
 
     Args:
         optimizer: whose.
@@ -33,6 +34,9 @@ class Wholeness:
         self.optimizer, self._hooks = optimizer, hooks
         self._parameters: list[nn.Parameter] = []  # at the last look
         self._settings: list[list[Any]] = []
+        self._state: Any = None
+        self._entries = 0  # in that
+        self._has_state = False  # all of the parameters do
         self._room: Room | None = None
         self._may_hold = False
         self._is_unsure = False  # whether gradients that are still to come may be sparse
@@ -52,10 +56,10 @@ class Wholeness:
             self._look()
         if not self._may_hold or (sparing and not self.is_fused) or is_hooked(self.optimizer, self._hooks):
             return False
-        state, known = self.optimizer.state, self._parameters
-        if len(state) == len(known) and all(map(is_, state, known)) and all(state.values()):
+        if self._has_state:
             return True
-        return self._is_stateless() or all(state.get(one) for one in known if one.grad is not None)
+        state = self.optimizer.state
+        return self._is_stateless() or all(state.get(one) for one in self._parameters if one.grad is not None)
 
     def _is_stateless(self) -> bool:
         return type(self.optimizer) is SGD and not any(group["momentum"] for group in self.optimizer.param_groups)
@@ -73,13 +77,12 @@ class Wholeness:
     def _is_as_before(self) -> bool:
         """Whether settings and parameters are those of the last look."""
         groups, known = self.optimizer.param_groups, self._parameters
+        if self._is_unsure or self._state is not self.optimizer.state or self._entries != len(self._state):
+            return False
         members = [group["params"] for group in groups]
-        same = (
-            not self._is_unsure
-            and sum(map(len, members)) == len(known)
-            and all(map(is_, itertools.chain.from_iterable(members), known))
-        )
-        return same and [list(map(group.get, _SETTINGS)) for group in groups] == self._settings
+        if sum(map(len, members)) != len(known) or not all(map(is_, itertools.chain.from_iterable(members), known)):
+            return False
+        return [list(map(group.get, _SETTINGS)) for group in groups] == self._settings
 
     def find_room(self) -> None:
         """Make sure that there is memory for what the update makes after its first write, before it."""
@@ -88,7 +91,8 @@ class Wholeness:
 
     def _look(self) -> None:
         optimizer, parameters = self.optimizer, parameters_of(self.optimizer)
-        self._parameters = parameters
+        self._parameters, self._state, self._entries = parameters, optimizer.state, len(optimizer.state)
+        self._has_state = all(map(optimizer.state.get, parameters))
         self._settings = [list(map(group.get, _SETTINGS)) for group in optimizer.param_groups]
         self._may_hold, self._room = False, None
         self._is_unsure = type(optimizer) is SGD and any(map(_may_be_sparse, parameters))
