@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import signal
 import sys
 from pathlib import Path
@@ -85,10 +86,14 @@ class OddError(Exception):
 
 
 class Unwilling:
-    """A scheduler that raises."""
+    """A scheduler that raises, the first time."""
+
+    def __init__(self) -> None:
+        self.next = itertools.count().__next__  # beyond what is put back
 
     def step(self) -> None:
-        raise OddError
+        if self.next() == 0:
+            raise OddError
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -105,6 +110,7 @@ def test_an_error_after_the_update(whole: bool, monkeypatch: pytest.MonkeyPatch)
             optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
             loss=nn.functional.mse_loss,
             scheduler=scheduler,
+            scaler=torch.amp.GradScaler("cpu", init_scale=2.0),
         )
         for net, scheduler in zip(nets, (Unwilling(), None), strict=True)
     ]
@@ -119,6 +125,8 @@ def test_an_error_after_the_update(whole: bool, monkeypatch: pytest.MonkeyPatch)
     assert guards[0].steps == int(whole)
     assert differences(dict(nets[0].state_dict()), dict(nets[1].state_dict() if whole else before)) == []
     assert all(one.grad is None for one in nets[0].parameters())
+    guards[0].step(plain_batch())  # and the run can go on
+    assert guards[0].steps == 1 + int(whole)
 
 
 class Interrupted(torch.optim.SGD):

@@ -191,6 +191,7 @@ class Guard:
             lost = self._undo(error)
             if self._progress.is_final():
                 self._close(number, update=update)
+                self._update.release()
             if lost is None:
                 raise
             raise lost from error

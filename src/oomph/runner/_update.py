@@ -113,6 +113,12 @@ class Update:
         elif self._clip is not None:
             self.norm = nn.utils.clip_grad_norm_(self.parameters, self._clip)
 
+    def release(self) -> None:
+        """An error came after an update that stays: let the scaler take the next one."""
+        states = getattr(self._scaler, "_per_optimizer_states", None)
+        if states is not None:
+            states.clear()
+
     def run(self, prepare: Callable[[], object] | None = None) -> Done:
         """Make the update; what went wrong if it could not be made, with everything as before.
 
