@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Sequence
+
 import pytest
 import torch
 from hypothesis import given
@@ -12,7 +15,7 @@ from oomph.errors import OomphError
 from oomph.runner import _copies
 from oomph.runner._copies import Copies, record
 
-from .faults import FaultIn
+from .faults import CUDA, FaultIn
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
 
@@ -215,3 +218,72 @@ def test_what_waits_for_a_gpu_can_not_be_recorded() -> None:
     assert value.tolist() == [1, 1, 1]
     recording.replay()
     assert value.tolist() == [2, 2, 2]
+
+
+class Recording:
+    """A recording that does by itself what a GPU is told."""
+
+    def __init__(self, works: Sequence[Callable[[], object]]) -> None:
+        self.works, self.short, self.told = works, False, 0
+
+    def replay(self) -> None:
+        if self.short:
+            raise torch.OutOfMemoryError(CUDA)
+        self.told += 1
+        for work in self.works:
+            work()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Recording]:
+    """Recordings that were made, on the CPU; blocks stay."""
+    found: list[Recording] = []
+
+    def record(_: torch.device, works: Sequence[Callable[[], object]]) -> Recording:
+        found.append(Recording(works))
+        return found[-1]
+
+    monkeypatch.setattr(_copies, "record", record)
+    monkeypatch.setattr(_copies, "_is_kept", lambda _: True)
+    return found
+
+
+def check(copies: Copies, tensors: list[Tensor]) -> None:
+    """Take, change, put back; and change again."""
+    copies.take(tensors)
+    before = [tensor.clone() for tensor in tensors]
+    for tensor in tensors:
+        flip(tensor)
+    copies.put_back()
+    assert all(map(torch.equal, tensors, before))
+    for tensor in tensors:
+        flip(tensor)
+
+
+def test_a_recording_is_used_until_it_runs_short(made: list[Recording]) -> None:
+    tensors, copies = [torch.full((3,), float(number)) for number in range(40)], Copies()
+    for _ in range(10):
+        check(copies, tensors)
+    assert [one.told for one in made] == [7]
+    made[0].short = True
+    for _ in range(3):
+        check(copies, tensors)
+    assert made[0].told == 7
+    few = Copies()
+    for _ in range(10):
+        check(few, tensors[:5])
+    assert len(made) == 1  # of few tensors, none is made
+
+
+def test_a_moved_tensor_ends_recordings_and_is_never_put_back_wrongly(made: list[Recording]) -> None:
+    tensors, copies = [torch.full((3,), float(number)) for number in range(40)], Copies()
+    for _ in range(5):
+        check(copies, tensors)
+    tensors[7].data = tensors[7].data.clone()
+    done = 0
+    for _ in range(20):
+        with contextlib.suppress(OomphError):
+            check(copies, tensors)
+            done += 1
+    assert 12 < done < 20
+    assert len(made) == 1  # who moves tensors may do it again

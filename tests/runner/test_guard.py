@@ -348,6 +348,31 @@ def test_growing_that_fails_waits_twice_as_long() -> None:
     assert guard.ladder._wait == 4
 
 
+def test_a_forward_may_take_its_batch_apart() -> None:
+    """A list is the forward's own: what it takes out is there again when the step is tried again."""
+    guard = simple()
+
+    def forward(model: nn.Module, batch: list[Tensor]) -> Tensor:
+        targets = batch.pop()
+        return nn.functional.mse_loss(model(batch.pop()), targets)
+
+    batch = list(plain_batch())
+    with FaultAt([5]):
+        assert guard.step(batch, forward=forward).retries == 1
+    assert len(batch) == 2
+
+
+def test_single_numbers_belong_to_every_piece() -> None:
+    seen: list[int] = []
+
+    def forward(model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        seen.append(int(batch[2]))
+        return nn.functional.mse_loss(model(batch[0]), batch[1])
+
+    assert simple(pieces=2).step((*plain_batch(), torch.tensor(7)), forward=forward).pieces == 2
+    assert seen == [7, 7]
+
+
 def test_forced_pieces_stay() -> None:
     guard = simple(pieces=4, calm=1)
     assert [guard.step(plain_batch()).pieces for _ in range(4)] == [4] * 4

@@ -6,6 +6,7 @@ import copy
 import itertools
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -211,3 +212,13 @@ def test_an_interrupt_is_not_lost_when_an_error_comes_too() -> None:
     with pytest.raises(KeyboardInterrupt) as caught:
         fail()
     assert isinstance(caught.value.__context__, OddError)
+
+
+def test_in_a_thread_nothing_is_held_because_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_wholeness.Wholeness, "holds", lambda _, sparing: True)
+    net = nn.Linear(4, 2)
+    guard = oomph.guard(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), loss=nn.functional.mse_loss)
+    with ThreadPoolExecutor(1) as threads:
+        report = threads.submit(guard.step, plain_batch()).result()
+    assert report.updated
+    assert guard.steps == 1

@@ -258,8 +258,7 @@ class OptimizerState:
             self._writes = self._before.differ()
 
     def _has_written(self) -> bool:
-        replaced = not all(map(is_, map(_GRADIENT, self._owners), self._gradients))
-        return replaced or list(map(_VERSION, self._gradients)) != self._versions
+        return list(map(_VERSION, self._gradients)) != self._versions
 
     def _look(self) -> None:
         """Find what the state is made of, unless it is made of the same things as the last time."""

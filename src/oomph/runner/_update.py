@@ -24,12 +24,12 @@ from ._keepers import (
     parameters_of,
 )
 from ._options import Options
+from ._ranks import NOTHING
 from ._signals import HoldInterrupt
 from ._step_report import Rung
 from ._transaction import Progress, Transaction
 from ._wholeness import Wholeness
 
-_AS_IT_IS = contextlib.nullcontext()  # can be entered as often as wanted
 _HOST = Rung("host copy", "kept the copy of weights and optimizer state on the host", "a transfer in this step")
 _ONE = Rung("one by one", "updated parameters one after the other", "more and smaller kernels in this step")
 
@@ -217,7 +217,7 @@ class Update:
                 self._step(optimizer)
             if id(optimizer) in self._ran:  # no scaler has skipped it
                 self._states[id(optimizer)].learn()
-        with self._hold if way.whole else _AS_IT_IS:
+        with self._hold if way.whole else NOTHING:
             for one in way.whole:
                 self._step_whole(one)
             self._follow()
