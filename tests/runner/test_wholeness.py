@@ -249,12 +249,19 @@ def test_a_write_is_seen_by_versions(device: str, settings: dict[str, Any] | Non
         optimizer = torch.optim.AdamW(given, foreach=True)
     else:
         optimizer = torch.optim.SGD(given, lr=0.1, foreach=True, **settings)
-    given[0].grad = None  # of those that are updated, the first one
-    given[1].grad = torch.ones_like(given[1])
-    optimizer.step()
+    optimizer.add_param_group({"params": [nn.Parameter(one.detach().to(device)) for one in parameters()]})
+    given = [one for group in optimizer.param_groups for one in group["params"]]
     look = Wholeness(optimizer)
-    for _ in range(2):
+    for having in ([1], [1], [0, 1], [2], [0, 3], [0, 1, 2, 3]):  # which of them have gradients, and are updated
+        for index, one in enumerate(given):
+            one.grad = torch.ones_like(one) if index in having else None
+        look.holds()
         before = look.versions()
         assert look.versions() == before
         optimizer.step()
         assert look.versions() != before
+    look.holds()
+    before = look.versions()
+    with torch.no_grad():
+        given[2].add_(1)  # the second group alone
+    assert look.versions() != before

@@ -67,8 +67,8 @@ def count_samples(batch: Any, *, ragged: bool = False) -> int:
 def _count_rows(batch: Any) -> list[int]:
     """The rows of each tensor that has any."""
     try:
-        return list(map(len, batch if _is_flat(batch) else tensors_in(batch)))
-    except TypeError:  # one is a single number
+        return list(map(Tensor.size, batch if _is_flat(batch) else tensors_in(batch), itertools.repeat(0)))
+    except IndexError:  # one is a single number
         return [tensor.shape[0] for tensor in tensors_in(batch) if tensor.dim() > 0]
 
 

@@ -17,7 +17,7 @@ Key = tuple[torch.device, torch.dtype]
 _KEPT = 4 * MIB  # a block on a GPU up to this size stays from step to step, and is only written again
 _MANY = 32  # tensors whose copying is recorded, because a GPU is told of each of them otherwise
 _SETTLED = 3  # times that they were the same ones before that
-_TURNS = 8  # of which one part each is then looked at, to see whether they were moved
+_TURNS = 32  # of which one part each is then looked at, to see whether they were moved
 
 
 class Copies:

@@ -7,8 +7,8 @@ asked to put back twice, or after half of it was put back: a fault in the recove
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from operator import attrgetter, is_, is_not
+from collections.abc import Iterable, Sequence, ValuesView
+from operator import attrgetter, is_
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from ._hooks import is_hooked_before
 
 _LOOKS = 2  # steps in which buffers are looked for: some are made by the first forward
 _GRADIENT, _VERSION = attrgetter("grad"), attrgetter("_version")
+_NONE = frozenset({None})
 _SMALL = 1 << 18  # elements; larger buffers (masks, position tables) are copied again only when their version says so
 
 
@@ -43,6 +44,7 @@ class Buffers:
     def __init__(self, *modules: nn.Module) -> None:
         self._modules, self._looks = modules, _LOOKS
         self._shelves: list[dict[str, Tensor | None]] = []  # as torch keeps them, by name
+        self._values: list[ValuesView[Tensor | None]] = []  # what is on them, at any time
         self._tensors: list[Tensor | None] = []
         self._names: list[list[str]] = []  # of these, by shelf
         self._small, self._large = _Some(), _Some()
@@ -56,9 +58,8 @@ class Buffers:
             self._find()
         if not self._shelves:
             return
-        found = itertools.chain.from_iterable(map(dict.values, self._shelves))
-        if sum(map(len, self._shelves)) != len(self._tensors) or not all(map(is_, found, self._tensors)):
-            tensors = list(itertools.chain.from_iterable(map(dict.values, self._shelves)))
+        tensors = list(itertools.chain.from_iterable(self._values))
+        if len(tensors) != len(self._tensors) or not all(map(is_, tensors, self._tensors)):
             present = [tensor for tensor in tensors if tensor is not None]
             self._small.tensors = [tensor for tensor in present if tensor.numel() <= _SMALL]
             self._large.tensors = [tensor for tensor in present if tensor.numel() > _SMALL]
@@ -77,6 +78,7 @@ class Buffers:
         owners = dict.fromkeys(owner for module in self._modules for owner in module.modules())
         shelves = [_shelf(owner) for owner in owners]
         self._shelves = [shelf for shelf in shelves if shelf]
+        self._values = [shelf.values() for shelf in self._shelves]
         self._tensors, self._names = [], [list(shelf) for shelf in self._shelves]
 
     def put_back(self) -> None:
@@ -143,7 +145,7 @@ class Gradients:
         """Set them aside."""
         self._look()
         self.aside = {}
-        if any(map(is_not, map(_GRADIENT, self.parameters), itertools.repeat(None))):
+        if not _NONE.issuperset(map(_GRADIENT, self.parameters)):
             self.aside = {index: own for index, one in enumerate(self.parameters) if (own := one.grad) is not None}
         self._taken = True
         for index in self.aside:

@@ -37,12 +37,14 @@ class Randomness:
         self._python = _Seldom(random.getstate, _PythonPrint(_python_generator()) if _python_tells() else None)
         self._numpy: _Seldom | None = None
         self._taken: dict[str, Any] = {}
+        self._place: tuple[int, int] | None = None  # a device's seed, and how far it has come from there
 
     def take(self) -> None:
         """Remember them."""
         taken: dict[str, Any] = {"torch": self._torch.state(), "python": self._python.state()}
         if self._cuda is not None:
-            taken["cuda"] = _cuda_state(self._cuda)
+            own = _cuda_generator(self._cuda)
+            self._place = own.initial_seed(), own.get_offset()
         if "numpy" in sys.modules:
             if self._numpy is None:
                 self._numpy = _Seldom(_numpy_state, _NumpyPrint(_numpy_generator()) if _numpy_tells() else None)
@@ -51,18 +53,21 @@ class Randomness:
 
     def put_back(self) -> None:
         """Set them."""
-        set_random_states(self._taken, self._cuda)
+        set_random_states(self._taken, None)
+        if self._cuda is not None and self._place is not None:
+            seed, offset = self._place
+            _cuda_generator(self._cuda).manual_seed(seed).set_offset(offset)
 
     def let_go(self) -> None:
         """Forget them."""
-        self._taken = {}
+        self._taken, self._place = {}, None
 
 
 def random_states(cuda: torch.device | None) -> dict[str, Any]:
     """Every random state that a step may use."""
     states: dict[str, Any] = {"python": random.getstate(), "torch": torch.default_generator.get_state()}
     if cuda is not None:
-        states["cuda"] = _cuda_state(cuda)
+        states["cuda"] = _cuda_generator(cuda).get_state()  # on the host in any case
     if "numpy" in sys.modules:
         states["numpy"] = _numpy_state()
     return states
@@ -80,10 +85,10 @@ def set_random_states(states: dict[str, Any], cuda: torch.device | None) -> None
         sys.modules["numpy"].random.set_state(states["numpy"])
 
 
-def _cuda_state(cuda: torch.device) -> Any:
-    # As torch.cuda.get_rng_state does after looking for the device; the state is on the host in any case.
+def _cuda_generator(cuda: torch.device) -> Any:
+    # As torch.cuda.get_rng_state finds it.
     number: int | None = cuda.index
-    return torch.cuda.default_generators[torch.cuda.current_device() if number is None else number].get_state()
+    return torch.cuda.default_generators[torch.cuda.current_device() if number is None else number]
 
 
 def _numpy_state() -> Any:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 _log = logging.getLogger("oomph")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BENEATH: Any = sys.modules.get("_signal", signal)  # the same, without looking for enums: a twentieth of the time
+_CTRL_C = int(signal.SIGINT)
 
 
 class HoldInterrupt:
@@ -25,17 +26,17 @@ class HoldInterrupt:
         self._main = threading.main_thread().ident  # only that one may take signals
 
     def __enter__(self) -> None:
-        self._asked, handler = False, _BENEATH.getsignal(signal.SIGINT)
+        self._asked, handler = False, _BENEATH.getsignal(_CTRL_C)
         self._holds = callable(handler) and threading.get_ident() == self._main
         if self._holds and handler != self._note:  # it may have stayed, if another signal broke in
             self._handler = handler
-            _BENEATH.signal(signal.SIGINT, self._note)
+            _BENEATH.signal(_CTRL_C, self._note)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._holds:
-            _BENEATH.signal(signal.SIGINT, self._handler)
+            _BENEATH.signal(_CTRL_C, self._handler)
         if self._asked:
-            self._handler(int(signal.SIGINT), None)
+            self._handler(_CTRL_C, None)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         del number, frame

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from ._room import Room, is_kept, room_of
 _SHAPING = ("weight_decay", "maximize", "amsgrad", "nesterov", "decoupled_weight_decay")
 _SETTINGS = (*_SHAPING, "foreach", "fused", "differentiable", "capturable")
 _KNOWN = {SGD, Adam, AdamW}
+_GRADIENT, _VERSION = attrgetter("grad"), attrgetter("_version")
 
 
 class Wholeness:
@@ -37,6 +38,8 @@ class Wholeness:
         self._state: Any = None
         self._entries = 0  # in that
         self._has_state = False  # all of the parameters do
+        self._firsts: list[nn.Parameter] = []  # of each group one that has a gradient, if any has
+        self._watched: list[Tensor] = []  # these, and their state
         self._room: Room | None = None
         self._may_hold = False
         self._is_unsure = False  # whether gradients that are still to come may be sparse
@@ -65,22 +68,25 @@ class Wholeness:
         return type(self.optimizer) is SGD and not any(group["momentum"] for group in self.optimizer.param_groups)
 
     def versions(self) -> list[int]:
-        """Of tensors that change with the first write to a group: those of its first parameter with a gradient."""
-        state, found = self.optimizer.state, []
-        for group in self.optimizer.param_groups:
-            for one in group["params"]:
-                if one.grad is not None:
-                    found += [getattr(each, "_version", 0) for each in (one, *state.get(one, {}).values())]
-                    break
-        return found
+        """Of tensors that change with the first write to a group: those of a parameter with a gradient."""
+        if any(map(is_, map(_GRADIENT, self._firsts), itertools.repeat(None))):
+            self._watch()
+        return list(map(_VERSION, self._watched))
+
+    def _watch(self) -> None:
+        members = [group["params"] for group in self.optimizer.param_groups if group["params"]]
+        self._firsts = [next((one for one in own if one.grad is not None), own[0]) for own in members]
+        state = self.optimizer.state
+        of_state = itertools.chain.from_iterable(state.get(one, {}).values() for one in self._firsts)
+        self._watched = [*self._firsts, *(one for one in of_state if isinstance(one, Tensor))]
 
     def _is_as_before(self) -> bool:
         """Whether settings and parameters are those of the last look."""
-        groups, known = self.optimizer.param_groups, self._parameters
-        if self._is_unsure or self._state is not self.optimizer.state or self._entries != len(self._state):
+        groups, state, known = self.optimizer.param_groups, self.optimizer.state, self._parameters
+        if self._is_unsure or self._state is not state or self._entries != len(state):
             return False
-        members = [group["params"] for group in groups]
-        if sum(map(len, members)) != len(known) or not all(map(is_, itertools.chain.from_iterable(members), known)):
+        found = list(itertools.chain.from_iterable([group["params"] for group in groups]))
+        if len(found) != len(known) or not all(map(is_, found, known)):
             return False
         return [list(map(group.get, _SETTINGS)) for group in groups] == self._settings
 
@@ -95,6 +101,7 @@ class Wholeness:
         self._has_state = all(map(optimizer.state.get, parameters))
         self._settings = [list(map(group.get, _SETTINGS)) for group in optimizer.param_groups]
         self._may_hold, self._room = False, None
+        self._watch()
         self._is_unsure = type(optimizer) is SGD and any(map(_may_be_sparse, parameters))
         if self._is_unsure or not parameters or not all(map(_is_on_gpu, parameters)):
             return
