@@ -226,6 +226,24 @@ def test_sgd_without_momentum_needs_no_state() -> None:
     assert Wholeness(optimizer).holds()
 
 
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("shape", [(5, 3), (6, 3), (4,), ()])
+def test_a_parameter_in_the_place_of_another_is_found(shape: tuple[int, ...]) -> None:
+    """As those do who grow or prune what they train: the groups' lists stay, and as many have state."""
+    optimizer = with_state(torch.optim.AdamW(parameters(), foreach=True))
+    wholeness = Wholeness(optimizer)
+    assert wholeness.holds()
+    held = optimizer.param_groups[0]["params"]
+    other = nn.Parameter(torch.zeros(shape))
+    other.grad = torch.zeros(shape)
+    optimizer.state[other] = {}  # none yet
+    del optimizer.state[held[0]]
+    held[0] = other
+    assert not wholeness.holds()
+    optimizer.step()
+    assert wholeness.holds()
+
+
 def test_a_rehearsal_is_held_on_the_cpu_and_may_fail() -> None:
     with torch.device("meta"):
         assert share_made.__wrapped__(torch.optim.AdamW, ()) == 1

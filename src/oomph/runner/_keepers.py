@@ -58,8 +58,9 @@ class Buffers:
             self._find()
         if not self._shelves:
             return
-        tensors = list(itertools.chain.from_iterable(self._values))
-        if len(tensors) != len(self._tensors) or not all(map(is_, tensors, self._tensors)):
+        found = itertools.chain.from_iterable(self._values)
+        if sum(map(len, self._shelves)) != len(self._tensors) or not all(map(is_, found, self._tensors)):
+            tensors = list(itertools.chain.from_iterable(self._values))
             present = [tensor for tensor in tensors if tensor is not None]
             self._small.tensors = [tensor for tensor in present if tensor.numel() <= _SMALL]
             self._large.tensors = [tensor for tensor in present if tensor.numel() > _SMALL]

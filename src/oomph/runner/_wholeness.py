@@ -34,7 +34,7 @@ class Wholeness:
     def __init__(self, optimizer: Optimizer, hooks: int = 0) -> None:
         self.optimizer, self._hooks = optimizer, hooks
         self._parameters: list[nn.Parameter] = []  # at the last look
-        self._settings: list[list[Any]] = []
+        self._groups: list[tuple[Any, ...]] = []  # these by group, and its settings
         self._state: Any = None
         self._entries = 0  # in that
         self._has_state = False  # all of the parameters do
@@ -81,14 +81,21 @@ class Wholeness:
         self._watched = [*self._firsts, *(one for one in of_state if isinstance(one, Tensor))]
 
     def _is_as_before(self) -> bool:
-        """Whether settings and parameters are those of the last look."""
-        groups, state, known = self.optimizer.param_groups, self.optimizer.state, self._parameters
+        """Whether settings and parameters are those of the last look.
+
+        Lists compare what they hold by identity first, without touching it, which is many times as fast as to ask for
+        that. Only of other parameters the numbers come next: then they differ, or can't be compared, and are other ones
+        too; or each is a single number, and the same one, where it doesn't matter which.
+        """
+        state = self.optimizer.state
         if self._is_unsure or self._state is not state or self._entries != len(state):
             return False
-        found = list(itertools.chain.from_iterable([group["params"] for group in groups]))
-        if len(found) != len(known) or not all(map(is_, found, known)):
+        try:
+            return self._groups == [
+                (group["params"], *map(group.get, _SETTINGS)) for group in self.optimizer.param_groups
+            ]
+        except (RuntimeError, TypeError):
             return False
-        return [list(map(group.get, _SETTINGS)) for group in groups] == self._settings
 
     def find_room(self) -> None:
         """Make sure that there is memory for what the update makes after its first write, before it."""
@@ -99,7 +106,7 @@ class Wholeness:
         optimizer, parameters = self.optimizer, parameters_of(self.optimizer)
         self._parameters, self._state, self._entries = parameters, optimizer.state, len(optimizer.state)
         self._has_state = all(map(optimizer.state.get, parameters))
-        self._settings = [list(map(group.get, _SETTINGS)) for group in optimizer.param_groups]
+        self._groups = [(list(group["params"]), *map(group.get, _SETTINGS)) for group in optimizer.param_groups]
         self._may_hold, self._room = False, None
         self._watch()
         self._is_unsure = type(optimizer) is SGD and any(map(_may_be_sparse, parameters))
