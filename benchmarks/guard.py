@@ -7,12 +7,13 @@
 
 Short and long: blocks of steps, plain, guarded and plain in turn, in one process, with the same pieces; the median of
 the ratios of neighbouring blocks, and how far the two plain loops, which do the same, are apart. Many: the same of a
-net with 160 parameters and as many buffers. Parts: where the guard's own time goes. Capped: the same work under 60 % of
-what the plain loop needs, by the guard, by halving as composer does, and by restarting with a batch a tenth smaller as
-accelerate does, each in a process of its own; and a run that ran short, held against an undisturbed one with the same
-pieces. Ranks: two processes on the CPU, with gradients exchanged during backward and after it.
+net with 160 parameters and as many buffers. Detector: the same of YOLOv5n, with clipping and an average in both loops.
+Parts: where the guard's own time goes. Capped: the same work under 60 % of what the plain loop needs, by the guard, by
+halving as composer does, and by restarting with a batch a tenth smaller as accelerate does, each in a process of its
+own; and a run that ran short, held against an undisturbed one with the same pieces. Ranks: two processes on the CPU,
+with gradients exchanged during backward and after it.
 
-About fifteen minutes on an H200, twelve of them for the blocks.
+About twenty minutes on an H200, seventeen of them for the blocks.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 import oomph
+from oomph import detect
 from oomph.runner import _guard as guard_module
 from oomph.runner import _piecework as piecework_module
 
@@ -110,24 +112,84 @@ def plain_step(
     return whole if pieces == 1 else step
 
 
+def detector_of(
+    case: dict[str, Any], device: str
+) -> tuple[nn.Module, torch.optim.Optimizer, Callable[..., Tensor], tuple[Tensor, Tensor]]:
+    """A detector, its optimizer, its forward, and a batch of images with forty boxes each."""
+    torch.manual_seed(0)
+    model = detect.yolov5(case["net"], 80).to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    loss, samples, size = detect.DetectionLoss(model, size=case["size"]), case["samples"], case["size"]
+    optimizer = detect.build_optimizer(model, detect.Recipe(), samples, fused=device == "cuda" or None)
+    images = torch.randint(0, 255, (samples, 3, size, size), dtype=torch.uint8)
+    targets = torch.rand(40 * samples, 6) * torch.tensor([0, 80, 1, 1, 0.2, 0.2])
+    targets[:, 0], targets[:, 1] = torch.arange(samples).repeat_interleave(40), targets[:, 1].floor()
+
+    def forward(net: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        value: Tensor = loss(net(batch[0].float() / 255), batch[1])
+        return value
+
+    return model, optimizer, forward, (images.to(device), targets.to(device))
+
+
+def plain_detector(case: dict[str, Any], device: str) -> Callable[[], None]:
+    """Its step as everybody writes it."""
+    model, optimizer, forward, batch = detector_of(case, device)
+    ema, parameters = detect.Ema(model), list(model.parameters())
+
+    def step() -> None:
+        with torch.autocast(device, torch.bfloat16):
+            value = forward(model, batch)
+        value.backward()
+        nn.utils.clip_grad_norm_(parameters, detect.Recipe().clip)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        ema.update(model)
+
+    return step
+
+
+def guarded_detector(case: dict[str, Any], device: str) -> Callable[[], object]:
+    """Its step under the guard."""
+    model, optimizer, forward, batch = detector_of(case, device)
+    guard = oomph.guard(
+        model=model,
+        optimizer=optimizer,
+        forward=forward,
+        split=detect.split_batch,
+        clip=detect.Recipe().clip,
+        ema=detect.Ema(model),
+        precision="amp-bf16",
+    )
+    return lambda: guard.step(batch)
+
+
 def wait(device: str) -> None:
     """Until the device has done its work."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
+Loop = Callable[[], object]
+
+
 def overhead(case: dict[str, Any], device: str, built: Callable[[int, int, str], nn.Module] = build) -> dict[str, Any]:
-    """Blocks of guarded steps between blocks of plain ones, of two plain loops that tell how much chance there is."""
+    """Blocks of guarded steps between blocks of plain ones, of a net and a batch of random images."""
     batch = batch_of(case["samples"], case["size"], device)
-    loops: list[Callable[[], object]] = []
-    for guarded in (False, True, False):
-        model = built(case["width"], case["depth"], device)
-        optimizer = optimizer_of(case["optimizer"], model)
-        if guarded:
-            guard = oomph.guard(model=model, optimizer=optimizer, loss=LOSS, pieces=case["pieces"])
-            loops.append(lambda guard=guard: guard.step(batch))  # type: ignore[misc]
-        else:
-            loops.append(plain_step(model, optimizer, batch, case["pieces"]))
+    made = [(model, optimizer_of(case["optimizer"], model)) for model in (built_of(case, device, built) for _ in "gpp")]
+    guard = oomph.guard(model=made[0][0], optimizer=made[0][1], loss=LOSS, pieces=case["pieces"])
+    plains = [plain_step(*own, batch, case["pieces"]) for own in made[1:]]
+    found = compare(lambda: guard.step(batch), plains, case, device)
+    return {**found, "copy_bytes": guard.copy_bytes}
+
+
+def built_of(case: dict[str, Any], device: str, built: Callable[[int, int, str], nn.Module]) -> nn.Module:
+    """The net of a case."""
+    return built(case["width"], case["depth"], device)
+
+
+def compare(guarded: Loop, plains: Sequence[Loop], case: dict[str, Any], device: str) -> dict[str, Any]:
+    """Blocks of a guarded loop between blocks of two plain ones, which tell how much chance there is."""
+    loops = (plains[0], guarded, plains[1])
     for loop in loops:
         for _ in range(case["steps"]):
             loop()
@@ -136,17 +198,17 @@ def overhead(case: dict[str, Any], device: str, built: Callable[[int, int, str],
     for block in range(case["blocks"]):
         row = [seconds_of(loop, case["steps"], device) for loop in (loops if block % 2 == 0 else loops[::-1])]
         rows.append(row if block % 2 == 0 else row[::-1])
-    ratios = [2 * guarded / (first + second) for first, guarded, second in rows]
-    added = [1e6 * (guarded - (first + second) / 2) for first, guarded, second in rows]
+    ratios = [2 * between / (first + second) for first, between, second in rows]
+    added = [1e6 * (between - (first + second) / 2) for first, between, second in rows]
     return {
         **case,
         "plain_ms": 1e3 * statistics.median(row[0] for row in rows),
         "ratio": statistics.median(ratios),
         "ratio_quartiles": statistics.quantiles(ratios, n=4),
+        "ratio_error": error_of_median(ratios),
         "added_us": statistics.median(added),
         "added_us_error": error_of_median(added),
         "plain_apart_us": 1e6 * statistics.median(second - first for first, _, second in rows),
-        "copy_bytes": guard.copy_bytes,
         "waits_plain_guarded": waits,
     }
 
@@ -512,6 +574,13 @@ def measure_many(device: str, *, quick: bool) -> list[dict[str, Any]]:
     return [say(overhead({**many, "optimizer": name}, device, build_many)) for name in names]
 
 
+def measure_detector(device: str, *, quick: bool) -> list[dict[str, Any]]:
+    """YOLOv5n as `oomph train` trains it, in steps that are all launches; clipping and an average in both loops."""
+    nano = {"net": "n", "samples": 2 if quick else 16, "size": 64 if quick else 640, "pieces": 1}
+    case = {**nano, "blocks": 6 if quick else 20, "steps": 2 if quick else 50}
+    return [say(compare(guarded_detector(case, device), [plain_detector(case, device) for _ in "ab"], case, device))]
+
+
 def measure_parts(device: str, *, quick: bool) -> list[dict[str, Any]]:
     """Where the time goes in short steps."""
     cases = [{**SMALL, "optimizer": name, "pieces": pieces} for name, pieces in SHORT_CASES]
@@ -533,6 +602,7 @@ MEASURES: dict[str, Callable[..., Any]] = {
     "short": measure_short,
     "many": measure_many,
     "long": measure_long,
+    "detector": measure_detector,
     "parts": measure_parts,
     "capped": measure_capped,
     "ranks": measure_ranks,
