@@ -7,11 +7,11 @@
 
 Short and long: blocks of steps, plain, guarded and plain in turn, in one process, with the same pieces; the median of
 the ratios of neighbouring blocks, and how far the two plain loops, which do the same, are apart. Many: the same of a
-net with 160 parameters and as many buffers. Detector: the same of YOLOv5n, with clipping and an average in both loops.
-Parts: where the guard's own time goes. Capped: the same work under 60 % of what the plain loop needs, by the guard, by
-halving as composer does, and by restarting with a batch a tenth smaller as accelerate does, each in a process of its
-own; and a run that ran short, held against an undisturbed one with the same pieces. Ranks: two processes on the CPU,
-with gradients exchanged during backward and after it.
+net with 160 parameters and as many buffers. Single: short and many step by step, in random order. Detector: blocks of
+YOLOv5n, with clipping and an average in both loops. Parts: where the guard's own time goes. Capped: the same work under
+60 % of what the plain loop needs, by the guard, by halving as composer does, and by restarting with a batch a tenth
+smaller as accelerate does, each in a process of its own; and a run that ran short, held against an undisturbed one with
+the same pieces. Ranks: two processes on the CPU, with gradients exchanged during backward and after it.
 
 About twenty minutes on an H200, seventeen of them for the blocks.
 """
@@ -32,6 +32,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
@@ -172,13 +173,18 @@ def wait(device: str) -> None:
 Loop = Callable[[], object]
 
 
-def overhead(case: dict[str, Any], device: str, built: Callable[[int, int, str], nn.Module] = build) -> dict[str, Any]:
-    """Blocks of guarded steps between blocks of plain ones, of a net and a batch of random images."""
+def overhead(
+    case: dict[str, Any],
+    device: str,
+    built: Callable[[int, int, str], nn.Module] = build,
+    compared: Callable[..., dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Guarded steps beside plain ones, of a net and a batch of random images: in blocks, or as they are compared."""
     batch = batch_of(case["samples"], case["size"], device)
     made = [(model, optimizer_of(case["optimizer"], model)) for model in (built_of(case, device, built) for _ in "gpp")]
     guard = oomph.guard(model=made[0][0], optimizer=made[0][1], loss=LOSS, pieces=case["pieces"])
     plains = [plain_step(*own, batch, case["pieces"]) for own in made[1:]]
-    found = compare(lambda: guard.step(batch), plains, case, device)
+    found = (compared or compare)(lambda: guard.step(batch), plains, case, device)
     return {**found, "copy_bytes": guard.copy_bytes}
 
 
@@ -210,6 +216,28 @@ def compare(guarded: Loop, plains: Sequence[Loop], case: dict[str, Any], device:
         "added_us_error": error_of_median(added),
         "plain_apart_us": 1e6 * statistics.median(second - first for first, _, second in rows),
         "waits_plain_guarded": waits,
+    }
+
+
+def compare_singly(guarded: Loop, plains: Sequence[Loop], case: dict[str, Any], device: str) -> dict[str, Any]:
+    """Single steps of a guarded loop and of two plain ones, in random order: what the host does meanwhile hits all."""
+    loops = (plains[0], guarded, plains[1])
+    for loop in loops:
+        for _ in range(30):
+            loop()
+    chance = Random(0)  # noqa: S311  one of our own: the guard would see that Python's was used, and read it anew
+    order, rows = [0, 1, 2], [[0.0] * 3 for _ in range(case["rounds"])]
+    for row in rows:
+        chance.shuffle(order)
+        for number in order:
+            row[number] = 1e6 * seconds_of(loops[number], 1, device)
+    added = [between - (first + second) / 2 for first, between, second in rows]
+    return {
+        **case,
+        "plain_ms": statistics.median(row[0] for row in rows) / 1e3,
+        "added_us": statistics.median(added),
+        "added_us_error": error_of_median(added),
+        "plain_apart_us": statistics.median(second - first for first, _, second in rows),
     }
 
 
@@ -574,6 +602,18 @@ def measure_many(device: str, *, quick: bool) -> list[dict[str, Any]]:
     return [say(overhead({**many, "optimizer": name}, device, build_many)) for name in names]
 
 
+def measure_single(device: str, *, quick: bool, cases: Sequence[tuple[str, int]] = SHORT_CASES) -> list[dict[str, Any]]:
+    """Short steps and those of the net with many tensors, step by step: the GPU stands still between them."""
+    found = []
+    for name, pieces in cases:
+        case = {**SMALL, "optimizer": name, "pieces": pieces, "rounds": 30 if quick else 2000 // pieces}
+        found.append(say(overhead(case, device, compared=compare_singly)))
+    for name in ("sgd", "adamw"):
+        case = {**MANY, "optimizer": name, "pieces": 1, "rounds": 10 if quick else 1000}
+        found.append(say(overhead(case, device, build_many, compare_singly)))
+    return found
+
+
 def measure_detector(device: str, *, quick: bool) -> list[dict[str, Any]]:
     """YOLOv5n as `oomph train` trains it, in steps that are all launches; clipping and an average in both loops."""
     nano = {"net": "n", "samples": 2 if quick else 16, "size": 64 if quick else 640, "pieces": 1}
@@ -600,6 +640,7 @@ def measure_ranks(device: str, *, quick: bool) -> dict[str, Any]:
 
 MEASURES: dict[str, Callable[..., Any]] = {
     "short": measure_short,
+    "single": measure_single,
     "many": measure_many,
     "long": measure_long,
     "detector": measure_detector,
@@ -637,7 +678,8 @@ def main() -> None:
         "python": platform.python_version(),
     }
     for name in asked.only or MEASURES:
-        more = {"cases": asked.case or SHORT_CASES, "blocks": asked.blocks} if name == "short" else {}
+        more: dict[str, Any] = {"cases": asked.case or SHORT_CASES} if name in {"short", "single"} else {}
+        more |= {"blocks": asked.blocks} if name == "short" else {}
         found[name] = MEASURES[name](asked.device, quick=asked.quick, **more)
     if asked.out:
         asked.out.write_text(json.dumps(found, indent=1) + "\n")

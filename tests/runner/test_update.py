@@ -6,6 +6,7 @@ import contextlib
 import copy
 import gc
 import itertools
+import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -58,10 +59,10 @@ class Narrow(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def build() -> Guard:
+def build(**options: Any) -> Guard:
     net = plain_net()
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.1, foreach=True)
-    return oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss)
+    return oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss, **options)
 
 
 def run(mode: TorchDispatchMode) -> tuple[list[str], Guard]:
@@ -93,6 +94,24 @@ def test_parameters_are_updated_one_by_one_where_all_at_once_do_not_fit() -> Non
     truth = undisturbed().model.state_dict()
     assert all(torch.allclose(one, truth[name], atol=1e-6) for name, one in guard.model.state_dict().items())
     assert guard.optimizers[0].param_groups[0]["foreach"] is True, "only in that step"
+
+
+def test_where_updates_never_fit_the_next_ones_begin_with_what_fitted(caplog: pytest.LogCaptureFixture) -> None:
+    guard = build(calm=3)
+    guard.step(plain_batch())
+    with caplog.at_level(logging.WARNING, logger="oomph"), Narrow():  # type: ignore[no-untyped-call]
+        reports = [guard.step(plain_batch(seed=seed)) for seed in range(8)]
+    assert [report.retries for report in reports] == [3, 3, 0, 0, 0, 2, 0, 0]  # the sixth tries with less
+    assert {len(report.rungs) for report in reports} == {2}
+    assert len(caplog.records) == 2
+    assert "in an update: updated parameters one after the other" in caplog.text
+    reports = [guard.step(plain_batch(seed=seed)) for seed in range(8, 28)]
+    assert [len(report.rungs) for report in reports] == [2] * 4 + [1] * 4 + [0] * 12  # there is room again
+    expected = build()
+    expected.step(plain_batch())
+    for seed in range(28):
+        expected.step(plain_batch(seed=seed))
+    assert differences(guard.state_dict(), expected.state_dict()) == []
 
 
 class ShortAfter:

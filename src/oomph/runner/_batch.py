@@ -17,7 +17,8 @@ from ..errors import WrongCall
 
 Splitter = Callable[[Any, int], Sequence[Any]]
 
-_VERSION, _DEVICE = attrgetter("_version"), attrgetter("device")
+VERSION = attrgetter("_version")  # of a tensor: grows with each write that torch knows of
+_DEVICE = attrgetter("device")
 _TENSOR, _FLAT = frozenset({Tensor}), frozenset({list, tuple})
 _HOW = "give the guard split=, a function of (batch, pieces) that returns a list of that many smaller batches"
 
@@ -75,7 +76,7 @@ def _count_rows(batch: Any) -> list[int]:
 def versions_of(batch: Any) -> list[int]:
     """How often each tensor was changed in place so far, as far as torch counts that."""
     try:
-        return list(map(_VERSION, batch if _is_flat(batch) else tensors_in(batch)))
+        return list(map(VERSION, batch if _is_flat(batch) else tensors_in(batch)))
     except RuntimeError:  # one was made in inference mode, and doesn't count
         return [one._version for one in tensors_in(batch) if not one.is_inference()]  # noqa: SLF001  no public name
 

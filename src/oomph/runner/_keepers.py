@@ -14,13 +14,13 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from ._batch import tensors_in
+from ._batch import VERSION, tensors_in
 from ._contents import Back, Contents, Modules
 from ._copies import Copies
 from ._hooks import is_hooked_before
 
 _LOOKS = 2  # steps in which buffers are looked for: some are made by the first forward
-_GRADIENT, _VERSION = attrgetter("grad"), attrgetter("_version")
+GRADIENT = attrgetter("grad")
 _NONE = frozenset({None})
 _SMALL = 1 << 18  # elements; larger buffers (masks, position tables) are copied again only when their version says so
 
@@ -146,7 +146,7 @@ class Gradients:
         """Set them aside."""
         self._look()
         self.aside = {}
-        if not _NONE.issuperset(map(_GRADIENT, self.parameters)):
+        if not _NONE.issuperset(map(GRADIENT, self.parameters)):
             self.aside = {index: own for index, one in enumerate(self.parameters) if (own := one.grad) is not None}
         self._taken = True
         for index in self.aside:
@@ -241,8 +241,8 @@ class OptimizerState:
         self._taken = True
 
     def _take_gradients(self, owners: list[nn.Parameter]) -> None:
-        self._owners, self._gradients = owners, list(map(_GRADIENT, owners))
-        self._versions, self.is_spoilt = list(map(_VERSION, self._gradients)), False
+        self._owners, self._gradients = owners, list(map(GRADIENT, owners))
+        self._versions, self.is_spoilt = list(map(VERSION, self._gradients)), False
         covers = _may_write(self._optimizer) if self._writes is None else self._writes
         self._before = Copies() if covers else None
         if self._before is not None:
@@ -261,7 +261,7 @@ class OptimizerState:
             self._writes = self._before.differ()
 
     def _has_written(self) -> bool:
-        return list(map(_VERSION, self._gradients)) != self._versions
+        return list(map(VERSION, self._gradients)) != self._versions
 
     def _look(self) -> None:
         """Find what the state is made of, unless it is made of the same things as the last time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from torch.optim import Optimizer
 from ..errors import WrongCall
 from ._contents import Modules
 from ._fault import Fault, free
+from ._footing import Footing
 from ._keepers import (
     GradientCopies,
     GroupOptions,
@@ -32,6 +34,9 @@ from ._wholeness import Wholeness
 
 _HOST = Rung("host copy", "kept the copy of weights and optimizer state on the host", "a transfer in this step")
 _ONE = Rung("one by one", "updated parameters one after the other", "more and smaller kernels in this step")
+_RUNGS = (_HOST, _ONE)  # of levels above that of everybody's update
+_CLIMB = (0, 0, 1, 2)  # levels above the first one, attempt by attempt
+_log = logging.getLogger("oomph")
 
 
 class Done:
@@ -87,6 +92,7 @@ class Update:
             self._others.append(ObjectState(owner_of(options.ema), but=[model], modules=depth))
         self._whole = [Wholeness(optimizer, hooks=int(scaler is not None)) for optimizer in optimizers]
         self._usual: tuple[list[bool], _Way] | None = None  # the way of the last step, and what it depends on
+        self._footing = Footing(options.calm)
         self._copied: tuple[Optimizer, ...] = ()  # in the last attempt
         self._ran: set[int] = set()
         self._is_broken = False  # an update of which there is no copy has ended half-way
@@ -138,13 +144,13 @@ class Update:
                 handle.remove()
 
     def _run(self, prepare: Callable[[], object] | None) -> Done:
-        done = Done()
-        for attempt, rung in enumerate((None, None, _HOST, _ONE)):
-            if rung is not None:
-                done.rungs += (rung,)
-            done.fault = self._attempt(attempt, prepare)
+        done, first = Done(), self._footing.first
+        for attempt, higher in enumerate(_CLIMB):
+            level = min(first + higher, len(_RUNGS))
+            done.rungs = _RUNGS[:level]
+            done.fault = self._attempt(level, prepare)
             if done.fault is None:
-                self._finish(done)
+                self._settle(done, level)
                 return done
             free(collect=attempt > 0)
             done.retries += 1
@@ -155,13 +161,25 @@ class Update:
                 return done
         return done
 
-    def _attempt(self, attempt: int, prepare: Callable[[], object] | None) -> Fault | None:
-        way = self._way(prepare, sparing=attempt > 1)
+    def _settle(self, done: Done, level: int) -> None:
+        """An update was made, at some level."""
+        if level or self._footing.level:
+            before = self._footing.level
+            self._footing.settle(level)
+            if done.retries and level > before:
+                _log.warning("Memory ran short in an update: %s.", _RUNGS[level - 1])
+        if self._scaler is not None and self._scaler.is_enabled():
+            knows = not any(getattr(one, "_step_supports_amp_scaling", False) for one in self._optimizers)
+            done.skipped = len(self._ran) < len(self._optimizers) if knows else None
+
+    def _attempt(self, level: int, prepare: Callable[[], object] | None) -> Fault | None:
+        spares = level > 0
+        way = self._way(prepare, sparing=spares)
         self._copied = way.copied
         for one in way.copied:
             state = self._states[id(one)]
-            state.host, state.ignores_gradients = attempt > 1, prepare is not None
-        fault = way.transaction.run(lambda: self._work(way, prepare, one_by_one=attempt > 2))  # noqa: PLR2004  the last
+            state.host, state.ignores_gradients = spares, prepare is not None
+        fault = way.transaction.run(lambda: self._work(way, prepare, one_by_one=level == len(_RUNGS)))
         if fault is not None:
             self._ran -= {id(one) for one in way.copied}
         return fault
@@ -249,11 +267,6 @@ class Update:
             self._average()
         for scheduler in self._schedulers:
             scheduler.step()
-
-    def _finish(self, done: Done) -> None:
-        if self._scaler is not None and self._scaler.is_enabled():
-            knows = not any(getattr(one, "_step_supports_amp_scaling", False) for one in self._optimizers)
-            done.skipped = len(self._ran) < len(self._optimizers) if knows else None
 
 
 @contextlib.contextmanager

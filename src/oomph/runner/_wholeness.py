@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from operator import attrgetter, is_
+from operator import is_
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from ._batch import VERSION
 from ._hooks import is_hooked
-from ._keepers import parameters_of
+from ._keepers import GRADIENT, parameters_of
 from ._rehearsal import share_made
 from ._room import Room, is_kept, room_of
 
 _SHAPING = ("weight_decay", "maximize", "amsgrad", "nesterov", "decoupled_weight_decay")
 _SETTINGS = (*_SHAPING, "foreach", "fused", "differentiable", "capturable")
 _KNOWN = {SGD, Adam, AdamW}
-_GRADIENT, _VERSION = attrgetter("grad"), attrgetter("_version")
 
 
 class Wholeness:
@@ -69,9 +69,9 @@ class Wholeness:
 
     def versions(self) -> list[int]:
         """Of tensors that change with the first write to a group: those of a parameter with a gradient."""
-        if any(map(is_, map(_GRADIENT, self._firsts), itertools.repeat(None))):
+        if any(map(is_, map(GRADIENT, self._firsts), itertools.repeat(None))):
             self._watch()
-        return list(map(_VERSION, self._watched))
+        return list(map(VERSION, self._watched))
 
     def _watch(self) -> None:
         members = [group["params"] for group in self.optimizer.param_groups if group["params"]]
