@@ -99,7 +99,9 @@ def test_a_small_object_in_a_large_one_of_the_same_tile_stays() -> None:
     assert len(stitch([], (100, 100)).boxes) == 0
 
 
-def one_by_one(tiles: list[tuple[Letterbox, Found]], size: tuple[int, int], same: float) -> list[list[float]]:
+def one_by_one(
+    tiles: list[tuple[Letterbox, Found]], size: tuple[int, int], same: float, *, across: bool
+) -> list[list[float]]:
     """What `stitch` promises, written down plainly."""
     rows = []
     for owner, (spot, found) in enumerate(tiles):
@@ -121,7 +123,7 @@ def one_by_one(tiles: list[tuple[Letterbox, Found]], size: tuple[int, int], same
             shared = max(wide, 0) * max(high, 0)
             areas = (right - left) * (bottom - top), (box[2] - box[0]) * (box[3] - box[1])
             double = shared > 0 and (shared >= same * (sum(areas) - shared) or shared >= 0.7 * min(areas))
-            if double and other != owner and like == kind:
+            if double and other != owner and (across or like == kind):
                 break
         else:
             kept.append(row)
@@ -129,8 +131,8 @@ def one_by_one(tiles: list[tuple[Letterbox, Found]], size: tuple[int, int], same
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 25), st.floats(0.1, 0.9))
-def test_stitching_is_going_through_all_boxes_one_by_one(seed: int, count: int, same: float) -> None:
+@given(st.integers(0, 10**6), st.integers(1, 25), st.floats(0.1, 0.9), st.booleans())
+def test_stitching_is_going_through_all_boxes_one_by_one(seed: int, count: int, same: float, across: bool) -> None:  # noqa: FBT001  given by Hypothesis
     rng = np.random.default_rng(seed)
     size, parts = (500, 400), []
     for window in Tiles(200, 0.3).grid(*size):
@@ -138,8 +140,8 @@ def test_stitching_is_going_through_all_boxes_one_by_one(seed: int, count: int, 
         boxes = np.concatenate([low, low + rng.uniform(1, 40, (count, 2))], 1)
         scores = rng.permutation(1000)[:count] / 1000 + rng.random() * 1e-4  # none like another
         parts.append((Letterbox(window, (100, 100)), Found(boxes, scores, rng.integers(0, 2, count))))
-    found = stitch(parts, size, same)
-    assert np.allclose(found.boxes, one_by_one(parts, size, same))
+    found = stitch(parts, size, same, across_classes=across)
+    assert np.allclose(found.boxes, one_by_one(parts, size, same, across=across))
 
 
 def test_thousands_of_windows_are_stitched_in_a_moment() -> None:

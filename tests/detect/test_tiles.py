@@ -123,6 +123,31 @@ def test_windows_put_together_find_what_the_whole_image_shows(data: Path) -> Non
     assert score(parts, ["square"]).map50_95 == pytest.approx(1, abs=1e-6)
 
 
+class Undecided(Reds):
+    """Says another class for all squares of every second window that it is shown."""
+
+    shown = 0
+
+    def forward(self, images: Tensor) -> tuple[Tensor]:
+        (rows,) = super().forward(images)
+        found = torch.cat((rows, torch.zeros(len(images), 200, 1)), 2)
+        for at in range(len(images)):
+            if (self.shown + at) % 2:
+                found[at, :, 5:] = found[at, :, 5:].flip(1)
+        self.shown += len(images)
+        return (found,)
+
+
+def test_across_classes_means_across_windows_too(data: Path) -> None:
+    held, counts = material(data, "val"), []
+    for across in (True, False):
+        with validation_loader(held, 256, 4, tiles=Tiles(256)) as loader:
+            limits = Suppression(confidence=0.5, overlap=0.9, across_classes=across)
+            counts.append([len(one.found) for one in validate(Undecided(), held, loader, plainly, limits)])
+    assert counts[0] == [25, 25]
+    assert min(counts[1]) > 25
+
+
 def test_ranks_share_images_and_never_windows_of_one(data: Path) -> None:
     held = material(data, "val")
     found = []

@@ -191,7 +191,9 @@ def _budget(index: ImageIndex, tiles: Tiles, each: int) -> int:
     return min(max(_LEAST, 3 * worst, 4 * waiting), max(default_budget(), _LEAST))
 
 
-def stitched(found: Mapping[int, Tensor], places: Mapping[int, Tile], material: Material) -> dict[int, ImageResult]:
+def stitched(
+    found: Mapping[int, Tensor], places: Mapping[int, Tile], material: Material, *, across_classes: bool = False
+) -> dict[int, ImageResult]:
     """What was found in the windows of images, as found in the images, each object once, beside what is there."""
     windows: dict[int, list[int]] = {}
     for sample in sorted(found):
@@ -200,7 +202,7 @@ def stitched(found: Mapping[int, Tensor], places: Mapping[int, Tile], material: 
     for image in sorted(windows):
         high, wide = material.shapes[image]
         parts = [(places[sample].placed, _found(found[sample])) for sample in windows[image]]
-        whole = stitch(parts, (wide, high))
+        whole = stitch(parts, (wide, high), across_classes=across_classes)
         rows = np.column_stack((whole.boxes, whole.scores, whole.classes)).astype(np.float32)
         truth = to_pixels(material.labels.of(image), (float(wide), float(high)), (0.0, 0.0))
         results[image] = ImageResult(rows, truth)

@@ -85,7 +85,7 @@ def results_by_image(
         found.update(rows)
     windows = {at: place for at, place in places.items() if isinstance(place, Tile)}
     if windows:
-        return stitched(found, windows, material)
+        return stitched(found, windows, material, across_classes=limits.across_classes)
     spots = {at: place for at, place in places.items() if isinstance(place, Letterbox)}
     return {at: image_result(found[at], spots[at], material.labels.of(at)) for at in sorted(found)}
 

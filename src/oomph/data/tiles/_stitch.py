@@ -22,7 +22,9 @@ class Found(NamedTuple):
     classes: NDArray[np.int64]
 
 
-def stitch(tiles: Sequence[tuple[Letterbox, Found]], size: tuple[int, int], same: float = 0.5) -> Found:
+def stitch(
+    tiles: Sequence[tuple[Letterbox, Found]], size: tuple[int, int], same: float = 0.5, *, across_classes: bool = False
+) -> Found:
     """Detections of windows as detections of their image, each object once.
 
     Boxes of two windows are one object when they overlap by `same` (intersection over union), or when most of the
@@ -33,6 +35,7 @@ def stitch(tiles: Sequence[tuple[Letterbox, Found]], size: tuple[int, int], same
         tiles: where each window lies, and what was found on its canvas.
         size: width and height of the image.
         same: overlap that makes two boxes one.
+        across_classes: whether boxes of different classes may be one object too.
     """
     if not tiles:
         return Found(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
@@ -41,7 +44,7 @@ def stitch(tiles: Sequence[tuple[Letterbox, Found]], size: tuple[int, int], same
     scores = np.concatenate([np.asarray(found.scores, np.float64) for _, found in tiles])
     classes = np.concatenate([np.asarray(found.classes, np.int64) for _, found in tiles])
     cut = np.concatenate([_cut(spot, own, size) for (spot, _), own in zip(tiles, parts, strict=True)])
-    pairs = _doubles(parts, classes, same)
+    pairs = _doubles(parts, np.zeros_like(classes) if across_classes else classes, same)
     kept = _unique(np.lexsort((-scores, cut)), pairs)
     kept = kept[np.argsort(-scores[kept], kind="stable")]
     return Found(boxes[kept], scores[kept], classes[kept])
