@@ -295,9 +295,22 @@ def asked(rank: int, size: int, folder: Path) -> None:
     print("went on", flush=True)
 
 
+def accumulating(rank: int, size: int, folder: Path) -> None:
+    """The last rank never finds memory for the second batch of two that are accumulated."""
+    _, guard = build(checkpoint=folder / "last.pt")
+    guard.step(batch(rank, 0))
+    guard.step(batch(rank, 1), update=False)
+    guard.step(batch(rank, 2), forward=_short if rank == size - 1 else None)
+
+
+def _short(model: nn.Module, piece: Any) -> Tensor:
+    del model, piece
+    raise torch.OutOfMemoryError(CUDA)
+
+
 SCENARIOS = {
     function.__name__: function
-    for function in (recover, killed, hung, gives_up, sharded, refused, sparse, sided, static, asked)
+    for function in (recover, killed, hung, gives_up, sharded, refused, sparse, sided, static, asked, accumulating)
 }
 
 

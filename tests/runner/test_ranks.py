@@ -209,6 +209,18 @@ def test_a_signal_after_the_last_update_ends_all_ranks_with_the_run_saved(tmp_pa
     assert load(tmp_path / "last.pt")["guard"]["steps"] == 2
 
 
+def test_a_run_that_ends_between_updates_is_saved_without_the_gradients_of_one_rank(
+    tmp_path: Path, ranks: Starter
+) -> None:
+    assert ranks.run("accumulating", 2, tmp_path) == [1, 1]
+    assert "OutOfRungs" in said(tmp_path, 0)
+    assert "Batches since the last update are not in the checkpoint" in said(tmp_path, 0)
+    state = load(tmp_path / "last.pt")
+    assert state["guard"]["steps"] == 2
+    assert state["gradients"] == {}
+    assert state["pending"] is None
+
+
 def test_only_what_is_about_ranks_is_another_ranks_end() -> None:
     assert _is_of_ranks(RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:3234"))
     assert _is_of_ranks(dist.DistBackendError("NCCL communicator is gone"))

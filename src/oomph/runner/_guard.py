@@ -336,7 +336,9 @@ class Guard:
         raise out_of_rungs(fault, place, half=half) from error
 
     def _save_emergency(self) -> str | None:
-        return save_at_the_end(self, self.options.checkpoint) if self._ranks.is_first else None
+        if not self._ranks.is_first:
+            return None
+        return save_at_the_end(self, self.options.checkpoint, several=not self._ranks.is_alone)
 
     def _tell(self, fault: Fault, tries: _Attempts) -> None:
         _log.debug("step %d: %s", self.steps, fault.words)

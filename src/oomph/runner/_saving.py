@@ -66,15 +66,26 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     return state
 
 
-def save_at_the_end(guard: Guard, place: Place) -> str | None:
-    """Save a run that ends, to a path or by a function; where, or None if it was not saved."""
+def save_at_the_end(guard: Guard, place: Place, *, several: bool) -> str | None:
+    """Save a run that ends, to a path or by a function; where, or None if it was not saved.
+
+    Args:
+        guard: whose.
+        place: where to.
+        several: whether it is one of several ranks: each has gradients of its own before an update, so that one file
+            for all has none.
+    """
     if place is None:
         return None
     try:
         if callable(place):
             place(guard)
             return "where checkpoint= puts it"
-        guard.save(place)
+        state = guard.state_dict()
+        if several and state["gradients"]:
+            state |= {"gradients": {}, "pending": None}
+            _log.warning("Batches since the last update are not in the checkpoint: each rank has gradients of its own.")
+        save(state, place)
     except Exception as error:  # noqa: BLE001  the run ends with the first error, and names this one
         _log.error("The emergency checkpoint could not be written: %s", error)
         return None
