@@ -181,16 +181,12 @@ def overhead(
 ) -> dict[str, Any]:
     """Guarded steps beside plain ones, of a net and a batch of random images: in blocks, or as they are compared."""
     batch = batch_of(case["samples"], case["size"], device)
-    made = [(model, optimizer_of(case["optimizer"], model)) for model in (built_of(case, device, built) for _ in "gpp")]
+    models = [built(case["width"], case["depth"], device) for _ in range(3)]
+    made = [(model, optimizer_of(case["optimizer"], model)) for model in models]
     guard = oomph.guard(model=made[0][0], optimizer=made[0][1], loss=LOSS, pieces=case["pieces"])
     plains = [plain_step(*own, batch, case["pieces"]) for own in made[1:]]
     found = (compared or compare)(lambda: guard.step(batch), plains, case, device)
     return {**found, "copy_bytes": guard.copy_bytes}
-
-
-def built_of(case: dict[str, Any], device: str, built: Callable[[int, int, str], nn.Module]) -> nn.Module:
-    """The net of a case."""
-    return built(case["width"], case["depth"], device)
 
 
 def compare(guarded: Loop, plains: Sequence[Loop], case: dict[str, Any], device: str) -> dict[str, Any]:
@@ -618,7 +614,9 @@ def measure_detector(device: str, *, quick: bool) -> list[dict[str, Any]]:
     """YOLOv5n as `oomph train` trains it, in steps that are all launches; clipping and an average in both loops."""
     nano = {"net": "n", "samples": 2 if quick else 16, "size": 64 if quick else 640, "pieces": 1}
     case = {**nano, "blocks": 6 if quick else 20, "steps": 2 if quick else 50}
-    return [say(compare(guarded_detector(case, device), [plain_detector(case, device) for _ in "ab"], case, device))]
+    return [
+        say(compare(guarded_detector(case, device), [plain_detector(case, device) for _ in range(2)], case, device))
+    ]
 
 
 def measure_parts(device: str, *, quick: bool) -> list[dict[str, Any]]:

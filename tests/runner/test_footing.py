@@ -42,6 +42,7 @@ def test_it_never_begins_above_what_both_of_the_last_two_took(needs: list[int], 
     for need in needs:
         assert 0 <= footing.first <= min(taken[-2:])
         assert footing.level - footing.first in {0, 1}
+        assert footing.is_calm == (taken[-1] == footing.level == 0)
         taken.append(max(need, footing.first))
         footing.settle(taken[-1])
 

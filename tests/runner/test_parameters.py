@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import oomph
+from oomph.errors import WrongCall
 from oomph.runner import Guard
 
 from .faults import FaultIn
@@ -156,3 +159,30 @@ def test_two_guards_over_one_model_leave_each_other_no_gradients() -> None:
             optimizer.step()
     assert differences(dict(guarded.state_dict()), dict(plain.state_dict())) == []
     assert all(one.grad is None for one in guarded.parameters())
+
+
+def test_gradients_of_a_parameter_in_the_place_of_another_are_cleared_too() -> None:
+    """As those do who grow what they train: in the model and in the optimizer's list, which stays."""
+    guards = []
+    for grows in (True, False):
+        net = plain_net()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss)
+        guard.step(plain_batch())
+        if grows:
+            layer = next(one for one in net.modules() if isinstance(one, nn.Linear))
+            layer.weight = nn.Parameter(layer.weight.detach().clone())
+            optimizer.param_groups[0]["params"][0] = layer.weight
+        for seed in range(2):
+            guard.step(plain_batch(seed=seed))
+            assert all(one.grad is None for one in net.parameters())
+        guards.append(guard)
+    assert differences(guards[0].state_dict(), guards[1].state_dict()) == []
+
+
+def test_a_guard_can_not_be_copied_and_says_so() -> None:
+    guard, _ = weighted()
+    guard.step(double_batch())
+    for one in (guard, oomph.Transaction(guard.model)):
+        with pytest.raises(WrongCall, match="can't be copied"):
+            copy.deepcopy(one)

@@ -86,3 +86,56 @@ def test_nothing_is_asked_while_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch
     torch.rand(1)
     keeper.take()
     assert len(asked) == 3
+
+
+class Place:
+    """A generator as a GPU has it: a seed, and how many numbers were drawn since."""
+
+    def __init__(self) -> None:
+        self.seed, self.offset = 2**63 + 5, 12
+
+    def initial_seed(self) -> int:
+        return self.seed
+
+    def get_offset(self) -> int:
+        return self.offset
+
+    def manual_seed(self, seed: int) -> Place:
+        self.seed, self.offset = seed, 0
+        return self
+
+    def set_offset(self, offset: int) -> Place:
+        self.offset = offset
+        return self
+
+
+def test_a_devices_place_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Place(), Place()
+    monkeypatch.setattr(torch.cuda, "default_generators", (first, second))
+    keeper = Randomness(torch.device("cuda", 1))
+    for _ in range(2):
+        keeper.take()
+        second.offset += 4
+        keeper.put_back()
+        second.manual_seed(7)
+        keeper.put_back()
+        assert (second.seed, second.offset) == (2**63 + 5, 12)
+        keeper.let_go()
+    second.offset = 16
+    keeper.put_back()  # of nothing
+    assert (second.offset, first.offset) == (16, 12)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU has its own numbers")
+@pytest.mark.parametrize("seed", [0, 2**63 + 5])
+def test_a_gpu_draws_the_same_numbers_again(seed: int) -> None:
+    torch.cuda.manual_seed(seed)
+    torch.rand(5, device="cuda")
+    keeper, drawn = Randomness(torch.device("cuda")), []
+    keeper.take()
+    for draw_other in (lambda: None, lambda: torch.cuda.manual_seed(1), lambda: torch.randn(1000, device="cuda")):
+        drawn.append(torch.nn.functional.dropout(torch.ones(1000, device="cuda")))
+        draw_other()
+        keeper.put_back()
+    assert torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[0], drawn[2])

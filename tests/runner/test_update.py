@@ -80,12 +80,18 @@ def undisturbed() -> Guard:
     return guard
 
 
+def trained(guard: Guard) -> dict[str, Any]:
+    """All of its state but what it has learnt of memory."""
+    state = guard.state_dict()
+    return {**state, "guard": state["guard"]["steps"]}
+
+
 def test_the_copy_goes_to_the_host_where_the_device_has_no_room_for_both() -> None:
     mode = Crowded()
     rungs, guard = run(mode)
     assert rungs == ["host copy"]
     assert mode.refused == 2
-    assert differences(guard.state_dict(), undisturbed().state_dict()) == []
+    assert differences(trained(guard), trained(undisturbed())) == []
 
 
 def test_parameters_are_updated_one_by_one_where_all_at_once_do_not_fit() -> None:
@@ -111,7 +117,40 @@ def test_where_updates_never_fit_the_next_ones_begin_with_what_fitted(caplog: py
     expected.step(plain_batch())
     for seed in range(28):
         expected.step(plain_batch(seed=seed))
-    assert differences(guard.state_dict(), expected.state_dict()) == []
+    assert differences(trained(guard), trained(expected)) == []
+
+
+def test_one_update_that_ran_short_is_forgotten_by_the_next() -> None:
+    guard = build(calm=3)
+    rungs = []
+    for seed in range(12):
+        with Narrow() if seed in {3, 6, 10} else contextlib.nullcontext():  # type: ignore[no-untyped-call]
+            rungs.append(len(guard.step(plain_batch(seed=seed)).rungs))
+    assert rungs == [0, 0, 0, 2, 0, 0, 2, 0, 0, 0, 2, 0]
+
+
+def test_a_resumed_run_begins_its_updates_as_the_other_would_have() -> None:
+    guard = build(calm=3)
+    with Narrow():  # type: ignore[no-untyped-call]
+        for seed in range(3):
+            guard.step(plain_batch(seed=seed))
+    state = copy.deepcopy(guard.state_dict())
+    resumed = build(calm=3)
+    resumed.load_state_dict(state)
+    for seed in range(3, 12):
+        reports = [one.step(plain_batch(seed=seed)) for one in (guard, resumed)]
+        assert reports[0].rungs == reports[1].rungs
+    del state["guard"]["footing"]  # as files of before are
+    build().load_state_dict(state)
+
+
+def test_where_nothing_is_copied_no_rung_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_wholeness.Wholeness, "holds", lambda _, sparing: True)
+    calls = itertools.count()
+    guard = build(scheduler=ShortAfter(calls), calm=3)
+    assert [len(guard.step(plain_batch(seed=seed)).rungs) for seed in range(3)] == [0, 0, 0]
+    assert next(calls) > 3, "it was tried again"
+    assert guard.footing.is_calm
 
 
 class ShortAfter:
@@ -260,7 +299,7 @@ def test_where_there_is_no_room_parameters_are_copied_to_the_host_and_updated_on
     expected.optimizers[0].param_groups[0]["foreach"] = False
     expected.step(plain_batch(seed=2))
     expected.optimizers[0].param_groups[0]["foreach"] = True
-    assert differences(guard.state_dict(), expected.state_dict()) == []
+    assert differences(trained(guard), trained(expected)) == []
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="room is found on a GPU")
@@ -501,6 +540,54 @@ def test_an_update_without_a_copy_that_ends_half_way_is_never_repeated() -> None
     assert steps == {3.0}
 
 
+def replaced(optimizer: torch.optim.Optimizer) -> None:
+    for entry in optimizer.state.values():
+        entry.update({name: value.clone() for name, value in entry.items()})
+
+
+def reset(optimizer: torch.optim.Optimizer) -> None:
+    optimizer.state[optimizer.param_groups[0]["params"][0]].clear()
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("touched", [False, True], ids=["", "after its state was looked at"])
+@pytest.mark.parametrize("change", [None, replaced, reset])
+def test_it_is_known_whatever_was_done_with_the_state(
+    change: Callable[[torch.optim.Optimizer], None] | None, *, touched: bool
+) -> None:
+    """Without a decay only the state is written before memory runs short. The run ends, or had made a copy."""
+    ends = []
+    for name in (None, "_foreach_sqrt"):
+        net = plain_net()
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.1, foreach=True)
+        if touched:
+            assert not any(optimizer.state[one] for one in net.parameters())  # which makes entries
+        guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss)
+        for _ in range(2):
+            guard.step(plain_batch())
+        if change is not None:
+            change(optimizer)
+        with failing_once(name), contextlib.suppress(oomph.OutOfRungs):
+            guard.step(plain_batch())
+            ends.append(guard.state_dict())
+    copies = touched and change is reset  # of a parameter without state, where others had none at first
+    assert len(ends) == 1 + copies
+    assert differences(ends[0], ends[-1]) == []
+
+
+@pytest.mark.usefixtures("gpu")
+def test_state_that_was_replaced_is_not_held() -> None:
+    guard = build()
+    for _ in range(2):
+        guard.step(plain_batch())
+    state = guard.optimizers[0].state
+    held = [weakref.ref(one.untyped_storage()) for entry in state.values() for one in entry.values()]
+    replaced(guard.optimizers[0])
+    guard.step(plain_batch())
+    gc.collect()
+    assert all(one() is None for one in held)
+
+
 @pytest.mark.usefixtures("gpu")
 def test_an_update_that_runs_short_before_its_first_write_is_repeated() -> None:
     ends = []
@@ -515,6 +602,21 @@ def test_an_update_that_runs_short_before_its_first_write_is_repeated() -> None:
         assert guard.copy_bytes == 0
         ends.append(guard.state_dict())
     assert differences(*ends) == []
+
+
+def test_one_by_one_says_nothing_of_what_the_usual_update_writes_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nesterov's writes to gradients over all tensors at once only."""
+
+    def short(*args: Any, **kwargs: Any) -> Any:
+        raise torch.OutOfMemoryError(CUDA, args, kwargs)
+
+    monkeypatch.setattr(torch, "_foreach_add", short)
+    net = plain_net()
+    weights = list(net.parameters())
+    groups: list[dict[str, Any]] = [{"params": weights[:1]}, {"params": weights[1:], "weight_decay": 0.1}]
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True, foreach=True)
+    guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss, calm=3)
+    assert [len(guard.step(plain_batch(seed=seed)).rungs) for seed in range(8)] == [2] * 8
 
 
 def test_no_gradient_is_held_after_an_update_that_writes_to_it() -> None:

@@ -227,10 +227,12 @@ def test_sgd_without_momentum_needs_no_state() -> None:
 
 
 @pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("before", [(5, 3), (), (1, 1)])
 @pytest.mark.parametrize("shape", [(5, 3), (6, 3), (4,), ()])
-def test_a_parameter_in_the_place_of_another_is_found(shape: tuple[int, ...]) -> None:
+def test_a_parameter_in_the_place_of_another_is_found(before: tuple[int, ...], shape: tuple[int, ...]) -> None:
     """As those do who grow or prune what they train: the groups' lists stay, and as many have state."""
-    optimizer = with_state(torch.optim.AdamW(parameters(), foreach=True))
+    given = [nn.Parameter(torch.zeros(before)), *parameters()]
+    optimizer = with_state(torch.optim.AdamW(given, lr=0.0, foreach=True))
     wholeness = Wholeness(optimizer)
     assert wholeness.holds()
     held = optimizer.param_groups[0]["params"]

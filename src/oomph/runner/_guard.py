@@ -91,6 +91,7 @@ class Guard:
         loss_modules: those whose buffers the loss has.
         scaler: the one that was given, or made for "amp-fp16".
         ladder: what is in force so that steps fit.
+        footing: what is in force so that updates fit.
         pending: what the batches that were accumulated since the last update count.
         steps: how many steps were made, updates or not.
     """
@@ -145,6 +146,7 @@ class Guard:
             self._progress.is_final,
         )
         self._update = Update(self.model, optimizers, options, self.scaler, self._progress)
+        self.footing = self._update.footing
         self._evaluation = Evaluation(self._work, options.keep, self._meter, options.calm)
         self._pace = None if options.recorder is None else pace_for(device)
         self._stop = Stop()

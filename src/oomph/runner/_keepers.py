@@ -7,8 +7,8 @@ asked to put back twice, or after half of it was put back: a fault in the recove
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence, ValuesView
-from operator import attrgetter, is_
+from collections.abc import Iterable, Sequence
+from operator import attrgetter, is_, is_not
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -21,7 +21,6 @@ from ._hooks import is_hooked_before
 
 _LOOKS = 2  # steps in which buffers are looked for: some are made by the first forward
 GRADIENT = attrgetter("grad")
-_NONE = frozenset({None})
 _SMALL = 1 << 18  # elements; larger buffers (masks, position tables) are copied again only when their version says so
 
 
@@ -44,7 +43,6 @@ class Buffers:
     def __init__(self, *modules: nn.Module) -> None:
         self._modules, self._looks = modules, _LOOKS
         self._shelves: list[dict[str, Tensor | None]] = []  # as torch keeps them, by name
-        self._values: list[ValuesView[Tensor | None]] = []  # what is on them, at any time
         self._tensors: list[Tensor | None] = []
         self._names: list[list[str]] = []  # of these, by shelf
         self._small, self._large = _Some(), _Some()
@@ -58,9 +56,9 @@ class Buffers:
             self._find()
         if not self._shelves:
             return
-        found = itertools.chain.from_iterable(self._values)
+        found = itertools.chain.from_iterable(map(dict.values, self._shelves))
         if sum(map(len, self._shelves)) != len(self._tensors) or not all(map(is_, found, self._tensors)):
-            tensors = list(itertools.chain.from_iterable(self._values))
+            tensors = list(itertools.chain.from_iterable(map(dict.values, self._shelves)))
             present = [tensor for tensor in tensors if tensor is not None]
             self._small.tensors = [tensor for tensor in present if tensor.numel() <= _SMALL]
             self._large.tensors = [tensor for tensor in present if tensor.numel() > _SMALL]
@@ -79,7 +77,6 @@ class Buffers:
         owners = dict.fromkeys(owner for module in self._modules for owner in module.modules())
         shelves = [_shelf(owner) for owner in owners]
         self._shelves = [shelf for shelf in shelves if shelf]
-        self._values = [shelf.values() for shelf in self._shelves]
         self._tensors, self._names = [], [list(shelf) for shelf in self._shelves]
 
     def put_back(self) -> None:
@@ -123,19 +120,16 @@ class Gradients:
     """
 
     def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
-        self._model, self._optimizers = model, optimizers
-        self._sizes: list[int] | None = None  # of the optimizers' groups
+        self._model, self._optimizers, self._members = model, optimizers, Members(optimizers)
         self.parameters: list[nn.Parameter] = []  # frozen ones too: they may thaw
         self.aside: dict[int, Tensor] = {}
         self._taken = False
         self._look()
 
     def _look(self) -> None:
-        """Find all parameters, the model's and those that only an optimizer has, again when a group has grown."""
-        sizes = [len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups]
-        if sizes != self._sizes:
+        """Find all parameters, the model's and those that only an optimizer has, again when optimizers have others."""
+        if not self._members.are_same():
             self.parameters = all_parameters([self._model], self._optimizers)
-            self._sizes = sizes
 
     @property
     def trained(self) -> list[nn.Parameter]:
@@ -146,7 +140,7 @@ class Gradients:
         """Set them aside."""
         self._look()
         self.aside = {}
-        if not _NONE.issuperset(map(GRADIENT, self.parameters)):
+        if any(map(is_not, map(GRADIENT, self.parameters), itertools.repeat(None))):
             self.aside = {index: own for index, one in enumerate(self.parameters) if (own := one.grad) is not None}
         self._taken = True
         for index in self.aside:
@@ -248,16 +242,19 @@ class OptimizerState:
         if self._before is not None:
             self._before.take(self._gradients, host=self.host)
 
-    def learn(self) -> None:
+    def learn(self, *, usual: bool = True) -> None:
         """The update is complete: see whether it has written to gradients.
 
         The first time by their values, because some write to `.data`, of which nobody counts versions.
+
+        Args:
+            usual: whether it was made as always. One by one, an optimizer may write to less.
         """
         if not self._gradients:
             return
         if self._has_written():
             self._writes = True
-        elif self._writes is None and self._before is not None:
+        elif usual and self._writes is None and self._before is not None:
             self._writes = self._before.differ()
 
     def _has_written(self) -> bool:
@@ -336,6 +333,38 @@ class GroupOptions:
     def let_go(self) -> None:
         """Forget them."""
         self._groups = []
+
+
+class Members:
+    """The parameters that optimizers have, group by group; whether they have others now.
+
+    Lists compare what they hold by identity first, without touching it, which is many times as fast as to ask for that.
+    Only of other ones torch compares the numbers: many can't be compared so, and single ones are looked at before.
+    """
+
+    def __init__(self, optimizers: Sequence[Optimizer]) -> None:
+        self._optimizers = optimizers
+        self._known: list[list[nn.Parameter]] | None = None
+        self._single: list[tuple[int, int, nn.Parameter]] = []  # those of one number, with group and place
+
+    def are_same(self) -> bool:
+        """Whether they are those of the last time; now they are known."""
+        found = [group["params"] for optimizer in self._optimizers for group in optimizer.param_groups]
+        if self._known is not None and self._are_known(found):
+            return True
+        self._known = [list(members) for members in found]
+        places = [(at, place, one) for at, own in enumerate(found) for place, one in enumerate(own)]
+        self._single = [where for where in places if where[-1].numel() == 1]
+        return False
+
+    def _are_known(self, found: list[list[nn.Parameter]]) -> bool:
+        try:
+            if self._single and not all(found[at][place] is one for at, place, one in self._single):
+                return False
+            same = found == self._known
+        except (IndexError, RuntimeError, TypeError):
+            return False
+        return same
 
 
 def owner_of(function: Any) -> Any:

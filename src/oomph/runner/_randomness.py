@@ -13,9 +13,11 @@ import functools
 import random
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+
+from ..errors import WrongCall
 
 _HEAD = object.__basicsize__  # an object's own bookkeeping, such as the count of references to it
 _FIRST = 64  # bytes of the words that are looked at
@@ -61,6 +63,14 @@ class Randomness:
     def let_go(self) -> None:
         """Forget them."""
         self._taken, self._place = {}, None
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        """A copy would look at a copy of memory, in which nothing is ever drawn.
+
+        Raises:
+            WrongCall: always.
+        """
+        raise WrongCall("a guard, or a transaction, can't be copied", "make another one for the copy of the model")
 
 
 def random_states(cuda: torch.device | None) -> dict[str, Any]:

@@ -22,9 +22,9 @@ _NAMES = ("model", "optimizers", "scheduler", "scaler", "ema", "random", "gradie
 
 def guard_state(guard: Guard) -> dict[str, Any]:
     """The state of a guarded run between two steps."""
-    options = guard.options
+    options, ladder, footing = guard.options, guard.ladder.state_dict(), guard.footing.state_dict()
     return {
-        "guard": {"version": _VERSION, "steps": guard.steps, "ladder": guard.ladder.state_dict()},
+        "guard": {"version": _VERSION, "steps": guard.steps, "ladder": ladder, "footing": footing},
         "model": guard.model.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in guard.optimizers],
         "scheduler": [_state_of(one) for one in options.schedulers],
@@ -56,6 +56,8 @@ def set_guard_state(guard: Guard, state: Mapping[str, Any]) -> None:
     guard.pending = state["pending"]
     guard.steps = own["steps"]
     guard.ladder.load_state_dict(own["ladder"])
+    if "footing" in own:  # not in files of before there was one
+        guard.footing.load_state_dict(own["footing"])
     set_random_states(_unplain(state["random"]), _cuda(guard))
 
 

@@ -92,7 +92,7 @@ class Update:
             self._others.append(ObjectState(owner_of(options.ema), but=[model], modules=depth))
         self._whole = [Wholeness(optimizer, hooks=int(scaler is not None)) for optimizer in optimizers]
         self._usual: tuple[list[bool], _Way] | None = None  # the way of the last step, and what it depends on
-        self._footing = Footing(options.calm)
+        self.footing = Footing(options.calm)
         self._copied: tuple[Optimizer, ...] = ()  # in the last attempt
         self._ran: set[int] = set()
         self._is_broken = False  # an update of which there is no copy has ended half-way
@@ -144,13 +144,12 @@ class Update:
                 handle.remove()
 
     def _run(self, prepare: Callable[[], object] | None) -> Done:
-        done, first = Done(), self._footing.first
+        done, first = Done(), self.footing.first
         for attempt, higher in enumerate(_CLIMB):
             level = min(first + higher, len(_RUNGS))
-            done.rungs = _RUNGS[:level]
             done.fault = self._attempt(level, prepare)
             if done.fault is None:
-                self._settle(done, level)
+                self._settle(done, level if self._copied else 0)
                 return done
             free(collect=attempt > 0)
             done.retries += 1
@@ -162,12 +161,12 @@ class Update:
         return done
 
     def _settle(self, done: Done, level: int) -> None:
-        """An update was made, at some level."""
-        if level or self._footing.level:
-            before = self._footing.level
-            self._footing.settle(level)
-            if done.retries and level > before:
-                _log.warning("Memory ran short in an update: %s.", _RUNGS[level - 1])
+        """An update was made, at some level; where nothing is copied, there are none."""
+        done.rungs = _RUNGS[:level]
+        if level > self.footing.level:
+            _log.warning("Memory ran short in an update: %s.", _RUNGS[level - 1])
+        if level or not self.footing.is_calm:
+            self.footing.settle(level)
         if self._scaler is not None and self._scaler.is_enabled():
             knows = not any(getattr(one, "_step_supports_amp_scaling", False) for one in self._optimizers)
             done.skipped = len(self._ran) < len(self._optimizers) if knows else None
@@ -234,7 +233,7 @@ class Update:
             else:
                 self._step(optimizer)
             if id(optimizer) in self._ran:  # no scaler has skipped it
-                self._states[id(optimizer)].learn()
+                self._states[id(optimizer)].learn(usual=not one_by_one)
         with self._hold if way.whole else NOTHING:
             for one in way.whole:
                 self._step_whole(one)

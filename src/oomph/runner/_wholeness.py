@@ -9,9 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from ._batch import VERSION
 from ._hooks import is_hooked
-from ._keepers import GRADIENT, parameters_of
+from ._keepers import GRADIENT, Members, parameters_of
 from ._rehearsal import share_made
 from ._room import Room, is_kept, room_of
 
@@ -34,12 +33,12 @@ class Wholeness:
     def __init__(self, optimizer: Optimizer, hooks: int = 0) -> None:
         self.optimizer, self._hooks = optimizer, hooks
         self._parameters: list[nn.Parameter] = []  # at the last look
-        self._groups: list[tuple[Any, ...]] = []  # these by group, and its settings
+        self._members = Members([optimizer])
+        self._settings: list[list[Any]] = []
         self._state: Any = None
         self._entries = 0  # in that
         self._has_state = False  # all of the parameters do
         self._firsts: list[nn.Parameter] = []  # of each group one that has a gradient, if any has
-        self._watched: list[Tensor] = []  # these, and their state
         self._room: Room | None = None
         self._may_hold = False
         self._is_unsure = False  # whether gradients that are still to come may be sparse
@@ -68,34 +67,25 @@ class Wholeness:
         return type(self.optimizer) is SGD and not any(group["momentum"] for group in self.optimizer.param_groups)
 
     def versions(self) -> list[int]:
-        """Of tensors that change with the first write to a group: those of a parameter with a gradient."""
+        """Of tensors that change with the first write to a group: a parameter of it with a gradient, and its state."""
         if any(map(is_, map(GRADIENT, self._firsts), itertools.repeat(None))):
-            self._watch()
-        return list(map(VERSION, self._watched))
+            self._find_firsts()
+        state = self.optimizer.state
+        watched = [each for one in self._firsts for each in (one, *state.get(one, {}).values())]
+        return [getattr(each, "_version", 0) for each in watched]
 
-    def _watch(self) -> None:
+    def _find_firsts(self) -> None:
         members = [group["params"] for group in self.optimizer.param_groups if group["params"]]
         self._firsts = [next((one for one in own if one.grad is not None), own[0]) for own in members]
-        state = self.optimizer.state
-        of_state = itertools.chain.from_iterable(state.get(one, {}).values() for one in self._firsts)
-        self._watched = [*self._firsts, *(one for one in of_state if isinstance(one, Tensor))]
 
     def _is_as_before(self) -> bool:
-        """Whether settings and parameters are those of the last look.
-
-        Lists compare what they hold by identity first, without touching it, which is many times as fast as to ask for
-        that. Only of other parameters the numbers come next: then they differ, or can't be compared, and are other ones
-        too; or each is a single number, and the same one, where it doesn't matter which.
-        """
+        """Whether settings and parameters are those of the last look."""
         state = self.optimizer.state
-        if self._is_unsure or self._state is not state or self._entries != len(state):
+        if not self._members.are_same() or self._is_unsure:
             return False
-        try:
-            return self._groups == [
-                (group["params"], *map(group.get, _SETTINGS)) for group in self.optimizer.param_groups
-            ]
-        except (RuntimeError, TypeError):
+        if self._state is not state or self._entries != len(state):
             return False
+        return [list(map(group.get, _SETTINGS)) for group in self.optimizer.param_groups] == self._settings
 
     def find_room(self) -> None:
         """Make sure that there is memory for what the update makes after its first write, before it."""
@@ -106,9 +96,9 @@ class Wholeness:
         optimizer, parameters = self.optimizer, parameters_of(self.optimizer)
         self._parameters, self._state, self._entries = parameters, optimizer.state, len(optimizer.state)
         self._has_state = all(map(optimizer.state.get, parameters))
-        self._groups = [(list(group["params"]), *map(group.get, _SETTINGS)) for group in optimizer.param_groups]
+        self._settings = [list(map(group.get, _SETTINGS)) for group in optimizer.param_groups]
         self._may_hold, self._room = False, None
-        self._watch()
+        self._find_firsts()
         self._is_unsure = type(optimizer) is SGD and any(map(_may_be_sparse, parameters))
         if self._is_unsure or not parameters or not all(map(_is_on_gpu, parameters)):
             return
