@@ -71,8 +71,9 @@ class Wholeness:
         if any(map(is_, map(GRADIENT, self._firsts), itertools.repeat(None))):
             self._find_firsts()
         state = self.optimizer.state
-        watched = [each for one in self._firsts for each in (one, *state.get(one, {}).values())]
-        return [getattr(each, "_version", 0) for each in watched]
+        entries = itertools.chain.from_iterable([state.get(one, {}).values() for one in self._firsts])
+        watched = itertools.chain(self._firsts, entries)  # what is no tensor has no version
+        return list(map(getattr, watched, itertools.repeat("_version"), itertools.repeat(0)))
 
     def _find_firsts(self) -> None:
         members = [group["params"] for group in self.optimizer.param_groups if group["params"]]
