@@ -32,7 +32,11 @@ from ._step_report import Rung
 from ._transaction import Progress, Transaction
 from ._wholeness import Wholeness
 
-_HOST = Rung("host copy", "kept the copy of weights and optimizer state on the host", "a transfer in this step")
+_HOST = Rung(
+    "host copy",
+    "kept the copy of weights and optimizer state on the host",
+    "a transfer in this step; a fused optimizer needs none",
+)
 _ONE = Rung("one by one", "updated parameters one after the other", "more and smaller kernels in this step")
 _RUNGS = (_HOST, _ONE)  # of levels above that of everybody's update
 _CLIMB = (0, 0, 1, 2)  # levels above the first one, attempt by attempt
