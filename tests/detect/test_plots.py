@@ -17,7 +17,7 @@ from oomph.detect._pictures import (
     true_boxes,
 )
 from oomph.detect._pixels import blank
-from oomph.detect._plots import Chart, Line, curves, draw_chart, precision_recall, ticks
+from oomph.detect._plots import Chart, Line, _Frame, curves, draw_chart, precision_recall, ticks
 
 
 def has(image: np.ndarray, colour: tuple[int, int, int]) -> bool:
@@ -109,3 +109,10 @@ def test_labels_and_captions_are_drawn() -> None:
     image = blank(40, 200)
     assert (captioned(image, "words")[-40:] == image).all()
     assert sheet([blank(10, 20)] * 8, cell=32, across=2).shape == (128, 128, 3)
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.5], [-1.0, -0.5], [2.0, 2.0]])
+def test_the_highest_line_is_not_drawn_on_the_frame(values: list[float]) -> None:
+    frame = _Frame.around(curves("peak", [1, 2], {"measured": values}))
+    assert frame.high > max(values)
+    assert frame.low <= min(values)

@@ -17,6 +17,7 @@ _WIDE, _HIGH = 800, 500
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 180, 50, 60
 _INK, _FAINT, _PAPER = (40, 40, 40), (225, 225, 225), (255, 255, 255)
 _TICKS = 5
+_ROOM = 0.05  # of the height, so that the highest line isn't drawn on the frame
 _NAMED = 20  # lines that the legend has room for
 
 
@@ -82,7 +83,8 @@ class _Frame:
     def around(cls, chart: Chart) -> _Frame:
         xs = [value for line in chart.lines for value in line.x if math.isfinite(value)] or [0.0, 1.0]
         ys = [value for line in chart.lines for value in line.y if math.isfinite(value)] or [0.0, 1.0]
-        low, high = chart.limits or (min(0.0, *ys), max(ys))
+        least, most = min(0.0, *ys), max(ys)
+        low, high = chart.limits or (least, most + _ROOM * (most - least))
         left, right = min(xs), max(xs)
         return cls(left, max(right, left + 1e-9), low, max(high, low + 1e-9))
 
