@@ -52,3 +52,12 @@ def test_it_finds_back_to_nothing(needs: list[int], calm: int) -> None:
     footing = Footing(calm)
     run(footing, [*needs, *[0] * (2 * calm * 2 ** len(needs) if len(needs) < 6 else 4000)])
     assert footing.first == footing.level == 0
+
+
+@given(st.lists(st.integers(0, 2), max_size=20), st.lists(st.integers(0, 2), max_size=20), st.integers(1, 5))
+def test_another_one_goes_on_from_its_state(before: list[int], after: list[int], calm: int) -> None:
+    footing, other = Footing(calm), Footing(calm)
+    run(footing, before)
+    other.load_state_dict(footing.state_dict())
+    assert other.is_calm == footing.is_calm
+    assert run(other, after) == run(footing, after)

@@ -186,3 +186,14 @@ def test_a_guard_can_not_be_copied_and_says_so() -> None:
     for one in (guard, oomph.Transaction(guard.model)):
         with pytest.raises(WrongCall, match="can't be copied"):
             copy.deepcopy(one)
+
+
+def test_parameters_that_an_optimizer_lets_go_of_are_forgotten() -> None:
+    """Single numbers among them, which are looked at by their places."""
+    net, scale = plain_net(), nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([{"params": list(net.parameters())}, {"params": [scale]}], lr=0.1)
+    guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss)
+    guard.step(plain_batch())
+    del optimizer.param_groups[1]
+    guard.step(plain_batch())
+    assert not any(one is scale for one in guard._gradients.parameters)

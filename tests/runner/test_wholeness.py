@@ -272,7 +272,17 @@ def test_a_write_is_seen_by_versions(device: str, settings: dict[str, Any] | Non
     optimizer.add_param_group({"params": [nn.Parameter(one.detach().to(device)) for one in parameters()]})
     given = [one for group in optimizer.param_groups for one in group["params"]]
     look = Wholeness(optimizer)
-    for having in ([1], [1], [0, 1], [2], [0, 3], [0, 1, 2, 3]):  # which of them have gradients, and are updated
+    for having in (
+        [1],
+        [1],
+        [0, 1],
+        [2],
+        [0, 3],
+        [0, 1, 2, 3],
+        [1],
+        [2, 3],
+        [3],
+    ):  # which of them have gradients, and are updated
         for index, one in enumerate(given):
             one.grad = torch.ones_like(one) if index in having else None
         look.holds()

@@ -362,7 +362,7 @@ class Members:
             if self._single and not all(found[at][place] is one for at, place, one in self._single):
                 return False
             same = found == self._known
-        except (IndexError, RuntimeError, TypeError):
+        except (IndexError, RuntimeError):
             return False
         return same
 
