@@ -284,5 +284,6 @@ def test_a_write_is_seen_by_versions(device: str, settings: dict[str, Any] | Non
     look.holds()
     before = look.versions()
     with torch.no_grad():
-        given[2].add_(1)  # the second group alone
+        for one in given[2:]:  # the second group alone
+            one.add_(1)
     assert look.versions() != before
