@@ -61,13 +61,13 @@ def _without(module: Any, rules: dict[str, Any]) -> Any:
 
 def error(config: Any, truth: int) -> float | None:
     """How far the traced peak is off, in percent; None where it can't be traced."""
-    from oomph.errors import WrongCall
-    from oomph.ledger import Rules, replay
+    from oomph.errors import UsageError
+    from oomph.prediction import Rules, replay
     from oomph.trace import Device, trace_step
 
     try:
         trace = trace_step(config.job, config.settings, Device())
-    except (WrongCall, RuntimeError):
+    except (UsageError, RuntimeError):
         return None
     return 100 * (replay(trace, Rules(expandable=True)).allocated / truth - 1)
 

@@ -3,7 +3,7 @@
     python benchmarks/capped.py --predicted predicted.json --out capped.json [--seconds 300] [name …]
 
 Each configuration under both allocators in a process of its own, several side by side: does it run when it is given
-the high of `needed` and nothing more? Then, one after the other, each with expandable segments at the `comfortable`
+the high of `needed` and nothing more? Then, one after the other, each with expandable segments at the `full_speed`
 that was predicted: how does its step time compare with that of a run without a cap, and did the allocator have to look
 for memory?
 """
@@ -97,10 +97,10 @@ def main() -> None:
     began = time.time()
     ran = gather("runs", caps, SIDE_BY_SIDE, began + options.seconds)
     full = [
-        (name, "expandable", cap) for name in names for cap in (0, int(predicted[name]["expandable"]["comfortable"]))
+        (name, "expandable", cap) for name in names for cap in (0, int(predicted[name]["expandable"]["full_speed"]))
     ]
     timed = gather("speed", full, 1, began + options.seconds)
-    options.out.write_text(json.dumps({**measure.machine(), "capped": ran, "comfortable": timed}, indent=1))
+    options.out.write_text(json.dumps({**measure.machine(), "capped": ran, "full_speed": timed}, indent=1))
     for how in measure.ALLOCATORS:
         rows = [row for row in ran if row["allocator"] == how]
         failed = [row["name"] for row in rows if not row["ran"]]

@@ -41,8 +41,8 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 import oomph
 from oomph import detect
-from oomph.runner import _guard as guard_module
-from oomph.runner import _piecework as piecework_module
+from oomph.recovery import _guard as guard_module
+from oomph.recovery import _piecework as piecework_module
 
 LOSS = nn.functional.cross_entropy
 CAP = 0.6

@@ -367,9 +367,9 @@ def child_budget(folder: Path, way: str) -> dict[str, float]:
     files += [str(folder / name) for name in ("huge.jpg", "huge-progressive.jpg", "huge.png")]
     loader = Loader(files, size=SIDE, batch=2, budget="256MB")
     count, seconds, over = watched(lambda: sum(len(batch.indices) for batch in loader))
-    for aside in loader.aside():
-        sys.stderr.write(f"set aside: {Path(aside.path).name}: {aside.reason}\n")
-    return {"delivered": count, "set aside": len(loader.aside()), "s": seconds, "mb": over / 1e6}
+    for skipped in loader.skipped():
+        sys.stderr.write(f"set aside: {Path(skipped.path).name}: {skipped.reason}\n")
+    return {"delivered": count, "set aside": len(loader.skipped()), "s": seconds, "mb": over / 1e6}
 
 
 def child_names(folder: Path, way: str) -> dict[str, float]:
@@ -476,7 +476,7 @@ def run(folder: Path, rounds: int, *, whole_only: bool) -> None:
         f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     )
     print(f"installed: {', '.join(name for name, there in have.items() if there) or 'Pillow alone'}")
-    ways = [way for way, (needs, _) in LETTERBOX.items() if needs is None or have[needs]]
+    ways = [way for way, (requests, _) in LETTERBOX.items() if requests is None or have[requests]]
     sets = {"letterbox": "photo*.jpg", "joined": "joined*.jpg", "enlarged": "enlarged*.jpg"}
     for kind, names in sets.items():
         if not any(folder.glob(names)):
@@ -487,7 +487,7 @@ def run(folder: Path, rounds: int, *, whole_only: bool) -> None:
         table(f"Whole JPEG of 24 megapixels to 640, one core: {names}", letterboxes)
     if whole_only:
         return
-    cuts = [way for way, (needs, _, _) in CUTS.items() if needs is None or have[needs]]
+    cuts = [way for way, (requests, _, _) in CUTS.items() if requests is None or have[requests]]
     table("Windows of 1024 × 1024, CPU time each", measure("windows", folder, cuts, rounds))
     table("Whole loaders over 24 photographs", measure("loader", folder, list(LOADERS), 1))
     table(

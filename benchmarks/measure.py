@@ -36,7 +36,7 @@ def train(config: Any, steps: int = STEPS, took: list[float] | None = None) -> N
     import torch
     from torch.utils._pytree import tree_map
 
-    from oomph.changes import convert_batch, convert_model
+    from oomph.patches import convert_batch, convert_model
 
     settings, job = config.settings, config.job
     autocast = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(settings.precision)
@@ -46,12 +46,12 @@ def train(config: Any, steps: int = STEPS, took: list[float] | None = None) -> N
     scaler = torch.amp.GradScaler("cuda", init_scale=SCALE, enabled=settings.precision == "amp-fp16")
     for _ in range(steps):
         began = time.perf_counter()
-        for count in settings.pieces:
+        for count in settings.micro_batch_sizes:
             batch = tree_map(lambda leaf: leaf.cuda(), job.batch(count, settings.size))
             batch = convert_batch(batch, settings)
             with torch.autocast("cuda", autocast, enabled=autocast is not None):
                 loss = job.run(model, batch)
-            scaler.scale(loss / len(settings.pieces)).backward()
+            scaler.scale(loss / len(settings.micro_batch_sizes)).backward()
             del batch, loss
         scaler.step(optimizer)
         scaler.update()

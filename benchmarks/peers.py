@@ -39,7 +39,7 @@ def pretending(config: Any) -> Iterator[tuple[Any, Any]]:
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from oomph.changes import convert_model
+    from oomph.patches import convert_model
     from oomph.trace._build import build_model
 
     mode = FakeTensorMode()
@@ -59,9 +59,9 @@ def autocast(config: Any) -> Any:
 
 def train(config: Any, model: Any, optimizer: Any, after_piece: Callable[[], None]) -> None:
     """Two steps: the second has the optimizer's state."""
-    from oomph.changes import convert_batch
+    from oomph.patches import convert_batch
 
-    pieces = config.settings.pieces
+    pieces = config.settings.micro_batch_sizes
     for _ in range(2):
         for count in pieces:
             batch = convert_batch(config.job.batch(count, config.settings.size), config.settings)
@@ -133,10 +133,10 @@ def ask_torchinfo(config: Any) -> Answer:
     from torch import Tensor
     from torchinfo import summary
 
-    from oomph.changes import convert_batch
+    from oomph.patches import convert_batch
 
     with pretending(config) as (model, _):
-        batch = config.job.batch(config.settings.pieces[0], config.settings.size)
+        batch = config.job.batch(config.settings.micro_batch_sizes[0], config.settings.size)
         inputs = convert_batch(batch, config.settings)[0]
         with autocast(config):
             found = summary(
@@ -160,16 +160,16 @@ def ask_preflight(config: Any) -> Answer:
     """
     from torch_preflight import VRAMGuard
 
-    from oomph.changes import convert_batch, convert_model
+    from oomph.patches import convert_batch, convert_model
 
     model = config.job.model().train()
     convert_model(model, config.settings)
-    batch = convert_batch(config.job.batch(config.settings.pieces[0], config.settings.size), config.settings)
+    batch = convert_batch(config.job.batch(config.settings.micro_batch_sizes[0], config.settings.size), config.settings)
     precision = {"fp32": "fp32", "bf16": "pure-bf16"}.get(config.settings.precision, "amp")
     guard = VRAMGuard(
         model,
         optimizer=config.job.optimizer(model),
-        batch_size=config.settings.pieces[0],
+        batch_size=config.settings.micro_batch_sizes[0],
         example_input=batch[0],
         precision=precision,
         max_vram="139GiB",

@@ -19,8 +19,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 def predict(config: Any, gpu: str) -> dict[str, Any]:
     """One configuration under both allocators."""
-    from oomph.ledger import predict_trace
     from oomph.machine import find_target
+    from oomph.prediction import predict_trace
     from oomph.trace import Device, trace_step
 
     target = find_target(gpu)
@@ -36,7 +36,7 @@ def predict(config: Any, gpu: str) -> dict[str, Any]:
             "reserved": made.reserved.value,
             "needed": made.needed.value,
             "needed_high": int(made.needed.high),
-            "comfortable": made.comfortable.value,
+            "full_speed": made.full_speed.value,
         }
     return {**rows, "seconds": round(time.time() - began, 2)}
 

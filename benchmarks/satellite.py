@@ -40,7 +40,7 @@ from oomph.detect import (
     score,
     train,
 )
-from oomph.machine import peak_resident
+from oomph.machine import peak_rss_bytes
 from oomph.units import format_size
 
 SIDE, OBJECTS = 20_000, 1000
@@ -158,12 +158,12 @@ def _search(folder: Path, weights: str, image: str, tiles: str) -> None:
     small = folder / "warm.png"
     Image.fromarray(np.zeros((VIEW * 3, VIEW * 3, 3), np.uint8)).save(small)
     find_objects(Path(weights), small, folder / "warm", tiles=VIEW, **usual)
-    before, began, busy = peak_resident(), time.perf_counter(), time.process_time()
+    before, began, busy = peak_rss_bytes(), time.perf_counter(), time.process_time()
     found = find_objects(Path(weights), Path(image), folder / f"found-{tiles}", tiles=int(tiles), **usual)
     facts = {
         "rows": _rows(found),
         "before": before,
-        "grew": peak_resident() - before,
+        "grew": peak_rss_bytes() - before,
         "seconds": time.perf_counter() - began,
         "processor": time.process_time() - busy,
         "picture": found.images[0].picture,

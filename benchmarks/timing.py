@@ -45,7 +45,7 @@ def time_step(job: Any, settings: Any) -> float:
     import torch
     from torch.utils._pytree import tree_map
 
-    from oomph.changes import convert_batch, convert_model
+    from oomph.patches import convert_batch, convert_model
 
     autocast = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(settings.precision)
     model = job.model().cuda().train()
@@ -54,7 +54,7 @@ def time_step(job: Any, settings: Any) -> float:
     scaler = torch.amp.GradScaler("cuda", init_scale=256.0, enabled=settings.precision == "amp-fp16")
     batches = [
         convert_batch(tree_map(lambda leaf: leaf.cuda(), job.batch(count, settings.size)), settings)
-        for count in settings.pieces
+        for count in settings.micro_batch_sizes
     ]
     taken = []
     for _ in range(WARM_UP + TIMED):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oomph import document
-from oomph.errors import BadDocument, MissingFile
+from oomph.errors import InvalidFile, MissingFile
 from oomph.machine._fact import NO_LIMIT, Fact, Limit, Unknown
 
 
@@ -72,13 +72,13 @@ def test_unknown_and_no_limit_are_values_of_their_own() -> None:
     ],
 )
 def test_a_damaged_document_is_refused_with_the_place(change: dict[str, Any], words: str) -> None:
-    with pytest.raises(BadDocument, match=words):
+    with pytest.raises(InvalidFile, match=words):
         document.read("thing", 1, Thing, {**written(), **change})
 
 
 @pytest.mark.parametrize("data", [None, [], "text", {"a": 1}])
 def test_what_is_no_document_is_refused(data: object) -> None:
-    with pytest.raises(BadDocument, match="no oomph document"):
+    with pytest.raises(InvalidFile, match="no oomph document"):
         document.read("thing", 1, Thing, data)
 
 
@@ -86,12 +86,12 @@ def test_files_that_are_missing_or_no_json_are_refused(tmp_path: Path) -> None:
     with pytest.raises(MissingFile, match=r"nothing\.json"):
         document.load(tmp_path / "nothing.json")
     (tmp_path / "text").write_text("hello\n{")
-    with pytest.raises(BadDocument, match="not JSON"):
+    with pytest.raises(InvalidFile, match="not JSON"):
         document.load(tmp_path / "text")
-    with pytest.raises(BadDocument, match="can't be read"):
+    with pytest.raises(InvalidFile, match="can't be read"):
         document.load(tmp_path)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadDocument, match="can't be read"):
+    with pytest.raises(InvalidFile, match="can't be read"):
         document.load(tmp_path / "binary")
 
 
@@ -114,7 +114,7 @@ def test_files_are_read_as_powershell_writes_them(tmp_path: Path, encoding: str)
 def test_what_only_pythons_reader_would_take_or_choke_on_is_refused(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "x.json"
     file.write_text(text)
-    with pytest.raises(BadDocument, match=words):
+    with pytest.raises(InvalidFile, match=words):
         document.load(file)
 
 

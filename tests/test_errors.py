@@ -28,7 +28,7 @@ def test_exit_codes_follow_the_tree() -> None:
     codes = {cls.__name__: cls.exit_code for cls in TREE}
     assert codes.pop("OomphError") == 1
     assert codes.pop("RankLost") == 1
-    assert codes.pop("CannotFit") == codes.pop("OutOfRungs") == 3
+    assert codes.pop("CannotFit") == codes.pop("RetriesExhausted") == 3
     assert set(codes.values()) == {2}
 
 

@@ -28,7 +28,7 @@ def test_importing_oomph_prints_nothing_and_changes_no_environment() -> None:
 
 
 def test_public_names_load_on_first_use() -> None:
-    assert fresh("import oomph; print(oomph.BadSize.__name__)") == "BadSize\n"
+    assert fresh("import oomph; print(oomph.InvalidSize.__name__)") == "InvalidSize\n"
 
 
 def test_public_subpackages_load_on_first_use() -> None:

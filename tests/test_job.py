@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from oomph.errors import MissingFile, WrongCall
+from oomph.errors import MissingFile, UsageError
 from oomph.job import Job, load_job
 
 PARTS: dict[str, Any] = {"model": lambda: None, "batch": lambda n, s: None, "optimizer": lambda m: None}
@@ -16,14 +16,14 @@ def test_a_job_needs_exactly_one_of_loss_and_step() -> None:
     assert Job(**PARTS, step=lambda m, b: b).step
     wrongs: list[dict[str, Any]] = [{}, {"loss": lambda o, t: o, "step": lambda m, b: b}]
     for wrong in wrongs:
-        with pytest.raises(WrongCall, match="exactly one"):
+        with pytest.raises(UsageError, match="exactly one"):
             Job(**PARTS, **wrong)
 
 
 def test_a_job_is_made_of_functions() -> None:
-    with pytest.raises(WrongCall, match="the Job's optimizer is None"):
+    with pytest.raises(UsageError, match="the Job's optimizer is None"):
         Job(**{**PARTS, "optimizer": None}, loss=lambda o, t: o)
-    with pytest.raises(WrongCall, match="share between 0 and 1"):
+    with pytest.raises(UsageError, match="share between 0 and 1"):
         Job(**PARTS, loss=lambda o, t: o, selected=0)
 
 
@@ -51,7 +51,7 @@ def test_references_that_lead_nowhere_are_refused(tmp_path: Path) -> None:
         f"{tmp_path / 'bad.py'}:job": "raised ModuleNotFoundError",
     }
     for reference, words in cases.items():
-        with pytest.raises(WrongCall, match=words):
+        with pytest.raises(UsageError, match=words):
             load_job(reference)
     with pytest.raises(MissingFile, match="no file"):
         load_job("nowhere.py:job")

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from oomph.errors import WrongCall
+from oomph.errors import UsageError
 from oomph.settings import Settings, parse_allocator, parse_side
 
 
 def test_a_batch_is_split_into_pieces_and_the_rest() -> None:
-    assert Settings(batch=8).pieces == (8,)
-    assert Settings(batch=10, micro_batch=4).pieces == (4, 4, 2)
-    assert sum(Settings(batch=17, micro_batch=5).pieces) == 17
+    assert Settings(batch=8).micro_batch_sizes == (8,)
+    assert Settings(batch=10, micro_batch=4).micro_batch_sizes == (4, 4, 2)
+    assert sum(Settings(batch=17, micro_batch=5).micro_batch_sizes) == 17
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_batch_is_split_into_pieces_and_the_rest() -> None:
     ],
 )
 def test_wrong_settings_are_refused_with_what_is_allowed(wrong: dict[str, Any]) -> None:
-    with pytest.raises(WrongCall, match=r"must be|at most"):
+    with pytest.raises(UsageError, match=r"must be|at most"):
         Settings(**wrong)
 
 
@@ -36,7 +36,7 @@ def test_sides_are_read() -> None:
     assert parse_side("640") == 640
     assert parse_side("640x480") == (640, 480)
     for text in ("", "a", "1x2x3", "-5", "6.5"):
-        with pytest.raises(WrongCall, match="height x width"):
+        with pytest.raises(UsageError, match="height x width"):
             parse_side(text)
 
 
@@ -51,5 +51,5 @@ def test_knobs_of_the_allocator_are_read() -> None:
     "text", ["garbage_collection_threshold:0.8", "backend:cudaMallocAsync", "max_split_size_mb:x", "x"]
 )
 def test_other_knobs_are_refused_by_name(text: str) -> None:
-    with pytest.raises(WrongCall, match=text.split(":", maxsplit=1)[0]):
+    with pytest.raises(UsageError, match=text.split(":", maxsplit=1)[0]):
         Settings(batch=1, allocator=text)

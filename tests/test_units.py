@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomph.errors import BadSize
+from oomph.errors import InvalidSize
 from oomph.units import GIB, KIB, MIB, TIB, count_of, format_rate, format_size, format_time, parse_size
 
 
@@ -38,22 +38,22 @@ def test_a_share_is_taken_of_what_is_said() -> None:
     ["12 bananas", "", "GiB", "-3GiB", "1e9", "nan", "inf", "1,5GB", "3 GiB 2", "٣GB", "80%", "1.2.3GB"],
 )
 def test_what_is_no_size_is_refused_with_a_way_out(text: str) -> None:
-    with pytest.raises(BadSize) as caught:
+    with pytest.raises(InvalidSize) as caught:
         parse_size(text)
     assert repr(text) in caught.value.why
     assert "GiB" in caught.value.fix
 
 
 def test_more_than_all_and_less_than_nothing_are_refused() -> None:
-    with pytest.raises(BadSize, match="more than there is"):
+    with pytest.raises(InvalidSize, match="more than there is"):
         parse_size("120%", of=100)
-    with pytest.raises(BadSize, match="not a size"):
+    with pytest.raises(InvalidSize, match="not a size"):
         parse_size(-1)
 
 
 @pytest.mark.parametrize("text", ["9" * 400, "9" * 400 + "GiB", "99999999999TB", "9" * 10_000 + " bananas"])
 def test_sizes_beyond_any_machine_are_refused_in_a_short_sentence(text: str) -> None:
-    with pytest.raises(BadSize) as caught:
+    with pytest.raises(InvalidSize) as caught:
         parse_size(text)
     assert len(str(caught.value)) < 250
 

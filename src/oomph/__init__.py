@@ -10,56 +10,56 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it would double the time
 if TYPE_CHECKING:
     from .errors import AmbiguousName as AmbiguousName
-    from .errors import BadDocument as BadDocument
-    from .errors import BadSize as BadSize
     from .errors import CannotFit as CannotFit
+    from .errors import InvalidFile as InvalidFile
+    from .errors import InvalidSize as InvalidSize
     from .errors import MissingFile as MissingFile
     from .errors import OomphError as OomphError
-    from .errors import OutOfRungs as OutOfRungs
     from .errors import RankLost as RankLost
+    from .errors import RetriesExhausted as RetriesExhausted
     from .errors import UnknownName as UnknownName
-    from .errors import WrongCall as WrongCall
+    from .errors import UsageError as UsageError
     from .job import Job as Job
-    from .ledger import Prediction as Prediction
-    from .ledger import Range as Range
-    from .ledger import predict as predict
     from .machine import Target as Target
     from .monitor import Explanation as Explanation
     from .monitor import Record as Record
     from .monitor import explain as explain
     from .monitor import watch as watch
-    from .runner import StepReport as StepReport
-    from .runner import Sum as Sum
-    from .runner import Transaction as Transaction
-    from .runner import guard as guard
-    from .runner import split as split
+    from .prediction import Estimate as Estimate
+    from .prediction import Prediction as Prediction
+    from .prediction import predict as predict
+    from .recovery import LossSum as LossSum
+    from .recovery import StepReport as StepReport
+    from .recovery import Transaction as Transaction
+    from .recovery import guard as guard
+    from .recovery import split as split
     from .settings import Settings as Settings
 
 _HOME = {
     "AmbiguousName": "errors",
-    "BadDocument": "errors",
-    "BadSize": "errors",
+    "InvalidFile": "errors",
+    "InvalidSize": "errors",
     "CannotFit": "errors",
     "Explanation": "monitor",
     "Job": "job",
     "MissingFile": "errors",
     "OomphError": "errors",
-    "OutOfRungs": "errors",
-    "Prediction": "ledger",
-    "Range": "ledger",
+    "RetriesExhausted": "errors",
+    "Prediction": "prediction",
+    "Estimate": "prediction",
     "RankLost": "errors",
     "Record": "monitor",
     "Settings": "settings",
-    "StepReport": "runner",
-    "Sum": "runner",
+    "StepReport": "recovery",
+    "LossSum": "recovery",
     "Target": "machine",
-    "Transaction": "runner",
+    "Transaction": "recovery",
     "UnknownName": "errors",
-    "WrongCall": "errors",
+    "UsageError": "errors",
     "explain": "monitor",
-    "guard": "runner",
-    "predict": "ledger",
-    "split": "runner",
+    "guard": "recovery",
+    "predict": "prediction",
+    "split": "recovery",
     "watch": "monitor",
 }
 
@@ -67,25 +67,25 @@ _PACKAGES = ("data",)  # public subpackages, used as oomph.data without an impor
 
 __all__ = [
     "AmbiguousName",
-    "BadDocument",
-    "BadSize",
     "CannotFit",
+    "Estimate",
     "Explanation",
+    "InvalidFile",
+    "InvalidSize",
     "Job",
+    "LossSum",
     "MissingFile",
     "OomphError",
-    "OutOfRungs",
     "Prediction",
-    "Range",
     "RankLost",
     "Record",
+    "RetriesExhausted",
     "Settings",
     "StepReport",
-    "Sum",
     "Target",
     "Transaction",
     "UnknownName",
-    "WrongCall",
+    "UsageError",
     "__version__",
     "explain",
     "guard",

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import BadDocument, MissingFile
+from .errors import InvalidFile, MissingFile
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ _BEYOND = 2**63
 _QUOTED = 40  # characters of a wrong text that are shown
 
 
-class _Mismatch(Exception):  # noqa: N818  never leaves this module
+class _Mismatch(Exception):
     """A value does not have the type its place asks for."""
 
     def __init__(self, place: str, wanted: str) -> None:
@@ -56,23 +56,23 @@ def read(kind: str, version: int, wanted: type[T], data: object) -> T:
     """Read a document back into its dataclass.
 
     Raises:
-        BadDocument: it is of another kind or version, or a field is missing or of the wrong type.
+        InvalidFile: it is of another kind or version, or a field is missing or of the wrong type.
     """
     if not isinstance(data, dict) or data.get("oomph") != kind:
         found = data.get("oomph") if isinstance(data, dict) else None
         if isinstance(found, str):
-            raise BadDocument(f"this document is of the kind {found[:_QUOTED]!r}, not {kind!r}", "name another file")
-        raise BadDocument(f"this is no oomph document, not a {kind} document", "name another file")
+            raise InvalidFile(f"this document is of the kind {found[:_QUOTED]!r}, not {kind!r}", "name another file")
+        raise InvalidFile(f"this is no oomph document, not a {kind} document", "name another file")
     if data.get("version") != version:
         written = str(data.get("version"))[:_QUOTED]
-        raise BadDocument(
+        raise InvalidFile(
             f"this {kind} document has version {written} and this oomph reads version {version}",
             "write it again with this oomph",
         )
     try:
         result = _decode(wanted, {k: v for k, v in data.items() if k not in {"oomph", "version"}}, "")
     except _Mismatch as fault:
-        raise BadDocument(f"this {kind} document is damaged ({fault})", "write it again") from None
+        raise InvalidFile(f"this {kind} document is damaged ({fault})", "write it again") from None
     assert isinstance(result, wanted)  # noqa: S101  for the type checker
     return result
 
@@ -82,7 +82,7 @@ def load(path: Path) -> object:
 
     Raises:
         MissingFile: there is no such file.
-        BadDocument: it is not JSON.
+        InvalidFile: it is not JSON.
     """
     try:
         # Bytes, so that the encoding is told by their beginning: PowerShell writes UTF-16 or a byte-order mark.
@@ -90,13 +90,13 @@ def load(path: Path) -> object:
     except FileNotFoundError:
         raise MissingFile(f"there is no file {str(path)!r}", "check the path") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise BadDocument(f"{str(path)!r} can't be read ({error})", "name a JSON file") from None
+        raise InvalidFile(f"{str(path)!r} can't be read ({error})", "name a JSON file") from None
     except json.JSONDecodeError as error:
-        raise BadDocument(f"{str(path)!r} is not JSON (line {error.lineno})", "name a JSON file") from None
+        raise InvalidFile(f"{str(path)!r} is not JSON (line {error.lineno})", "name a JSON file") from None
     except RecursionError:
-        raise BadDocument(f"{str(path)!r} is nested too deeply", "name a file that oomph wrote") from None
+        raise InvalidFile(f"{str(path)!r} is nested too deeply", "name a file that oomph wrote") from None
     except ValueError:
-        raise BadDocument(f"{str(path)!r} holds a number that is none", "name a file that oomph wrote") from None
+        raise InvalidFile(f"{str(path)!r} holds a number that is none", "name a file that oomph wrote") from None
 
 
 def dumps(data: object) -> str:

@@ -1,22 +1,22 @@
 r"""Every error that oomph raises on purpose.
 
     OomphError                 exit code 1: something failed
-    ├── WrongCall              exit code 2: the call can't be carried out as written
-    │   ├── BadSize            a text that should be a size of memory is not one
+    ├── UsageError              exit code 2: the call can't be carried out as written
+    │   ├── InvalidSize            a text that should be a size of memory is not one
     │   ├── UnknownName        no GPU, machine or other thing of that name; knows the nearest ones
     │   ├── AmbiguousName      several things of that name; knows which
     │   ├── MissingFile        a file or folder that isn't there
-    │   └── BadDocument        a file that should be one of ours and isn't
+    │   └── InvalidFile        a file that should be one of ours and isn't
     ├── RankLost               another rank of the run died, hung or gave up
     └── CannotFit              exit code 3: no settings fit the memory there is
-        └── OutOfRungs         a training step doesn't fit, whatever the guard does; the run was saved
+        └── RetriesExhausted         a training step doesn't fit, whatever the guard does; the run was saved
 
 Each carries `why`, what we got and what is wrong with it, and `fix`, what to do next; its text is one sentence of
 both. The command line prints that sentence and leaves with `exit_code`:
 
     try:
         parse_size("12 bananas")
-    except BadSize as error:
+    except InvalidSize as error:
         print(error.why, error.fix, sep="\n")
 """
 
@@ -39,17 +39,17 @@ class OomphError(Exception):
         return f"{self.why}; {self.fix}."
 
 
-class WrongCall(OomphError):  # noqa: N818  the name is the sentence: "raise WrongCall"
+class UsageError(OomphError):
     """The call can't be carried out as written; nothing was done."""
 
     exit_code = 2
 
 
-class BadSize(WrongCall):
+class InvalidSize(UsageError):
     """A text that should be a size of memory is not one."""
 
 
-class UnknownName(WrongCall):
+class UnknownName(UsageError):
     """Nothing has that name. `nearest` holds the closest names that exist, best first."""
 
     def __init__(self, why: str, fix: str, nearest: tuple[str, ...] = ()) -> None:
@@ -58,7 +58,7 @@ class UnknownName(WrongCall):
         self.nearest = nearest
 
 
-class AmbiguousName(WrongCall):
+class AmbiguousName(UsageError):
     """Several things have that name. `matches` holds them."""
 
     def __init__(self, why: str, fix: str, matches: tuple[str, ...] = ()) -> None:
@@ -67,25 +67,25 @@ class AmbiguousName(WrongCall):
         self.matches = matches
 
 
-class MissingFile(WrongCall):
+class MissingFile(UsageError):
     """A file or folder that was named isn't there."""
 
 
-class BadDocument(WrongCall):
+class InvalidFile(UsageError):
     """A file that should be one of oomph's JSON documents can't be read as one."""
 
 
-class CannotFit(OomphError):  # noqa: N818  as above
+class CannotFit(OomphError):
     """No settings fit the memory there is."""
 
     exit_code = 3
 
 
-class RankLost(OomphError):  # noqa: N818  as above
+class RankLost(OomphError):
     """Another rank of the run died, hung or gave up, so that this one can't go on."""
 
 
-class OutOfRungs(CannotFit):
+class RetriesExhausted(CannotFit):
     """A training step doesn't fit, whatever the guard does. `checkpoint` is where the run was saved, if anywhere."""
 
     def __init__(self, why: str, fix: str, checkpoint: str | None = None) -> None:

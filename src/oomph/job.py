@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .errors import MissingFile, WrongCall
+from .errors import MissingFile, UsageError
 from .settings import Size
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ class Job:
     def __post_init__(self) -> None:
         for name in ("model", "batch", "optimizer"):
             if not callable(getattr(self, name)):
-                raise WrongCall(f"the Job's {name} is {getattr(self, name)!r}", "give it a function")
+                raise UsageError(f"the Job's {name} is {getattr(self, name)!r}", "give it a function")
         if (self.loss is None) == (self.step is None):
-            raise WrongCall("the Job has no loss, or both a loss and a step", "give it exactly one of the two")
+            raise UsageError("the Job has no loss, or both a loss and a step", "give it exactly one of the two")
         if not 0 < self.selected <= 1:
-            raise WrongCall(f"the Job's selected is {self.selected!r}", "it is a share between 0 and 1")
+            raise UsageError(f"the Job's selected is {self.selected!r}", "it is a share between 0 and 1")
 
     def run(self, model: nn.Module, batch: Any) -> Tensor:
         """Forward and loss of one piece."""
@@ -65,31 +65,31 @@ def load_job(reference: str) -> Job:
 
     Raises:
         MissingFile: there is no such file.
-        WrongCall: the reference has another form, or the file or the function raises, or it returns no Job.
+        UsageError: the reference has another form, or the file or the function raises, or it returns no Job.
     """
     import runpy  # noqa: PLC0415  only the command line needs it
     from pathlib import Path  # noqa: PLC0415
 
     file, colon, name = reference.rpartition(":")
     if not colon or not file.endswith(".py") or not name.isidentifier():
-        raise WrongCall(f"{reference!r} is no Job", "write path/to/file.py:function, a function that returns a Job")
+        raise UsageError(f"{reference!r} is no Job", "write path/to/file.py:function, a function that returns a Job")
     path = Path(file)
     if not path.is_file():
         raise MissingFile(f"there is no file {file!r}", "check the path")
     try:
         found = runpy.run_path(str(path)).get(name)
     except Exception as error:
-        raise WrongCall(f"{file} raised {_words(error)}", "mend the file") from error
+        raise UsageError(f"{file} raised {_words(error)}", "mend the file") from error
     if not callable(found):
-        raise WrongCall(f"{file} has no function {name!r}", "name a function of that file that returns a Job")
+        raise UsageError(f"{file} has no function {name!r}", "name a function of that file that returns a Job")
     try:
         job = found()
-    except WrongCall:
+    except UsageError:
         raise
     except Exception as error:
-        raise WrongCall(f"{reference} raised {_words(error)}", "mend the function") from error
+        raise UsageError(f"{reference} raised {_words(error)}", "mend the function") from error
     if not isinstance(job, Job):
-        raise WrongCall(f"{reference} returned a {type(job).__name__}", "return an oomph.Job")
+        raise UsageError(f"{reference} returned a {type(job).__name__}", "return an oomph.Job")
     return job
 
 

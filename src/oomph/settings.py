@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .errors import WrongCall
+from .errors import UsageError
 from .units import MIB
 
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16")
@@ -47,7 +47,7 @@ class Settings:
         if self.micro_batch is not None:
             _whole("micro_batch", self.micro_batch)
             if self.micro_batch > self.batch:
-                raise WrongCall(
+                raise UsageError(
                     f"micro_batch {self.micro_batch} is larger than batch {self.batch}", "make it at most the batch"
                 )
         _one_of("precision", self.precision, PRECISIONS)
@@ -57,7 +57,7 @@ class Settings:
         _one_of("optimizer", self.optimizer, OPTIMIZERS)
 
     @property
-    def pieces(self) -> tuple[int, ...]:
+    def micro_batch_sizes(self) -> tuple[int, ...]:
         """Samples of each piece that a batch is split into."""
         micro = self.micro_batch or self.batch
         whole, rest = divmod(self.batch, micro)
@@ -65,7 +65,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Knobs:
+class AllocatorConfig:
     """Those knobs of torch's allocator that are modelled.
 
     Attributes:
@@ -79,28 +79,28 @@ class Knobs:
     non_split_rounding: int = 20 * MIB
 
 
-def parse_allocator(text: str) -> Knobs:
+def parse_allocator(text: str) -> AllocatorConfig:
     """Read the allocator setting: "default", "expandable", or knobs as PYTORCH_ALLOC_CONF has them.
 
     Raises:
-        WrongCall: a knob that is not modelled, by name, or a value that is none.
+        UsageError: a knob that is not modelled, by name, or a value that is none.
     """
     if text in ALLOCATORS:
-        return Knobs(expandable=text == "expandable")
+        return AllocatorConfig(expandable=text == "expandable")
     if ":" not in text:
         _one_of("allocator", text, ALLOCATORS)
     knobs: dict[str, bool | int] = {}
     for part in text.split(","):
         name, _, value = (piece.strip() for piece in part.partition(":"))
         if name not in _KNOBS:
-            raise WrongCall(f"the allocator's knob {name!r} is not modelled", f"known are {', '.join(_KNOBS)}")
+            raise UsageError(f"the allocator's knob {name!r} is not modelled", f"known are {', '.join(_KNOBS)}")
         field, read = _KNOBS[name]
         try:
             knobs[field] = read(value)
         except (KeyError, ValueError):
             words = f"the allocator's knob {name} is {value!r}"
-            raise WrongCall(words, "write it as PYTORCH_ALLOC_CONF does") from None
-    return Knobs(**knobs)  # type: ignore[arg-type]
+            raise UsageError(words, "write it as PYTORCH_ALLOC_CONF does") from None
+    return AllocatorConfig(**knobs)  # type: ignore[arg-type]
 
 
 def _megabytes(text: str) -> int:
@@ -118,20 +118,20 @@ def parse_side(text: str) -> Size:
     """Read an image side or a sequence length: "640", or "640x480" as height and width.
 
     Raises:
-        WrongCall: it is neither.
+        UsageError: it is neither.
     """
     parts = text.lower().split("x")
     if len(parts) > 2 or not all(part.isdigit() for part in parts):  # noqa: PLR2004  height and width
-        raise WrongCall(f"size is {text!r}", "write a whole number, or height x width such as 640x480")
+        raise UsageError(f"size is {text!r}", "write a whole number, or height x width such as 640x480")
     sides = tuple(int(part) for part in parts)
     return sides[0] if len(sides) == 1 else (sides[0], sides[1])
 
 
 def _whole(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise WrongCall(f"{name} is {value!r}", "it must be a whole number of at least 1")
+        raise UsageError(f"{name} is {value!r}", "it must be a whole number of at least 1")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise WrongCall(f"{name} is {value!r}", f"it must be one of {', '.join(allowed)}")
+        raise UsageError(f"{name} is {value!r}", f"it must be one of {', '.join(allowed)}")

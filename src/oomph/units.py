@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from .errors import BadSize
+from .errors import InvalidSize
 
 KIB = 1024
 MIB = 1024**2
@@ -34,23 +34,23 @@ def parse_size(text: str | int, *, of: int | None = None) -> int:
     """Read a size in bytes: `"24GB"`, `"11.4 GiB"`, `"16g"`, `"1048576"`, or `"80%"` where `of` says of what.
 
     Raises:
-        BadSize: the text is not a size, or a percentage with nothing to take it of.
+        InvalidSize: the text is not a size, or a percentage with nothing to take it of.
     """
     if isinstance(text, int):
         if text < 0:
-            raise BadSize(f"{text} is not a size", "a size is zero bytes or more")
+            raise InvalidSize(f"{text} is not a size", "a size is zero bytes or more")
         return text
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise BadSize(f"{_short(text)} is not a size", _HOW)
+        raise InvalidSize(f"{_short(text)} is not a size", _HOW)
     number, unit = Decimal(match["number"]), match["unit"].lower()
     if unit == "%":
         return _share(text, number, of)
     factor = _UNITS.get(unit)
     if factor is None:
-        raise BadSize(f"{_short(text)} is not a size ({_short(match['unit'])} is no unit of memory)", _HOW)
+        raise InvalidSize(f"{_short(text)} is not a size ({_short(match['unit'])} is no unit of memory)", _HOW)
     if number * factor >= _BEYOND:
-        raise BadSize(f"{_short(text)} is more memory than any machine has", _HOW)
+        raise InvalidSize(f"{_short(text)} is more memory than any machine has", _HOW)
     return int(number * factor)
 
 
@@ -60,9 +60,9 @@ def _short(text: str) -> str:
 
 def _share(text: str, percent: Decimal, of: int | None) -> int:
     if of is None:
-        raise BadSize(f"{_short(text)} is a share of nothing that is known here", _HOW)
+        raise InvalidSize(f"{_short(text)} is a share of nothing that is known here", _HOW)
     if percent > 100:  # noqa: PLR2004  a hundred percent is all of it
-        raise BadSize(f"{_short(text)} is more than there is", "write at most 100%")
+        raise InvalidSize(f"{_short(text)} is more than there is", "write at most 100%")
     return int(of * percent / 100)
 
 
@@ -96,6 +96,6 @@ def format_time(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
 
 
-def count_of(number: int, what: str) -> str:
-    """A number of things: "1 image", "2 images"."""
-    return f"{number} {what}{'s' * (number != 1)}"
+def count_of(number: int, noun: str, plural: str | None = None) -> str:
+    """Format a count with its noun: "1 image", "2 images", "3 boxes"."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"

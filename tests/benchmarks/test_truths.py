@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 import oomph
-from oomph.ledger._predict import device_of
 from oomph.machine import find_target
+from oomph.prediction._predict import device_of
 from oomph.trace import trace_step
 from oomph.units import MIB
 
@@ -60,7 +60,7 @@ def elsewhere() -> Iterator[ProcessPoolExecutor]:
 def predicted(name: str, pool: ProcessPoolExecutor) -> dict[str, Any]:
     try:
         return pool.submit(predict_named, name).result()
-    except oomph.WrongCall as refused:
+    except oomph.UsageError as refused:
         if "ModuleNotFoundError" in str(refused) and not ZOO.exists():
             pytest.skip("the zoo's packages are not installed: make test installs them")
         raise

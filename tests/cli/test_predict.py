@@ -15,7 +15,7 @@ def test_a_job_that_fits_says_so_and_by_how_much(capsys: pytest.CaptureFixture[s
     assert run(["predict", JOB, "--batch", "8", "--size", "64", "--gpu", "RTX 3060"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("Fits on GeForce RTX 3060 12GB, with ")
-    for words in ("allocated", "needed", "comfortable", "saved activation", "The largest owners:", "would still fit"):
+    for words in ("allocated", "needed", "full_speed", "saved activation", "The largest owners:", "would still fit"):
         assert words in shown
 
 
@@ -56,7 +56,7 @@ def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["predict", JOB, "--batch", "8", "--size", "64", "--gpu", "h200", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["oomph"] == "prediction"
-    assert set(data["prediction"]) >= {"allocated", "reserved", "needed", "comfortable", "device", "seconds", "peak"}
+    assert set(data["prediction"]) >= {"allocated", "reserved", "needed", "full_speed", "device", "seconds", "peak"}
     assert data["settings"]["batch"] == 8
 
 

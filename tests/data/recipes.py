@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oomph.data import Piece, Want
+from oomph.data import DecodedImage, ImageRequest
 
 
 class Mosaic:
@@ -20,11 +20,11 @@ class Mosaic:
     def __init__(self, count: int) -> None:
         self.count = count
 
-    def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
+    def requests(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[ImageRequest]:
         others = rng.integers(0, self.count, 3).tolist()
-        return [Want(number, (canvas[0] // 2, canvas[1] // 2)) for number in (index, *others)]
+        return [ImageRequest(number, (canvas[0] // 2, canvas[1] // 2)) for number in (index, *others)]
 
-    def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Any:
+    def build(self, pieces: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Any:
         canvas[:] = 114
         half = canvas.shape[0] // 2
         for number, piece in enumerate(pieces):

@@ -16,20 +16,20 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oomph.data import HostOptions, ImageIndex, Loader, Room, Transform, plan_host
+from oomph.data import HostResources, ImageIndex, Loader, LoaderOptions, Transform, plan_loader
 from oomph.data._device import _Stopwatch
 from oomph.data.loader._admission import Admission, Closed
 from oomph.data.loader._gauge import Gauge
-from oomph.data.loader._recipe import Whole
+from oomph.data.loader._recipe import LetterboxSamples
 from oomph.data.loader._run import lot_of
 from oomph.units import GIB, MIB
 
 from .recipes import darken, sleepy
 
-ROOM = Room(memory=16 * GIB, bound="RAM", shm=8 * GIB, cores=12, gpu=False)
+ROOM = HostResources(memory=16 * GIB, bound="RAM", shm=8 * GIB, cores=12, gpu=False)
 
 
-class Deadly(Whole):
+class Deadly(LetterboxSamples):
     """Kills the process that makes the sample of an image."""
 
     images = 1
@@ -40,7 +40,7 @@ class Deadly(Whole):
         return super().build(pieces, canvas, rng)
 
 
-class Sleepy(Whole):
+class Sleepy(LetterboxSamples):
     """Takes a while; the target is the process."""
 
     images = 1
@@ -65,16 +65,16 @@ def test_a_broken_image_among_several_is_set_aside_alone(tmp_path: Path) -> None
     files = pictures(tmp_path, 6)
     whole = Path(files[2]).read_bytes()
     Path(files[2]).write_bytes(whole[: len(whole) // 2])
-    with Loader(files, 20, 6, workers=1, broken="drop") as loader:
+    with Loader(files, 20, 6, workers=1, on_error="drop") as loader:
         assert colours(loader) == [0, 1, 3, 4, 5]
-        assert [one.path for one in loader.aside()] == [files[2]]
+        assert [one.path for one in loader.skipped()] == [files[2]]
 
 
 def test_a_sample_that_kills_its_worker_costs_no_other(tmp_path: Path) -> None:
     files = pictures(tmp_path, 6)
-    with Loader(files, 20, 6, recipe=Deadly(), workers=1, broken="drop") as loader:
+    with Loader(files, 20, 6, builder=Deadly(), workers=1, on_error="drop") as loader:
         assert colours(loader) == [0, 1, 3, 4, 5]
-        assert "died" in loader.aside()[0].reason
+        assert "died" in loader.skipped()[0].reason
 
 
 def test_several_are_asked_for_only_where_all_workers_fit_side_by_side(tmp_path: Path) -> None:
@@ -100,9 +100,11 @@ def test_a_lot_leaves_work_for_all_workers_and_lots_are_alike(batch: int, ahead:
 
 def test_workers_that_are_added_in_the_middle_of_a_pass_have_work(tmp_path: Path) -> None:
     index = ImageIndex.of(pictures(tmp_path, 8) * 16)
-    plan = plan_host(index, 20, 8, HostOptions(workers=4, start="fork", prefetch=2), dataclasses.replace(ROOM, cores=1))
+    plan = plan_loader(
+        index, 20, 8, LoaderOptions(workers=4, start="fork", prefetch=2), dataclasses.replace(ROOM, cores=1)
+    )
     assert (plan.threads, plan.most) == (1, 4)  # lots of a whole batch, one hand
-    with Loader(index, 20, 8, recipe=Sleepy(), host=plan) as loader:
+    with Loader(index, 20, 8, builder=Sleepy(), options=plan) as loader:
         used = [set(batch.targets) for batch in loader]
     assert [len(one) for one in used[:2]] == [1, 1]
     assert len(set.union(*used[-4:])) == 4  # the processes that made them
@@ -110,7 +112,7 @@ def test_workers_that_are_added_in_the_middle_of_a_pass_have_work(tmp_path: Path
 
 def test_a_pass_that_two_threads_close_is_over_for_both(tmp_path: Path) -> None:
     files = pictures(tmp_path, 8) * 8
-    with Loader(files, 20, 4, recipe=Sleepy(), host=HostOptions(workers=2, start="fork")) as loader:
+    with Loader(files, 20, 4, builder=Sleepy(), options=LoaderOptions(workers=2, start="fork")) as loader:
         for _ in range(4):
             batches = iter(loader)
             next(batches)
@@ -135,7 +137,7 @@ def test_a_worker_that_was_dismissed_is_not_started_again(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("start", ["spawn", "fork"])
 def test_what_workers_held_is_known_when_they_are_gone(tmp_path: Path, start: str) -> None:
-    with Loader(pictures(tmp_path, 8), 20, 2, host=HostOptions(workers=2, start=start)) as loader:
+    with Loader(pictures(tmp_path, 8), 20, 2, options=LoaderOptions(workers=2, start=start)) as loader:
         assert len(list(loader)) == 4
     assert loader.report().measured.workers > MIB
 
@@ -146,10 +148,10 @@ def test_as_many_workers_are_at_work_as_the_consumer_needs(
     tmp_path: Path, start: str, seconds: float, fewest: int, most: int
 ) -> None:
     index = ImageIndex.of(pictures(tmp_path, 8) * 10)
-    plan = plan_host(index, 20, 4, HostOptions(workers=4, start=start), dataclasses.replace(ROOM, cores=4))
+    plan = plan_loader(index, 20, 4, LoaderOptions(workers=4, start=start), dataclasses.replace(ROOM, cores=4))
     assert (plan.workers, plan.threads, plan.most) == (4, 3, 4)
-    recipe = Transform(sleepy if not seconds else darken)
-    with Loader(index, 20, 4, recipe=recipe, host=plan) as loader:
+    builder = Transform(sleepy if not seconds else darken)
+    with Loader(index, 20, 4, builder=builder, options=plan) as loader:
         for _ in range(5):  # on a machine that is busy with other tests even a slow consumer waits at first
             for _ in loader:
                 time.sleep(seconds)
@@ -161,9 +163,9 @@ def test_as_many_workers_are_at_work_as_the_consumer_needs(
 
 def test_a_number_of_workers_at_work_that_is_asked_for_is_kept(tmp_path: Path) -> None:
     index = ImageIndex.of(pictures(tmp_path, 2) * 40)
-    plan = plan_host(index, 20, 2, HostOptions(workers=4, threads=2), ROOM)
+    plan = plan_loader(index, 20, 2, LoaderOptions(workers=4, threads=2), ROOM)
     assert (plan.workers, plan.threads, plan.most) == (4, 2, 2)
-    with Loader(index, 20, 2, recipe=Transform(sleepy), host=plan) as loader:
+    with Loader(index, 20, 2, builder=Transform(sleepy), options=plan) as loader:
         for _ in loader:
             pass
         assert (loader.plan.threads, loader.plan.why("threads")) == (2, "as asked")
@@ -190,7 +192,7 @@ def test_what_a_worker_shares_is_not_counted_as_its_own(tmp_path: Path) -> None:
 
 def test_waiting_is_measured_by_the_clock_of_whoever_needs_the_batch(tmp_path: Path) -> None:
     files = pictures(tmp_path, 4)
-    with Loader(files, 20, 1, recipe=Transform(sleepy), threads=1) as loader:
+    with Loader(files, 20, 1, builder=Transform(sleepy), threads=1) as loader:
         assert len(list(loader.ahead(lambda: 7.0, pin=False))) == 4
         assert loader.waited == 0
         assert len(list(loader.ahead(time.perf_counter, pin=False))) == 4

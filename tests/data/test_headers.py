@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oomph.data import Broken, Flag, Header, read_header
+from oomph.data import Flag, Header, UnreadableImage, read_header
 
 from .pictures import scene
 
@@ -131,15 +131,15 @@ def test_a_file_that_cannot_be_used_says_why(
     path = tmp_path / name
     picture().save(path)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(Broken) as caught:
+    with pytest.raises(UnreadableImage) as caught:
         read_header(str(path))
     assert caught.value.why.startswith(reason)
 
 
 def test_what_is_no_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(Broken, match="a folder, not a file"):
+    with pytest.raises(UnreadableImage, match="a folder, not a file"):
         read_header(str(tmp_path))
-    with pytest.raises(Broken, match="can't be read: No such file"):
+    with pytest.raises(UnreadableImage, match="can't be read: No such file"):
         read_header(str(tmp_path / "gone.jpg"))
 
 
@@ -166,5 +166,5 @@ def test_a_tiff_that_points_past_its_end_is_truncated(tmp_path: Path) -> None:
         if struct.unpack_from("<H", data, entry)[0] == 273:
             struct.pack_into("<I", data, entry + 8, len(data))
     path.write_bytes(bytes(data))
-    with pytest.raises(Broken, match="truncated"):
+    with pytest.raises(UnreadableImage, match="truncated"):
         read_header(str(path))

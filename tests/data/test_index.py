@@ -131,7 +131,7 @@ def test_broken_files_and_links_that_lead_away_are_set_aside_with_reasons(tmp_pa
     (data / "folder").symlink_to(away)
     (data / "dangling.png").symlink_to(data / "nothing")
     index = ImageIndex.open(data)
-    assert {Path(aside.path).name: aside.reason for aside in index.aside()} == {
+    assert {Path(skipped.path).name: skipped.reason for skipped in index.skipped()} == {
         "dangling.png": "can't be read: No such file or directory",
         "empty.jpg": "empty: zero bytes",
         "folder": "a link that leads out of the folder",

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oomph.data import ImageIndex, Labelled, Loader, read_classes, read_coco, read_yolo, yolo_label
-from oomph.errors import BadDocument, MissingFile, WrongCall
+from oomph.data import ImageIndex, LabeledSamples, Loader, read_classes, read_coco, read_yolo, yolo_label
+from oomph.errors import InvalidFile, MissingFile, UsageError
 
 
 def folder(root: Path, labels: dict[str, str | None]) -> ImageIndex:
@@ -55,7 +55,7 @@ def test_yolo_labels_of_every_ugliness(tmp_path: Path) -> None:
 
 def test_boxes_go_with_their_image(tmp_path: Path) -> None:
     index = folder(tmp_path, {"a": "0 0.5 0.5 0.5 0.5\n", "b": ""})
-    (batch,) = Loader(index, 100, 2, recipe=Labelled(read_yolo(index)), collate=list)
+    (batch,) = Loader(index, 100, 2, builder=LabeledSamples(read_yolo(index)), collate=list)
     first, second = batch.targets
     assert (first.index, first.boxes.tolist()) == (0, [[25, 37.5, 75, 62.5]])
     assert len(second.boxes) == 0
@@ -103,9 +103,9 @@ def test_what_is_no_coco_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(MissingFile):
         read_coco(tmp_path / "no.json", tmp_path)
     (tmp_path / "text.json").write_text("hello")
-    with pytest.raises(BadDocument, match="no JSON"):
+    with pytest.raises(InvalidFile, match="no JSON"):
         read_coco(tmp_path / "text.json", tmp_path)
-    with pytest.raises(BadDocument, match="no COCO file"):
+    with pytest.raises(InvalidFile, match="no COCO file"):
         read_coco(coco(tmp_path, annotations=[{}]), tmp_path)
 
 
@@ -119,5 +119,5 @@ def test_folders_name_classes(tmp_path: Path) -> None:
     assert [labels.of(number)[0].tolist() for number in range(4)] == [[0], [0], [1], []]
     assert labels.of(0)[1].tolist() == [[0, 0, 20, 10]]
     assert [Path(fault.path).name for fault in labels.faults] == ["stray.png"]
-    with pytest.raises(WrongCall, match="no image lies in a folder"):
+    with pytest.raises(UsageError, match="no image lies in a folder"):
         read_classes(index.select([3]), tmp_path)

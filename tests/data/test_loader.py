@@ -20,16 +20,16 @@ from PIL import Image
 
 from oomph.data import (
     Batch,
-    HostOptions,
+    BatchSpec,
     ImageIndex,
     Letterbox,
     Loader,
-    Planned,
-    Share,
+    LoaderOptions,
+    Shard,
     Transform,
     decode,
 )
-from oomph.errors import OomphError, WrongCall
+from oomph.errors import OomphError, UsageError
 
 from .pictures import claim_size, photos, scene
 from .recipes import Mosaic, darken, deadly, sleepy, wrong
@@ -87,7 +87,7 @@ def test_order_is_that_of_the_seed_whatever_the_number_of_threads(tmp_path: Path
     assert first != second
     assert sorted(i for indices, _ in first for i in indices) == list(range(17))
     for threads, prefetch in ((2, 1), (7, 5)):
-        many = Loader(files, 32, 4, shuffle=True, seed=3, threads=threads, host=HostOptions(prefetch=prefetch))
+        many = Loader(files, 32, 4, shuffle=True, seed=3, threads=threads, options=LoaderOptions(prefetch=prefetch))
         assert (listed(many), listed(many)) == (first, second)
     assert listed(Loader(files, 32, 4, shuffle=True, seed=4)) != first
 
@@ -118,18 +118,18 @@ def test_resuming_gives_exactly_the_remaining_samples(tmp_path: Path, done: int)
 def test_a_place_in_another_order_is_refused(tmp_path: Path) -> None:
     files = photos(tmp_path, 6)
     state = Loader(files, 32, 2, shuffle=True).state_dict()
-    with pytest.raises(WrongCall, match="another order"):
+    with pytest.raises(UsageError, match="another order"):
         Loader(files, 32, 3, shuffle=True).load_state_dict(state)
 
 
 def test_ranks_share_the_samples_evenly(tmp_path: Path) -> None:
     files = photos(tmp_path, 11)
-    shares = [samples(Loader(files, 32, 2, shuffle=True, share=Share(rank, 3))) for rank in range(3)]
+    shares = [samples(Loader(files, 32, 2, shuffle=True, shard=Shard(rank, 3))) for rank in range(3)]
     assert [len(share) for share in shares] == [4, 4, 4]
     assert set().union(*shares) == set(range(11))
-    short = [samples(Loader(files, 32, 2, share=Share(rank, 3, drop_last=True))) for rank in range(3)]
+    short = [samples(Loader(files, 32, 2, shard=Shard(rank, 3, drop_last=True))) for rank in range(3)]
     assert [len(share) for share in short] == [2, 2, 2]
-    exact = [samples(Loader(files, 32, 2, share=Share(rank, 3), broken="drop")) for rank in range(3)]
+    exact = [samples(Loader(files, 32, 2, shard=Shard(rank, 3), on_error="drop")) for rank in range(3)]
     assert sorted(chain.from_iterable(exact)) == list(range(11))
 
 
@@ -137,7 +137,7 @@ def test_a_length_is_the_number_of_batches(tmp_path: Path) -> None:
     files = photos(tmp_path, 7)
     assert len(Loader(files, 32, 2)) == 4
     assert Loader(files, 32, 2).last == 1
-    short = Loader(files, 32, 2, share=Share(drop_last=True))
+    short = Loader(files, 32, 2, shard=Shard(drop_last=True))
     assert (len(short), short.last) == (3, 2)
 
 
@@ -148,7 +148,7 @@ def test_a_batch_stays_as_it_is_while_it_is_held(tmp_path: Path) -> None:
 
 
 def test_memory_is_used_again_when_nobody_holds_it(tmp_path: Path) -> None:
-    loader = Loader(photos(tmp_path, 3) * 10, 32, 2, threads=2, host=HostOptions(prefetch=2))
+    loader = Loader(photos(tmp_path, 3) * 10, 32, 2, threads=2, options=LoaderOptions(prefetch=2))
     made = loader._slots.made  # type: ignore[attr-defined]
     for batch in loader:
         last = batch.images[0, 0]  # a view of a view holds the batch too
@@ -160,8 +160,8 @@ def test_memory_is_used_again_when_nobody_holds_it(tmp_path: Path) -> None:
 def test_a_recipe_may_make_a_sample_of_several_images(tmp_path: Path) -> None:
     files = photos(tmp_path, 6)
     runs = []
-    for hands in ({"threads": 1}, {"threads": 4}, {"host": HostOptions(workers=2, start="fork")}):
-        with Loader(files, 64, 3, recipe=Mosaic(6), collate=list, shuffle=True, **hands) as loader:
+    for hands in ({"threads": 1}, {"threads": 4}, {"options": LoaderOptions(workers=2, start="fork")}):
+        with Loader(files, 64, 3, builder=Mosaic(6), collate=list, shuffle=True, **hands) as loader:
             runs.append([(batch.targets, int(batch.images.long().sum())) for batch in loader])
     assert runs[0] == runs[1] == runs[2]
     assert all(len(chosen) == 4 for targets, _ in runs[0] for chosen, _ in targets)
@@ -169,26 +169,26 @@ def test_a_recipe_may_make_a_sample_of_several_images(tmp_path: Path) -> None:
 
 def test_a_function_of_the_user_transforms_samples(tmp_path: Path) -> None:
     files = photos(tmp_path, 4)
-    plain, dark = Loader(files, 32, 4), Loader(files, 32, 4, recipe=Transform(darken))
+    plain, dark = Loader(files, 32, 4), Loader(files, 32, 4, builder=Transform(darken))
     (before,), (after,) = plain, dark
     assert after.targets == (0, 10, 20, 30)
     assert (after.images.float() < before.images.float() * 0.51 + 1).all()
 
 
-@pytest.mark.parametrize("hands", [{"threads": 3}, {"host": HostOptions(workers=2, start="fork")}], ids=str)
+@pytest.mark.parametrize("hands", [{"threads": 3}, {"options": LoaderOptions(workers=2, start="fork")}], ids=str)
 def test_an_error_in_a_transform_is_raised_unchanged_where_its_batch_is_asked_for(
     tmp_path: Path, hands: dict[str, Any]
 ) -> None:
     seen: list[list[int]] = []
-    with Loader(photos(tmp_path, 9), 32, 2, recipe=Transform(wrong), **hands) as loader:
+    with Loader(photos(tmp_path, 9), 32, 2, builder=Transform(wrong), **hands) as loader:
         with pytest.raises(ZeroDivisionError, match="a mistake in the transform"):
             seen.extend(batch.indices.tolist() for batch in loader)
         assert seen == [[0, 1], [2, 3]]
 
 
 def test_a_transform_that_returns_something_else_is_told_what_it_must(tmp_path: Path) -> None:
-    loader = Loader(photos(tmp_path, 1), 32, 1, recipe=Transform(lambda image, index, rng: image.astype(np.float32)))
-    with pytest.raises(WrongCall, match=r"float32 of shape \(32, 32, 3\), not bytes"):
+    loader = Loader(photos(tmp_path, 1), 32, 1, builder=Transform(lambda image, index, rng: image.astype(np.float32)))
+    with pytest.raises(UsageError, match=r"float32 of shape \(32, 32, 3\), not bytes"):
         list(loader)
 
 
@@ -201,7 +201,7 @@ def test_files_that_vanish_or_break_are_set_aside_and_replaced_by_the_next(tmp_p
         Path(files[3]).unlink()
         Path(files[6]).write_bytes(gone[1][: len(gone[1]) // 2])
         results.append(samples(loader))
-        reasons = {Path(aside.path).name: aside.reason for aside in loader.aside()}
+        reasons = {Path(skipped.path).name: skipped.reason for skipped in loader.skipped()}
         assert reasons.keys() == {"photo003.jpg", "photo006.jpg"}
         assert "is gone" in reasons["photo003.jpg"]
         Path(files[3]).write_bytes(gone[0])
@@ -213,10 +213,10 @@ def test_a_mosaic_that_needs_a_broken_image_is_replaced_and_the_image_is_named(t
     files = photos(tmp_path, 6)
     runs = []
     for threads in (1, 4):
-        loader = Loader(files, 64, 3, recipe=Mosaic(6), collate=list, threads=threads)
+        loader = Loader(files, 64, 3, builder=Mosaic(6), collate=list, threads=threads)
         hidden = Path(files[4]).rename(tmp_path / "hidden")
         runs.append([(batch.indices.tolist(), batch.targets) for batch in loader])
-        assert [Path(aside.path).name for aside in loader.aside()] == ["photo004.jpg"]
+        assert [Path(skipped.path).name for skipped in loader.skipped()] == ["photo004.jpg"]
         hidden.rename(files[4])
     assert runs[0] == runs[1]
     used = [chosen for _, targets in runs[0] for chosen, _ in targets]
@@ -226,7 +226,7 @@ def test_a_mosaic_that_needs_a_broken_image_is_replaced_and_the_image_is_named(t
 
 def test_broken_files_may_be_left_out_instead(tmp_path: Path) -> None:
     files = photos(tmp_path, 6)
-    loader = Loader(files, 32, 2, broken="drop")
+    loader = Loader(files, 32, 2, on_error="drop")
     for number in (2, 3, 5):
         Path(files[number]).unlink()
     batches = list(loader)
@@ -241,9 +241,9 @@ def test_when_nothing_can_be_used_the_loader_says_so(tmp_path: Path) -> None:
         Path(file).unlink()
     with pytest.raises(OomphError, match="all are set aside"):
         list(loader)
-    with pytest.raises(WrongCall, match=r"none of the 3 files can be used .*No such file"):
+    with pytest.raises(UsageError, match=r"none of the 3 files can be used .*No such file"):
         Loader(files, 32, 2)
-    with pytest.raises(WrongCall, match="there are no images here"):
+    with pytest.raises(UsageError, match="there are no images here"):
         Loader([], 32, 2)
 
 
@@ -254,8 +254,8 @@ def test_what_no_path_decodes_within_the_budget_is_named_before_anything_is_allo
         claim_size(tmp_path / name, 20000, 20000)
         files.append(str(tmp_path / name))
     loader = Loader(files, 640, 2, budget="256MB")
-    assert [Path(aside.path).name for aside in loader.aside()] == ["huge.png", "progressive.jpg"]
-    assert all("more than the 240 MiB" in aside.reason for aside in loader.aside())
+    assert [Path(skipped.path).name for skipped in loader.skipped()] == ["huge.png", "progressive.jpg"]
+    assert all("more than the 240 MiB" in skipped.reason for skipped in loader.skipped())
 
 
 def test_a_budget_is_never_passed_however_many_threads(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_a_process_stays_within_the_budget_however_many_threads(tmp_path: Path) 
 
 
 def test_a_loader_predicts_its_own_memory_and_notes_how_long_it_was_waited_for(tmp_path: Path) -> None:
-    loader = Loader(photos(tmp_path, 4), 64, 2, budget="50MB", recipe=Transform(sleepy), threads=1)
+    loader = Loader(photos(tmp_path, 4), 64, 2, budget="50MB", builder=Transform(sleepy), threads=1)
     list(loader)
     assert loader.waited > 0.05
     assert loader.predicted().decoding == 50_000_000
@@ -323,15 +323,15 @@ def test_a_loader_predicts_its_own_memory_and_notes_how_long_it_was_waited_for(t
 class Rectangles:
     """Batches of sizes of their own, as validation has them."""
 
-    largest = Planned(np.zeros(3, np.int64), 96, 64)
+    largest = BatchSpec(np.zeros(3, np.int64), 96, 64)
 
-    def epoch(self, number: int) -> Sequence[Planned]:
+    def epoch(self, number: int) -> Sequence[BatchSpec]:
         del number
-        return [Planned(np.array([0, 1, 2]), 96, 32), Planned(np.array([4]), 64, 64)]
+        return [BatchSpec(np.array([0, 1, 2]), 96, 32), BatchSpec(np.array([4]), 64, 64)]
 
 
 def test_an_order_of_ones_own_gives_batches_of_any_size(tmp_path: Path) -> None:
-    loader = Loader(photos(tmp_path, 5), order=Rectangles())
+    loader = Loader(photos(tmp_path, 5), sampler=Rectangles())
     assert [tuple(batch.images.shape) for batch in loader] == [(3, 3, 32, 96), (1, 3, 64, 64)]
     assert len(loader) == 2
 
@@ -372,7 +372,7 @@ def test_ctrl_c_ends_a_pass_at_once(tmp_path: Path) -> None:
             time.sleep(0.05)
             return image
         from oomph.data import Transform
-        loader = Loader({photos(tmp_path, 1)!r} * 1000, 64, 2, recipe=Transform(slow), threads=2)
+        loader = Loader({photos(tmp_path, 1)!r} * 1000, 64, 2, builder=Transform(slow), threads=2)
         print("go", flush=True)
         for batch in loader:
             pass
@@ -391,7 +391,7 @@ def test_ctrl_c_ends_a_pass_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost(tmp_path: Path, start: str) -> None:
     files = photos(tmp_path, 16)
-    with Loader(files, 32, 2, recipe=Transform(sleepy), host=HostOptions(workers=2, start=start)) as loader:
+    with Loader(files, 32, 2, builder=Transform(sleepy), options=LoaderOptions(workers=2, start=start)) as loader:
         seen = []
         for number, batch in enumerate(loader):
             seen += batch.indices.tolist()
@@ -399,19 +399,19 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost(tmp_path: Path,
                 for worker in loader._crew.workers:  # type: ignore[union-attr]
                     os.kill(worker._process.pid, signal.SIGKILL)  # type: ignore[union-attr, arg-type]
         assert seen == list(range(16))
-        assert loader.aside() == []
+        assert loader.skipped() == []
 
 
 def test_a_sample_that_kills_its_workers_is_set_aside(tmp_path: Path) -> None:
     with Loader(
-        photos(tmp_path, 6), 32, 2, recipe=Transform(deadly), host=HostOptions(workers=1, start="fork")
+        photos(tmp_path, 6), 32, 2, builder=Transform(deadly), options=LoaderOptions(workers=1, start="fork")
     ) as loader:
         assert samples(loader) == [0, 1, 2, 4, 4, 5]
-        assert [aside.reason for aside in loader.aside()] == ["2 worker processes died of it (signal SIGKILL)"]
+        assert [skipped.reason for skipped in loader.skipped()] == ["2 worker processes died of it (signal SIGKILL)"]
 
 
 def test_workers_end_with_the_loader_and_their_memory_is_removed(tmp_path: Path) -> None:
-    loader = Loader(photos(tmp_path, 8), 32, 2, host=HostOptions(workers=2, start="fork"))
+    loader = Loader(photos(tmp_path, 8), 32, 2, options=LoaderOptions(workers=2, start="fork"))
     list(loader)
     workers = [worker._process for worker in loader._crew.workers]  # type: ignore[union-attr]
     shared = loader._slots.path  # type: ignore[attr-defined]
@@ -425,9 +425,9 @@ def test_workers_end_with_the_loader_and_their_memory_is_removed(tmp_path: Path)
 
 def test_a_recipe_that_cannot_travel_is_one_sentence(tmp_path: Path) -> None:
     loader = Loader(
-        photos(tmp_path, 2), 32, 1, recipe=Transform(lambda image, index, rng: image), host=HostOptions(workers=1)
+        photos(tmp_path, 2), 32, 1, builder=Transform(lambda image, index, rng: image), options=LoaderOptions(workers=1)
     )
-    with loader, pytest.raises(WrongCall, match="can't be sent to a worker process"):
+    with loader, pytest.raises(UsageError, match="can't be sent to a worker process"):
         list(loader)
 
 
@@ -438,12 +438,12 @@ def test_when_dev_shm_is_full_the_disk_is_used_and_when_that_is_full_it_is_said(
 
     files = photos(tmp_path, 4)
     monkeypatch.setattr(_slab, "_SHM", "/proc")  # nothing can be made there
-    with Loader(files, 32, 2, host=HostOptions(workers=1, start="fork")) as loader:
+    with Loader(files, 32, 2, options=LoaderOptions(workers=1, start="fork")) as loader:
         assert not loader._slots.path.startswith("/dev/shm")  # type: ignore[attr-defined]
         assert samples(loader) == [0, 1, 2, 3]
     monkeypatch.setattr(os, "posix_fallocate", full_disk)
     with pytest.raises(OomphError, match="neither /dev/shm nor the disk has it"):
-        Loader(files, 32, 2, host=HostOptions(workers=1))
+        Loader(files, 32, 2, options=LoaderOptions(workers=1))
 
 
 def full_disk(*_: object) -> None:
@@ -452,6 +452,6 @@ def full_disk(*_: object) -> None:
 
 def test_wrong_words_are_one_sentence(tmp_path: Path) -> None:
     files = photos(tmp_path, 1)
-    for words in ({"batch": 0}, {"size": 0}, {"threads": 0}, {"broken": "ignore"}, {"share": Share(1)}):
-        with pytest.raises(WrongCall):
+    for words in ({"batch": 0}, {"size": 0}, {"threads": 0}, {"on_error": "ignore"}, {"shard": Shard(1)}):
+        with pytest.raises(UsageError):
             Loader(files, **words)

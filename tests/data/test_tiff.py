@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oomph.data import Flag, Pixels, Window, cost, decode, decode_windows, read_header
+from oomph.data import Flag, PixelConversion, Window, decode, decode_cost, decode_windows, read_header
 from oomph.data.decoding import raster_of
 from oomph.data.decoding._raster import Tiff
 
@@ -74,7 +74,7 @@ def test_chosen_bands_are_read_and_no_others(tmp_path: Path) -> None:
     path = tmp_path / "a.tif"
     planes = np.stack([np.full((64, 80), 20 * band, np.uint8) for band in range(6)])
     tifffile.imwrite(path, planes, photometric="minisblack", planarconfig="separate", tile=(32, 32))
-    assert decode(path, (80, 64), pixels=Pixels(bands=(5, 0, 3))).pixels[10, 10].tolist() == [100, 0, 60]
+    assert decode(path, (80, 64), pixels=PixelConversion(bands=(5, 0, 3))).pixels[10, 10].tolist() == [100, 0, 60]
 
 
 def test_the_smallest_overview_that_will_do_is_read(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_the_smallest_overview_that_will_do_is_read(tmp_path: Path) -> None:
     assert (raster.width, raster.height) == (630, 450)
     wanted = Image.fromarray(big).resize((280, 200), Image.Resampling.LANCZOS)
     assert psnr(decode(path, (280, 280)).pixels, np.asarray(wanted)) > 34
-    assert cost(header, (280, 200)) < big.nbytes
+    assert decode_cost(header, (280, 200)) < big.nbytes
 
 
 def test_a_sparse_tile_is_empty(tmp_path: Path) -> None:

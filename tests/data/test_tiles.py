@@ -13,25 +13,25 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from oomph.data import (
-    Chosen,
-    Found,
-    GridRecipe,
+    BoxTarget,
+    Detections,
     ImageIndex,
     Labels,
     Letterbox,
     Loader,
-    TileOrder,
-    TileRecipe,
+    TileGridSamples,
     Tiles,
+    TileSampler,
+    TileSamples,
     Window,
-    clip,
+    clip_boxes,
     decode_windows,
-    stitch,
+    merge_tiles,
 )
 from oomph.data.decoding import _decode
 from oomph.data.decoding._rows import cut_rows
 from oomph.data.loader import _maker
-from oomph.errors import WrongCall
+from oomph.errors import UsageError
 
 from .pictures import photos, scene
 
@@ -53,7 +53,7 @@ def test_a_grid_covers_every_pixel_with_windows_of_one_size(width: int, height: 
 
 
 def test_tiles_that_cannot_be_cut_are_one_sentence() -> None:
-    with pytest.raises(WrongCall, match="overlap by 1"):
+    with pytest.raises(UsageError, match="overlap by 1"):
         Tiles(640, 1)
 
 
@@ -65,7 +65,7 @@ def test_tiles_pay_for_large_images_with_small_objects() -> None:
 
 def test_labels_are_clipped_and_left_out_when_little_is_visible() -> None:
     boxes = np.array([[10, 10, 20, 20], [95, 10, 105, 20], [99, 10, 109, 20], [200, 0, 210, 10]], float)
-    clipped, kept = clip(boxes, Window(0, 5, 100, 100), visible=0.3)
+    clipped, kept = clip_boxes(boxes, Window(0, 5, 100, 100), visible=0.3)
     assert kept.tolist() == [0, 1]
     assert clipped.tolist() == [[10, 5, 20, 15], [95, 5, 100, 15]]
 
@@ -79,11 +79,11 @@ def test_what_is_found_in_tiles_is_found_once_in_the_image() -> None:
     pieces = []
     for window in tiles.grid(*size):
         spot = Letterbox(window, (320, 320))
-        clipped, kept = clip(truth, window, visible=0.05)
+        clipped, kept = clip_boxes(truth, window, visible=0.05)
         on_canvas = spot.to_canvas(clipped + np.tile([window.left, window.top], 2)) + rng.normal(0, 0.2, clipped.shape)
-        pieces.append((spot, Found(on_canvas, rng.uniform(0.5, 1, len(kept)), kinds[kept])))
+        pieces.append((spot, Detections(on_canvas, rng.uniform(0.5, 1, len(kept)), kinds[kept])))
     assert sum(len(found.boxes) for _, found in pieces) > 40
-    found = stitch(pieces, size)
+    found = merge_tiles(pieces, size)
     assert len(found.boxes) == 30
     assert np.all(np.diff(found.scores) <= 0)
     for box, kind in zip(truth, kinds, strict=True):
@@ -94,15 +94,15 @@ def test_what_is_found_in_tiles_is_found_once_in_the_image() -> None:
 
 def test_a_small_object_in_a_large_one_of_the_same_tile_stays() -> None:
     spot = Letterbox(Window(0, 0, 100, 100), (100, 100))
-    found = Found(np.array([[0, 0, 90, 90], [10, 10, 20, 20.0]]), np.array([0.9, 0.8]), np.array([1, 1]))
-    assert len(stitch([(spot, found)], (100, 100)).boxes) == 2
-    assert len(stitch([], (100, 100)).boxes) == 0
+    found = Detections(np.array([[0, 0, 90, 90], [10, 10, 20, 20.0]]), np.array([0.9, 0.8]), np.array([1, 1]))
+    assert len(merge_tiles([(spot, found)], (100, 100)).boxes) == 2
+    assert len(merge_tiles([], (100, 100)).boxes) == 0
 
 
 def one_by_one(
-    tiles: list[tuple[Letterbox, Found]], size: tuple[int, int], same: float, *, across: bool
+    tiles: list[tuple[Letterbox, Detections]], size: tuple[int, int], same: float, *, across: bool
 ) -> list[list[float]]:
-    """What `stitch` promises, written down plainly."""
+    """What `merge_tiles` promises, written down plainly."""
     rows = []
     for owner, (spot, found) in enumerate(tiles):
         window = spot.window
@@ -139,8 +139,8 @@ def test_stitching_is_going_through_all_boxes_one_by_one(seed: int, count: int, 
         low = rng.uniform(0, 90, (count, 2))
         boxes = np.concatenate([low, low + rng.uniform(1, 40, (count, 2))], 1)
         scores = rng.permutation(1000)[:count] / 1000 + rng.random() * 1e-4  # none like another
-        parts.append((Letterbox(window, (100, 100)), Found(boxes, scores, rng.integers(0, 2, count))))
-    found = stitch(parts, size, same, across_classes=across)
+        parts.append((Letterbox(window, (100, 100)), Detections(boxes, scores, rng.integers(0, 2, count))))
+    found = merge_tiles(parts, size, same, across_classes=across)
     assert np.allclose(found.boxes, one_by_one(parts, size, same, across=across))
 
 
@@ -152,11 +152,11 @@ def test_thousands_of_windows_are_stitched_in_a_moment() -> None:
         parts.append(
             (
                 Letterbox(window, (640, 640)),
-                Found(np.concatenate([low, low + 30], 1), rng.random(20), np.zeros(20, np.int64)),
+                Detections(np.concatenate([low, low + 30], 1), rng.random(20), np.zeros(20, np.int64)),
             )
         )
     began = time.process_time()
-    found = stitch(parts, (20_000, 20_000))
+    found = merge_tiles(parts, (20_000, 20_000))
     assert time.process_time() - began < 10
     assert 20_000 < len(found.boxes) < len(parts) * 20
 
@@ -175,26 +175,26 @@ def large(folder: Path, count: int) -> tuple[ImageIndex, Labels]:
 
 def test_training_windows_are_balanced_over_objects_and_background(tmp_path: Path) -> None:
     index, labels = large(tmp_path, 2)
-    recipe = TileRecipe(index, labels, Tiles(128), each=10, objects=0.6)
-    windows = recipe.windows(0)
-    full = [window for window in windows if len(clip(labels.of(0)[1], window, 1.0)[1])]
+    builder = TileSamples(index, labels, Tiles(128), each=10, objects=0.6)
+    windows = builder.windows(0)
+    full = [window for window in windows if len(clip_boxes(labels.of(0)[1], window, 1.0)[1])]
     assert 6 <= len(full) < 10
-    assert recipe.windows(7) == windows
-    assert recipe.windows(10) != windows
+    assert builder.windows(7) == windows
+    assert builder.windows(10) != windows
     assert all(window.size == (128, 128) and window.right <= 900 and window.bottom <= 700 for window in windows)
 
 
 def test_images_are_drawn_from_as_often_as_asked_and_windows_zoom(tmp_path: Path) -> None:
     index, labels = large(tmp_path, 3)
-    recipe = TileRecipe(index, labels, Tiles(128), each=4, rounds=[1, 3, 2], zoom=0.3)
-    batches = TileOrder(recipe, 8, (64, 64)).epoch(1)
+    builder = TileSamples(index, labels, Tiles(128), each=4, rounds=[1, 3, 2], zoom=0.3)
+    batches = TileSampler(builder, 8, (64, 64)).epoch(1)
     samples = np.concatenate([planned.indices for planned in batches])
     assert sorted(samples.tolist()) == list(range(24, 48))
-    assert np.bincount([recipe.image_of(sample) for sample in samples.tolist()]).tolist() == [4, 12, 8]
-    sides = {window.size[0] for sample in samples.tolist() for window in recipe.windows(sample)}
+    assert np.bincount([builder.image_of(sample) for sample in samples.tolist()]).tolist() == [4, 12, 8]
+    sides = {window.size[0] for sample in samples.tolist() for window in builder.windows(sample)}
     assert 98 <= min(sides) < 115
     assert 140 < max(sides) <= 183
-    shares = [TileOrder(recipe, 4, (64, 64), rank=rank, ranks=2).epoch(0) for rank in range(2)]
+    shares = [TileSampler(builder, 4, (64, 64), rank=rank, world_size=2).epoch(0) for rank in range(2)]
     mine, theirs = (set(np.concatenate([one.indices for one in share]).tolist()) for share in shares)
     assert not mine & theirs
     assert len(mine | theirs) == 24
@@ -211,8 +211,8 @@ def test_windows_beside_each_other_share_the_rows_of_a_jpeg(tmp_path: Path, monk
         return real(path, header, top, bottom)
 
     monkeypatch.setattr(_decode, "cut_rows", noting)
-    grid = GridRecipe(index, Tiles(256), each=32)
-    loader = Loader(index, recipe=grid, order=grid.order(4, (256, 256)), broken="drop", threads=1)
+    grid = TileGridSamples(index, Tiles(256), each=32)
+    loader = Loader(index, builder=grid, sampler=grid.order(4, (256, 256)), on_error="drop", threads=1)
     whole = np.asarray(Image.open(tmp_path / "a.jpg"))
     for images, _, tiles in loader:
         for image, tile in zip(images, tiles, strict=True):
@@ -238,12 +238,12 @@ def test_windows_of_an_image_come_from_one_decoding_and_are_the_same_with_any_th
     runs = []
     for threads in (1, 3):
         decoded.clear()
-        recipe = TileRecipe(index, labels, Tiles(128), each=5)
-        loader = Loader(index, order=TileOrder(recipe, 4, (64, 64), spread=2), recipe=recipe, threads=threads)
+        builder = TileSamples(index, labels, Tiles(128), each=5)
+        loader = Loader(index, sampler=TileSampler(builder, 4, (64, 64), spread=2), builder=builder, threads=threads)
         batches = list(loader)
         runs.append([(batch.indices.tolist(), int(batch.images.long().sum())) for batch in batches])
         assert sorted(decoded) == [f"{number}.jpg" for number in range(6)]
-        targets: list[Chosen] = [target for batch in batches for target in batch.targets]
+        targets: list[BoxTarget] = [target for batch in batches for target in batch.targets]
         assert len(targets) == 30
         assert sorted({target.index for target in targets}) == list(range(6))
         some = next(target for target in targets if len(target.boxes))
@@ -254,11 +254,11 @@ def test_windows_of_an_image_come_from_one_decoding_and_are_the_same_with_any_th
 
 def test_an_image_whose_windows_break_is_named(tmp_path: Path) -> None:
     index, labels = large(tmp_path, 3)
-    recipe = TileRecipe(index, labels, Tiles(128), each=2)
-    loader = Loader(index, order=TileOrder(recipe, 2, (64, 64)), recipe=recipe)
+    builder = TileSamples(index, labels, Tiles(128), each=2)
+    loader = Loader(index, sampler=TileSampler(builder, 2, (64, 64)), builder=builder)
     Path(index.path(1)).unlink()
     assert len(list(loader)) == 3
-    assert [Path(aside.path).name for aside in loader.aside()] == ["1.jpg"]
+    assert [Path(skipped.path).name for skipped in loader.skipped()] == ["1.jpg"]
 
 
 def test_a_large_image_is_searched_window_by_window_and_stitched(
@@ -280,18 +280,18 @@ def test_a_large_image_is_searched_window_by_window_and_stitched(
         return decode_windows(*rest)
 
     monkeypatch.setattr(_maker, "decode_windows", noting)
-    grid = GridRecipe(index, Tiles(512, 0.2))
+    grid = TileGridSamples(index, Tiles(512, 0.2))
     parts = []
-    for images, _, tiles in Loader(index, recipe=grid, order=grid.order(4, (512, 512)), broken="drop"):
+    for images, _, tiles in Loader(index, builder=grid, sampler=grid.order(4, (512, 512)), on_error="drop"):
         for image, tile in zip(images, tiles, strict=True):
             parts.append((tile.placed, red_squares(image.permute(1, 2, 0).numpy())))
     assert len(parts) == len(grid) == 20
     assert len(decoded) == 3  # eight windows a decoding
-    found = stitch(parts, (2000, 1500))
+    found = merge_tiles(parts, (2000, 1500))
     assert sorted((round(left), round(top)) for left, top, _, _ in found.boxes) == sorted(corners)
 
 
-def red_squares(pixels: NDArray[np.uint8]) -> Found:
+def red_squares(pixels: NDArray[np.uint8]) -> Detections:
     """Boxes of what is red, whole or cut by the border."""
     red = (pixels[..., 0] == 255) & (pixels[..., 1] == 0)
     boxes = []
@@ -301,10 +301,10 @@ def red_squares(pixels: NDArray[np.uint8]) -> Found:
         right = left + int(np.argmin(np.append(red[top, left:], False)))
         red[top:bottom, left:right] = False
         boxes.append((left, top, right, bottom))
-    return Found(np.array(boxes, float).reshape(-1, 4), np.full(len(boxes), 0.9), np.zeros(len(boxes), np.int64))
+    return Detections(np.array(boxes, float).reshape(-1, 4), np.full(len(boxes), 0.9), np.zeros(len(boxes), np.int64))
 
 
 def test_images_smaller_than_a_window_are_one_window(tmp_path: Path) -> None:
     index = ImageIndex.of(photos(tmp_path, 1))
     labels = Labels(("thing",), np.zeros(0, np.int32), np.zeros((0, 4), np.float32), np.zeros(2, np.int64))
-    assert TileRecipe(index, labels, Tiles(128), each=1).windows(0) == [Window(0, 0, 96, 64)]
+    assert TileSamples(index, labels, Tiles(128), each=1).windows(0) == [Window(0, 0, 96, 64)]

@@ -10,7 +10,7 @@ from PIL import Image
 from oomph.data import Flag, Window, decode_windows, read_header, transcode
 from oomph.data.decoding import raster_of
 from oomph.data.decoding._rows import can_cut
-from oomph.errors import WrongCall
+from oomph.errors import UsageError
 
 from .pictures import psnr, scene
 
@@ -59,6 +59,6 @@ def test_a_progressive_jpeg_becomes_one_whose_rows_can_be_read(tmp_path: Path) -
 
 def test_what_has_no_faster_form_is_said_and_nothing_is_left_behind(tmp_path: Path) -> None:
     Image.fromarray(scene()).save(tmp_path / "a.png")
-    with pytest.raises(WrongCall, match="a png file can't be cut faster"):
+    with pytest.raises(UsageError, match="a png file can't be cut faster"):
         transcode(tmp_path / "a.png", tmp_path / "b.png")
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]

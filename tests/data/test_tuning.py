@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from oomph.data import (
-    HostOptions,
-    HostPlan,
+    HostResources,
     ImageIndex,
     Loader,
-    Pace,
-    Room,
+    LoaderOptions,
+    LoaderPlan,
+    Timings,
     Transform,
-    plan_host,
+    plan_loader,
 )
 from oomph.data.loader._account import Course, bottleneck
 from oomph.data.loader._pays import Case, judge_cache
@@ -24,11 +24,11 @@ from oomph.units import GIB, MIB
 from .pictures import photos
 from .recipes import sleepy
 
-ROOM = Room(memory=16 * GIB, bound="RAM", shm=8 * GIB, cores=12, gpu=False)
+ROOM = HostResources(memory=16 * GIB, bound="RAM", shm=8 * GIB, cores=12, gpu=False)
 
 
-def pace(waited: float, used: float, worked: float, queued: float = 0.0) -> Pace:
-    return Pace(10, waited, used, worked, queued)
+def pace(waited: float, used: float, worked: float, queued: float = 0.0) -> Timings:
+    return Timings(10, waited, used, worked, queued)
 
 
 def test_threads_are_added_while_the_consumer_waits_as_many_as_its_speed_needs() -> None:
@@ -66,15 +66,15 @@ def test_waiting_for_the_budget_is_no_reason_for_threads() -> None:
     assert Tuner(4, 16).judge(pace(waited=8, used=4, worked=40, queued=36)) == 5
 
 
-def planned(index: ImageIndex, batch: int) -> HostPlan:
-    return plan_host(index, 32, batch, HostOptions(cache="off"), ROOM)
+def planned(index: ImageIndex, batch: int) -> LoaderPlan:
+    return plan_loader(index, 32, batch, LoaderOptions(cache="off"), ROOM)
 
 
 def test_a_real_consumer_that_waits_gets_threads_and_the_same_batches(tmp_path: Path) -> None:
     index = ImageIndex.of(photos(tmp_path, 12) * 20)
     runs = {}
-    for name, plan in (("tuned", planned(index, 12)), ("fixed", HostOptions(threads=8))):
-        loader = Loader(index, 32, 12, recipe=Transform(sleepy), shuffle=True, host=plan)
+    for name, plan in (("tuned", planned(index, 12)), ("fixed", LoaderOptions(threads=8))):
+        loader = Loader(index, 32, 12, builder=Transform(sleepy), shuffle=True, options=plan)
         assert loader.plan.threads == 8
         runs[name] = [(batch.indices.tolist(), int(batch.images.numpy().sum())) for batch in loader]
         assert loader.plan.threads == (12 if name == "tuned" else 8)
@@ -84,7 +84,7 @@ def test_a_real_consumer_that_waits_gets_threads_and_the_same_batches(tmp_path: 
 
 def test_a_slow_consumer_gets_along_with_fewer_threads(tmp_path: Path) -> None:
     files = photos(tmp_path, 4) * 24
-    loader = Loader(files, 32, 2, host=planned(ImageIndex.of(files), 2))
+    loader = Loader(files, 32, 2, options=planned(ImageIndex.of(files), 2))
     for _ in range(5):  # on a machine that is busy with other tests even this consumer waits at first
         seen = []
         for batch in loader:
@@ -99,7 +99,9 @@ def test_a_slow_consumer_gets_along_with_fewer_threads(tmp_path: Path) -> None:
 
 
 def test_a_bottleneck_is_one_sentence_with_what_would_help(tmp_path: Path) -> None:
-    loader = Loader(photos(tmp_path, 4) * 4, 32, 1, recipe=Transform(sleepy), threads=1, host=HostOptions(cache="off"))
+    loader = Loader(
+        photos(tmp_path, 4) * 4, 32, 1, builder=Transform(sleepy), threads=1, options=LoaderOptions(cache="off")
+    )
     list(loader)
     said = loader.report().bottleneck
     assert said is not None
@@ -130,7 +132,7 @@ def test_a_cache_pays_when_decoding_is_slow_waited_for_and_copies_fit() -> None:
         (Case(WAITING, SLOW._replace(seconds=0.04), GIB, ROOM), "too little to gain"),
         (Case(WAITING, SLOW._replace(pictures=3), GIB, ROOM), "too few"),
         (Case(WAITING, SLOW, 900 * GIB, ROOM), "copies would take 900 GiB"),
-        (Case(WAITING, SLOW, GIB, Room(GIB, "RAM", 64 * MIB, 4, gpu=False)), "64 MiB of /dev/shm are left"),
+        (Case(WAITING, SLOW, GIB, HostResources(GIB, "RAM", 64 * MIB, 4, gpu=False)), "64 MiB of /dev/shm are left"),
     ],
 )
 def test_a_cache_stays_off_with_its_reason(case: Case, why: str) -> None:
@@ -160,7 +162,7 @@ def test_more_hands_are_advised_only_where_somebody_has_to_ask_for_them(
     tmp_path: Path, options: dict[str, int], at_work: int, said: str | None
 ) -> None:
     index = ImageIndex.of(photos(tmp_path, 2))
-    plan = plan_host(index, 32, 2, HostOptions(**options), ROOM)  # type: ignore[arg-type]
+    plan = plan_loader(index, 32, 2, LoaderOptions(**options), ROOM)  # type: ignore[arg-type]
     waiting, nothing = pace(waited=8, used=2, worked=10), Decoded(0, 0, 0.0, 0)
     course = Course(plan.with_threads(at_work, "of the case"), index, waiting, waiting, nothing, 0)
     words = bottleneck(course) or ""

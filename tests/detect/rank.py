@@ -19,8 +19,8 @@ from oomph.detect import EmbeddedRun, OrderForm, Outcome, Ranks, _training, join
 from oomph.detect._course import Course
 from oomph.detect._planning import plan_run
 from oomph.planner import Plan
-from oomph.runner import StepReport
-from tests.runner.faults import FaultIn
+from oomph.recovery import StepReport
+from tests.recovery.faults import FaultIn
 
 from .test_course import Quiet
 

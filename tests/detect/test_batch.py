@@ -50,7 +50,7 @@ def test_a_guard_that_may_make_images_smaller_trains_on_the_smaller_ones() -> No
         resize=shrink_batch,
     )
     report = guarded.step((images, targets))
-    assert [rung.name for rung in report.rungs][-1] == "size"
+    assert [rung.name for rung in report.fallbacks][-1] == "size"
     smaller = shrink_batch((images, targets))
     expected = DetectionLoss(twin, size=96)(twin(smaller[0]), targets).detach()
     assert float(report.loss) == pytest.approx(float(expected), rel=1e-4)

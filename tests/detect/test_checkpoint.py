@@ -18,7 +18,7 @@ from torch import nn
 
 from oomph.detect import _inert, yolov5
 from oomph.detect._checkpoint import load_weights, read_plain, read_weights, save_weights
-from oomph.errors import MissingFile, WrongCall
+from oomph.errors import MissingFile, UsageError
 from oomph.files import write_atomically
 
 NAMES = ["a", "b", "c"]
@@ -109,7 +109,7 @@ def test_another_number_of_classes_takes_all_but_the_head(tmp_path: Path, foreig
     )
     assert torch.equal(model.state_dict()["model.23.cv3.conv.weight"], state["model.23.cv3.conv.weight"])
     assert torch.equal(model.state_dict()["model.24.m.0.weight"], fresh)
-    with pytest.raises(WrongCall, match="are those of yolov5n and the network is yolov5s"):
+    with pytest.raises(UsageError, match="are those of yolov5n and the network is yolov5s"):
         load_weights(yolov5("s", classes=3), read_weights(tmp_path / "w.pt"))
 
 
@@ -173,31 +173,31 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     middle = len(whole) // 2
     whole[middle : middle + 256] = bytes(byte ^ 255 for byte in whole[middle : middle + 256])  # more than padding
     path.write_bytes(whole)
-    with pytest.raises(WrongCall, match="is damaged"):
+    with pytest.raises(UsageError, match="is damaged"):
         read_weights(path)
     path.write_bytes(whole[:middle])
-    with pytest.raises(WrongCall, match="is damaged"):
+    with pytest.raises(UsageError, match="is damaged"):
         read_weights(path)
 
 
 def test_files_that_are_no_checkpoints_get_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(MissingFile, match="there is no file"):
         read_weights(tmp_path / "none.pt")
-    with pytest.raises(WrongCall, match="can't be read"):
+    with pytest.raises(UsageError, match="can't be read"):
         read_weights(tmp_path)
     old = tmp_path / "old.pt"
     torch.save({"a": torch.ones(2)}, old, _use_new_zipfile_serialization=False)
-    with pytest.raises(WrongCall, match=r"no zip file, as torch has written them since 1\.6"):
+    with pytest.raises(UsageError, match=r"no zip file, as torch has written them since 1\.6"):
         read_weights(old)
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("hello.txt", "hello")
-    with pytest.raises(WrongCall, match="is a zip file but no checkpoint"):
+    with pytest.raises(UsageError, match="is a zip file but no checkpoint"):
         read_weights(tmp_path / "a.zip")
     torch.save({"model": {"weight": torch.ones(2)}}, tmp_path / "other.pt")
-    with pytest.raises(WrongCall, match="not those of YOLOv5"):
+    with pytest.raises(UsageError, match="not those of YOLOv5"):
         read_weights(tmp_path / "other.pt")
     torch.save({"hello": 3}, tmp_path / "empty.pt")
-    with pytest.raises(WrongCall, match="holds no model"):
+    with pytest.raises(UsageError, match="holds no model"):
         read_weights(tmp_path / "empty.pt")
 
 
@@ -254,7 +254,7 @@ def marks(mark: Path) -> dict[str, bytes]:
 def test_a_malicious_file_runs_nothing_and_is_refused_with_one_sentence(name: str, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     path = with_pickle(tmp_path / "evil.pt", marks(mark)[name])
-    with pytest.raises(WrongCall) as caught:
+    with pytest.raises(UsageError) as caught:
         read_weights(path)
     assert not mark.exists()
     words = str(caught.value)
@@ -264,10 +264,10 @@ def test_a_malicious_file_runs_nothing_and_is_refused_with_one_sentence(name: st
 
 def test_the_refusal_names_what_was_asked_for(tmp_path: Path) -> None:
     path = with_pickle(tmp_path / "evil.pt", marks(tmp_path / "mark")["system"])
-    with pytest.raises(WrongCall, match=r"asks for posix\.system, which can run things|asks for nt\.system"):
+    with pytest.raises(UsageError, match=r"asks for posix\.system, which can run things|asks for nt\.system"):
         read_weights(path)
     path = with_pickle(tmp_path / "evil.pt", marks(tmp_path / "mark")["unknown"])
-    with pytest.raises(WrongCall, match=r"asks to call some\.package\.function when it is read"):
+    with pytest.raises(UsageError, match=r"asks to call some\.package\.function when it is read"):
         read_weights(path)
 
 
@@ -291,7 +291,7 @@ def test_a_tensor_can_not_reach_outside_its_storage(tmp_path: Path, tensor: byte
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("archive/data.pkl", data)
         archive.writestr("archive/data/0", bytes(16))
-    with pytest.raises(WrongCall, match="lies outside its storage"):
+    with pytest.raises(UsageError, match="lies outside its storage"):
         read_weights(path)
 
 
@@ -304,7 +304,7 @@ def test_shared_and_endless_nests_are_no_trap(tmp_path: Path) -> None:
     endless: list[Any] = []
     endless.append(endless)
     torch.save(endless, tmp_path / "endless.pt")
-    with pytest.raises(WrongCall, match="without an end"):
+    with pytest.raises(UsageError, match="without an end"):
         read_plain(tmp_path / "endless.pt")
 
 
@@ -316,7 +316,7 @@ def test_shared_modules_are_no_trap(tmp_path: Path, foreign: type[nn.Module]) ->
         outer.add_module("b", inner)
         inner = outer
     torch.save({"model": inner}, tmp_path / "w.pt")
-    with pytest.raises(WrongCall, match="modules inside modules without an end"):
+    with pytest.raises(UsageError, match="modules inside modules without an end"):
         read_weights(tmp_path / "w.pt")
 
 
@@ -346,7 +346,7 @@ def test_a_compressed_part_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "w.pt"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", pickle.dumps({"a": "b" * 10_000}, 2))
-    with pytest.raises(WrongCall, match="compressed or too large"):
+    with pytest.raises(UsageError, match="compressed or too large"):
         read_weights(path)
 
 
@@ -356,5 +356,5 @@ def test_plain_reading_refuses_objects(tmp_path: Path, foreign: type[nn.Module])
     assert found["nested"] == [(1, "a")]
     assert torch.equal(found["rng"], torch.get_rng_state())
     torch.save({"model": foreign()}, tmp_path / "object.pt")
-    with pytest.raises(WrongCall, match=r"holds a models\.yolo\.Model"):
+    with pytest.raises(UsageError, match=r"holds a models\.yolo\.Model"):
         read_plain(tmp_path / "object.pt")

@@ -27,12 +27,12 @@ def test_what_was_saved_and_read_again_is_the_same() -> None:
     ],
 )
 def test_what_changed_is_named_with_what_to_do(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(oomph.WrongCall, match=words):
+    with pytest.raises(oomph.UsageError, match=words):
         dataclasses.replace(BEGUN, **changes).check(BEGUN.facts())
 
 
 def test_names_that_are_many_are_cut() -> None:
     now = dataclasses.replace(BEGUN, names=tuple(f"class {number}" for number in range(1000)))
-    with pytest.raises(oomph.WrongCall) as raised:
+    with pytest.raises(oomph.UsageError) as raised:
         now.check(BEGUN.facts())
     assert len(str(raised.value)) < 400

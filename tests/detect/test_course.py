@@ -125,7 +125,7 @@ def test_weights_can_be_scored_and_used(data: Path, undisturbed: tuple[Outcome, 
     found = find_objects(last, images, tmp_path / "out", size=64, limits=Suppression(0.001, 0.5), device="cpu")
     assert len(found.images) == 8
     assert len(list((tmp_path / "out").glob("*.jpg"))) == 8
-    with pytest.raises(oomph.WrongCall, match="none of the images"):
+    with pytest.raises(oomph.UsageError, match="none of the images"):
         find_objects(
             last, tmp_path / "broken.png", tmp_path / "more", size=64, limits=Suppression(0.3, 0.5), device="cpu"
         )
@@ -193,7 +193,7 @@ def test_batches_on_their_way_are_not_trained_yet(
             if self.steps == 5:  # in the middle of the second epoch, when four steps were saved
                 raise EOFError
 
-    monkeypatch.setattr("oomph.detect._course.on_device", ahead)
+    monkeypatch.setattr("oomph.detect._course.prefetch_to_device", ahead)
     with pytest.raises(EOFError):
         train(form(data, tmp_path / "run", minutes=0.0), Stopped())
     assert (tmp_path / "run" / "val_predictions.png").is_file()  # of the best epoch, however the run ends
@@ -219,7 +219,7 @@ def test_a_run_that_is_stopped_at_the_end_of_an_epoch_still_has_its_row(
     done = train(form(data, tmp_path / "run"), Quiet(), resume=True)
     assert learned(tmp_path / "run") == learned(undisturbed[1])
     assert done.best is not None
-    assert (done.best["epoch"], done.best["pieces"], done.epochs) == (1, None, 2)
+    assert (done.best["epoch"], done.best["micro_batches"], done.epochs) == (1, None, 2)
     again = Quiet()
     train(form(data, tmp_path / "run"), again, resume=True)
     assert "nothing is left to train of 2 epochs" in again.words
@@ -232,9 +232,9 @@ def test_a_run_that_is_stopped_at_the_end_of_an_epoch_still_has_its_row(
 def test_a_budget_splits_the_batch_and_keeps_the_optimizer_s_steps(data: Path, tmp_path: Path) -> None:
     teller = Quiet()
     done = train(form(data, tmp_path / "run", size=128, epochs=1, spare=275 * MIB), teller)
-    assert len(done.plan.settings.pieces) > 1
+    assert len(done.plan.settings.micro_batch_sizes) > 1
     assert done.plan.settings.batch == 8
-    assert teller.rows[0]["pieces"] > 1
+    assert teller.rows[0]["micro_batches"] > 1
 
 
 def test_blocks_run_again_where_pieces_do_not_help_and_memory_is_as_predicted(tmp_path: Path) -> None:
@@ -262,8 +262,8 @@ print(json.dumps([done.plan.settings.checkpointing, teller.changed, done.predict
     assert changed[-1] > 5  # the network
     assert 0.85 < measured / predicted < 1.1, "two steps make fewer holes than a long run"
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
-    assert (plan["asked"]["checkpointing"], plan["settings"]["checkpointing"]) == ("none", "blocks")
-    assert plan["moves"][0]["cost"].startswith("About a third more time")
+    assert (plan["requested"]["checkpointing"], plan["settings"]["checkpointing"]) == ("none", "blocks")
+    assert plan["changes"][0]["cost"].startswith("About a third more time")
 
 
 def test_what_was_planned_is_what_is_trained_and_resumed(tmp_path: Path) -> None:
@@ -316,10 +316,10 @@ def test_a_resumed_run_wants_the_classes_and_images_that_it_was_begun_with(
     text = data.read_text().replace("path: .", f"path: {data.parent}")
     other = tmp_path / "other.yaml"
     other.write_text(text + "  4: star\n")
-    with pytest.raises(oomph.WrongCall, match=r"begun with: 5 .*star.* and not 4 \(disc, square, triangle, cross\)"):
+    with pytest.raises(oomph.UsageError, match=r"begun with: 5 .*star.* and not 4 \(disc, square, triangle, cross\)"):
         train(form(other, folder), Quiet(), resume=True)
     other.write_text(text.replace("train: images/train", "train: [images/train, images/val]"))
-    with pytest.raises(oomph.WrongCall, match=r"not those .* \(32 now, 24 then\); put them back"):
+    with pytest.raises(oomph.UsageError, match=r"not those .* \(32 now, 24 then\); put them back"):
         train(form(other, folder), Quiet(), resume=True)
 
 
@@ -348,11 +348,11 @@ def test_a_resumed_run_updates_weights_as_it_is_planned_now(
 
 @pytest.mark.parametrize("changes", [{"batch": 0}, {"freeze": 25}, {"epochs": 0}, {"size": 8}, {"network": "q"}])
 def test_a_wrong_order_is_refused(data: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
-    with pytest.raises(oomph.WrongCall):
+    with pytest.raises(oomph.UsageError):
         form(data, tmp_path, **changes)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(oomph.WrongCall, match="no GPU"):
+    with pytest.raises(oomph.UsageError, match="no GPU"):
         train(form(data, tmp_path / "run", device="cuda:1"), Quiet())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from oomph.detect import DataSet, Split, as_one_class, label_path, read_dataset, read_split, shared_images
-from oomph.errors import MissingFile, WrongCall
+from oomph.errors import MissingFile, UsageError
 
 
 def put(file: Path, text: str = "") -> Path:
@@ -84,7 +84,7 @@ def test_names_that_yaml_takes_for_something_else_stay_names(tmp_path: Path) -> 
 )
 def test_a_yaml_that_says_too_little_gets_a_sentence(tmp_path: Path, text: str, words: str) -> None:
     images(tmp_path / "images", "a.jpg")
-    with pytest.raises(WrongCall, match=words):
+    with pytest.raises(UsageError, match=words):
         data(tmp_path, text)
 
 
@@ -185,20 +185,20 @@ def test_labels_with_odd_bytes_are_survived(tmp_path: Path) -> None:
 
 def test_too_much_that_is_broken_stops_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(
-        WrongCall, match=r"2 of 4 boxes of .* most of them because: of a class that isn't one of 0 to 1"
+        UsageError, match=r"2 of 4 boxes of .* most of them because: of a class that isn't one of 0 to 1"
     ):
         read_split(simple(tmp_path, "7 0.5 0.5 0.1 0.1\n8 0.5 0.5 0.1 0.1\n"), "train")
     put(tmp_path / "train.txt", "no.jpg\nnope.jpg\nimages/train/a.jpg\n")
-    with pytest.raises(WrongCall, match=r"2 of 3 images of .* listed, but not there .*train\.txt:1 'no\.jpg'"):
+    with pytest.raises(UsageError, match=r"2 of 3 images of .* listed, but not there .*train\.txt:1 'no\.jpg'"):
         read_split(data(tmp_path, "train: train.txt\nnames: [a, b]"), "train")
 
 
 def test_a_split_without_images_or_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     found = data(tmp_path, "train: images\nnames: [a]")
-    with pytest.raises(WrongCall, match="has no images"):
+    with pytest.raises(UsageError, match="has no images"):
         read_split(found, "train")
-    with pytest.raises(WrongCall, match="names no test images"):
+    with pytest.raises(UsageError, match="names no test images"):
         read_split(found, "test")
 
 
@@ -236,7 +236,7 @@ def test_linked_labels_and_folders_that_leave_every_root_are_set_aside(tmp_path:
     assert told(split) == {f"image: in a linked folder {OUTSIDE}": 2, f"label file: {OUTSIDE}": 1}
     assert len(split.labels) == 1
     assert len(split.labels.boxes) == 2
-    with pytest.raises(WrongCall, match=r"2 of 4 images of .* `roots: \[/that/folder\]` in the yaml names one more"):
+    with pytest.raises(UsageError, match=r"2 of 4 images of .* `roots: \[/that/folder\]` in the yaml names one more"):
         read_split(data(folder, asked), "train")
     allowed = read_split(data(folder, f"{asked}\nroots: {tmp_path / 'elsewhere'}"), "train")
     assert [image.name for image in allowed.images] == ["a.jpg", "b.jpg", "c.jpg", "d.jpg"]
@@ -250,7 +250,7 @@ def test_an_image_whose_label_cannot_be_read_is_left_out(tmp_path: Path) -> None
     split = read_split(found, "train", tolerated=0.5)
     assert [image.name for image in split.images] == ["b.PNG"]
     assert np.allclose(split.labels.of(0), [[0, 0.5, 0.5, 0.2, 0.4], [1, 0.25, 0.25, 0.1, 0.1]])
-    with pytest.raises(WrongCall, match=r"1 of 2 label files of .* can't be used"):
+    with pytest.raises(UsageError, match=r"1 of 2 label files of .* can't be used"):
         read_split(found, "train")
 
 

@@ -59,7 +59,7 @@ def test_an_update_changes_tensors_in_place_and_makes_none() -> None:
     with Operations() as done:
         ema.update(model)
     assert done.names == ["aten._foreach_lerp_.Scalar", "aten._foreach_copy_.default"]
-    assert ema.takes_no_memory
+    assert ema.updates_in_place
 
 
 def test_new_tensors_of_the_network_are_found() -> None:

@@ -27,7 +27,7 @@ def test_a_result_is_known_by_the_next_run_until_it_is_touched(tmp_path: Path) -
     again.check(both, [])
     os.utime(both[0], ns=(1, 1))
     assert [again.is_result(one) for one in both] == [False, True]
-    with pytest.raises(oomph.WrongCall, match=r"would overwrite '.*a\.txt', which oomph didn't write"):
+    with pytest.raises(oomph.UsageError, match=r"would overwrite '.*a\.txt', which oomph didn't write"):
         again.check(both, [])
 
 
@@ -36,14 +36,14 @@ def test_results_never_lie_among_images_nor_take_their_place(tmp_path: Path) -> 
     photo.parent.mkdir()
     photo.write_bytes(b"photo")
     files = FoundFiles(tmp_path / "out")
-    with pytest.raises(oomph.WrongCall, match="would lie among the images"):
+    with pytest.raises(oomph.UsageError, match="would lie among the images"):
         files.check([photo.parent / "b.txt"], [photo])
     files.open()
     (tmp_path / "out" / "a.jpg").symlink_to(photo)
-    with pytest.raises(oomph.WrongCall, match="would overwrite"):
+    with pytest.raises(oomph.UsageError, match="would overwrite"):
         files.check([tmp_path / "out" / "a.jpg"], [photo])
     (tmp_path / "out" / "dangling.jpg").symlink_to(tmp_path / "gone")
-    with pytest.raises(oomph.WrongCall, match="would overwrite"):
+    with pytest.raises(oomph.UsageError, match="would overwrite"):
         files.check([tmp_path / "out" / "dangling.jpg"], [photo])
 
 
@@ -64,7 +64,7 @@ def test_files_outside_of_the_folder_are_no_results(tmp_path: Path) -> None:
 
 def test_a_folder_or_file_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(oomph.WrongCall, match="can't be made"):
+    with pytest.raises(oomph.UsageError, match="can't be made"):
         FoundFiles(tmp_path / "file" / "out").open()
     with pytest.raises(oomph.OomphError, match=r"can't be written .*; make room"):
         FoundFiles(tmp_path).write(tmp_path / "file" / "a.txt", lambda file: file.write(b""))

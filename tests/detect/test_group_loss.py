@@ -22,7 +22,7 @@ def test_parts_add_up_over_pieces_and_steps_and_forget_what_was_tried_in_vain() 
     loss = GroupLoss(plain, torch.device("cpu"))
 
     def run(pieces: int, tried: int) -> float:
-        whole = loss.normaliser((images, targets))
+        whole = loss.normalizer((images, targets))
         levels = [level.split(4 // pieces) for level in outputs]
         found = 0.0
         for at, (_, own) in enumerate(split_batch((images, targets), pieces)[:tried]):

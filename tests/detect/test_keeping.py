@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from oomph.detect._keeping import Keeper
-from oomph.errors import BadDocument, MissingFile
+from oomph.errors import InvalidFile, MissingFile
 
 
 def state(number: int) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def test_a_damaged_state_is_noticed_and_the_one_before_taken(tmp_path: Path, cap
     assert keeper.load_state()["number"] == 1
     assert caplog.messages == ["state.pt: it is damaged. The run goes on from the checkpoint before, state-before.pt."]
     spoil(keeper.before_file)
-    with pytest.raises(BadDocument, match=r"state\.pt: it is damaged; state-before\.pt: it is damaged"):
+    with pytest.raises(InvalidFile, match=r"state\.pt: it is damaged; state-before\.pt: it is damaged"):
         keeper.load_state()
 
 
@@ -78,12 +78,12 @@ import ctypes
 from pathlib import Path
 from oomph.cli._runs import claimed_folder
 from oomph.detect._keeping import Keeper
-from oomph.errors import WrongCall
+from oomph.errors import UsageError
 ctypes.CDLL(None).setfsuid(65534)  # nobody's files: root may write anywhere
 for begin in (lambda: Keeper(Path("run")), lambda: claimed_folder("new").__enter__()):
     try:
         begin()
-    except WrongCall as error:
+    except UsageError as error:
         print(error)
 """
     for place in places:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oomph.detect import DetectionLoss, Gains, Yolov5, split_batch, yolov5
-from oomph.errors import WrongCall
+from oomph.errors import UsageError
 
 SIZE = 96
 
@@ -106,7 +106,7 @@ def test_the_loss_is_that_of_a_loop_over_boxes() -> None:
 
 def gradient(model: Yolov5, loss: DetectionLoss, batch: tuple[Tensor, Tensor], pieces: int, *, naive: bool) -> Tensor:
     model.zero_grad()
-    norm = loss.normaliser(batch)
+    norm = loss.normalizer(batch)
     for images, targets in split_batch(batch, pieces):
         value = loss(model(images), targets) / pieces if naive else loss(model(images), targets, norm)
         value.backward()
@@ -141,7 +141,7 @@ def test_pieces_sum_to_the_gradient_of_the_batch_and_dividing_by_their_number_do
 def test_the_normaliser_counts_what_the_loss_counts_from_labels_alone() -> None:
     model = network()
     images, targets = scene()
-    norm = DetectionLoss(model).normaliser((images, targets))
+    norm = DetectionLoss(model).normalizer((images, targets))
     counted = DetectionLoss(model).counter()((images, targets))
     assert torch.equal(counted.counts, norm.counts)
     assert counted.images == norm.images
@@ -161,7 +161,7 @@ def test_gradients_agree_with_finite_differences() -> None:
         levels = [level.clone() for level in model(images)]
     moving = [level.clone().requires_grad_() for level in levels]
     loss(moving, targets).backward()
-    norm = loss.normaliser((images, targets))
+    norm = loss.normalizer((images, targets))
     grads = [level.grad for level in moving]
     for index in range(3):
         grad = grads[index]
@@ -302,11 +302,11 @@ def test_pieces_get_their_own_targets() -> None:
     assert second[0].flatten().tolist() == [2, 3]
     assert [len(piece[0]) for piece in split_batch((images, targets), 3)] == [2, 1, 1]
     for pieces in (0, 5):
-        with pytest.raises(WrongCall, match="4 images can't make"):
+        with pytest.raises(UsageError, match="4 images can't make"):
             split_batch((images, targets), pieces)
     assert targets[0, 0] == 3  # the batch itself is left alone
 
 
 def test_only_networks_of_ours_have_this_loss() -> None:
-    with pytest.raises(WrongCall, match="the model is a Linear"):
+    with pytest.raises(UsageError, match="the model is a Linear"):
         DetectionLoss(torch.nn.Linear(1, 1))

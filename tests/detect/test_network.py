@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from oomph.detect import Yolov5, yolov5
-from oomph.errors import WrongCall
+from oomph.errors import UsageError
 
 # SHA-256 over the lines "name shape" of the reference's checkpoints with 80 classes, in order, and their parameters.
 CHECKPOINTS = {
@@ -96,13 +96,13 @@ def test_layout_and_precision_change_little() -> None:
 
 
 def test_wrong_sizes_and_images_get_a_sentence() -> None:
-    with pytest.raises(WrongCall, match="'t' is no size of YOLOv5; it must be one of n, s, m, l, x"):
+    with pytest.raises(UsageError, match="'t' is no size of YOLOv5; it must be one of n, s, m, l, x"):
         yolov5("t")
-    with pytest.raises(WrongCall, match="classes is 0"):
+    with pytest.raises(UsageError, match="classes is 0"):
         yolov5("n", classes=0)
-    with pytest.raises(WrongCall, match=r"three \(width, height\) for each"):
+    with pytest.raises(UsageError, match=r"three \(width, height\) for each"):
         yolov5("n", anchors=[[(1, 2)]])
-    with pytest.raises(WrongCall, match="100 pixels high and 64 wide; make both multiples of 32"):
+    with pytest.raises(UsageError, match="100 pixels high and 64 wide; make both multiples of 32"):
         yolov5("n")(torch.rand(1, 3, 100, 64))
     assert isinstance(yolov5("yolov5s", classes=1), Yolov5)
 

@@ -8,7 +8,7 @@ import pytest
 
 from oomph.detect import Gains, Order, OrderForm, Recipe, read_order
 from oomph.detect._order_file import ORDER, order_document
-from oomph.errors import BadDocument, MissingFile
+from oomph.errors import InvalidFile, MissingFile
 
 
 def run_in(folder: Path, order: Order) -> Path:
@@ -40,7 +40,7 @@ def test_what_is_no_run_or_has_no_checkpoint_is_said(tmp_path: Path) -> None:
     assert read_order(folder).asked.folder == folder
     folder = run_in(tmp_path / "run", Order(form, form))
     (folder / ORDER).write_text('{"oomph": "order", "version": 1, "asked": {}}')
-    with pytest.raises(BadDocument, match=r"order\.json can't be used: this order document is damaged"):
+    with pytest.raises(InvalidFile, match=r"order\.json can't be used: this order document is damaged"):
         read_order(folder)
     (folder / ORDER).unlink()
     with pytest.raises(MissingFile, match=r"order\.json"):

@@ -13,8 +13,8 @@ import torch
 from oomph.detect import EmbeddedSize, OrderForm, Recipe, detection_job, train, write_embedded, yolov5
 from oomph.detect._planning import Kept, _largest, _update, kept_weights
 from oomph.errors import CannotFit
-from oomph.ledger import Prediction, predict
 from oomph.planner import Plan
+from oomph.prediction import Prediction, predict
 from oomph.settings import Settings
 from oomph.units import MIB
 
@@ -81,14 +81,14 @@ def test_a_copy_counts_only_where_an_update_with_it_is_the_peak(made: Prediction
     assert Kept(100, 0).beside(made).device.high == made.device.high + 100
 
 
-class Planned(Exception):  # noqa: N818  it is none
+class BatchSpec(Exception):
     """The run needn't go on."""
 
 
 class UpToPlan(Quiet):
     def planned(self, made: Plan) -> None:
         super().planned(made)
-        raise Planned
+        raise BatchSpec
 
 
 def test_plans_count_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,9 +98,9 @@ def test_plans_count_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for kept in (Kept(0, 0), Kept(10 * MIB, 0)):
         monkeypatch.setattr("oomph.detect._planning.kept_weights", lambda *_, kept=kept: kept)
         teller = UpToPlan()
-        with pytest.raises(Planned):
+        with pytest.raises(BatchSpec):
             train(asked, teller)
-        needs.append(teller.plan.after.allocated.value)
+        needs.append(teller.plan.planned_need.allocated.value)
     assert needs[1] - needs[0] == 10 * MIB
 
 
@@ -117,9 +117,9 @@ def test_how_weights_are_updated_follows_the_precision_that_was_chosen(
     )
     data = write_embedded(tmp_path, EmbeddedSize(train=4, val=2))
     teller = UpToPlan()
-    with pytest.raises(Planned):
+    with pytest.raises(BatchSpec):
         train(OrderForm(data=data, folder=tmp_path / "run", network="n", size=64, batch=2, device="cpu"), teller)
-    assert (teller.plan.asked.optimizer, teller.plan.settings.optimizer) == ("fused", "given")
+    assert (teller.plan.requested.optimizer, teller.plan.settings.optimizer) == ("fused", "given")
 
 
 def test_no_batch_is_planned_larger_than_the_data(tmp_path: Path) -> None:
@@ -128,11 +128,11 @@ def test_no_batch_is_planned_larger_than_the_data(tmp_path: Path) -> None:
     plans = []
     for batch in (4, 100, -1):
         teller = UpToPlan()
-        with pytest.raises(Planned):
+        with pytest.raises(BatchSpec):
             train(replace(usual, batch=batch), teller)
         plans.append(teller.plan)
     exact, large, largest = plans
-    assert large.after.allocated == exact.after.allocated
+    assert large.planned_need.allocated == exact.planned_need.allocated
     assert large.settings.batch == 100  # accumulation goes by what was asked for
     assert largest.settings.batch == 4
 

@@ -122,21 +122,21 @@ def test_a_rank_that_dies_ends_the_command_with_a_reason(data: Path, tmp_path: P
 def test_a_batch_that_can_t_be_shared_out_is_refused() -> None:
     assert Ranks(0, 2).share(8) == 4
     assert Ranks(0, 2).share(-1) == -1
-    with pytest.raises(oomph.WrongCall, match="a batch of 7 can't be shared out evenly to 2 ranks"):
+    with pytest.raises(oomph.UsageError, match="a batch of 7 can't be shared out evenly to 2 ranks"):
         Ranks(0, 2).share(7)
 
 
 def test_ranks_take_the_gpus_of_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
     two = Ranks(1, 2, 1, 2)
     assert Ranks().device_name("cuda:1") == "cuda:1"
-    with pytest.raises(oomph.WrongCall, match="names one GPU"):
+    with pytest.raises(oomph.UsageError, match="names one GPU"):
         two.device_name("cuda:1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert two.device_name(None) == "cuda:1"
     assert two.device_name("cpu") == "cpu"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(oomph.WrongCall, match="2 ranks on this machine, and torch sees 1 GPUs"):
+    with pytest.raises(oomph.UsageError, match="2 ranks on this machine, and torch sees 1 GPUs"):
         two.device_name(None)
 
 
@@ -149,5 +149,5 @@ def test_without_torchrun_there_is_one_rank(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    with pytest.raises(oomph.WrongCall, match="LOCAL_RANK"), join_ranks(None):
+    with pytest.raises(oomph.UsageError, match="LOCAL_RANK"), join_ranks(None):
         pass

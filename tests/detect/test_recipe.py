@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from oomph.detect import Recipe, build_optimizer, freeze, parameter_groups, read_recipe, recipe_from, yolov5
-from oomph.errors import MissingFile, WrongCall
-from oomph.runner._wholeness import asks_first, room_for
+from oomph.errors import MissingFile, UsageError
+from oomph.recovery._wholeness import asks_first, room_for
 
 HYP = """\
 # a hyp file as YOLOv5 users have them
@@ -77,7 +77,7 @@ def test_our_own_names_work_too_nested_or_not() -> None:
     ],
 )
 def test_what_nobody_knows_is_refused_by_name(values: dict[str, object], words: str) -> None:
-    with pytest.raises(WrongCall) as caught:
+    with pytest.raises(UsageError) as caught:
         recipe_from(values)
     assert words in str(caught.value)
 

@@ -9,7 +9,7 @@ import torch
 from oomph.data import Letterbox, Window
 from oomph.detect import ImageResult, read_results, score, write_results
 from oomph.detect._results import image_result
-from oomph.errors import MissingFile, WrongCall
+from oomph.errors import MissingFile, UsageError
 
 
 def test_results_are_in_pixels_of_the_original() -> None:
@@ -52,8 +52,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(MissingFile):
         read_results(tmp_path / "nothing.npz")
     (tmp_path / "odd.npz").write_text("hello")
-    with pytest.raises(WrongCall, match="holds no detections"):
+    with pytest.raises(UsageError, match="holds no detections"):
         read_results(tmp_path / "odd.npz")
     np.savez(tmp_path / "other.npz", a=np.ones(3))
-    with pytest.raises(WrongCall, match="holds no detections"):
+    with pytest.raises(UsageError, match="holds no detections"):
         read_results(tmp_path / "other.npz")

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from oomph.detect import Augmentation, OrderForm, Recipe, changed_settings, read_settings, settings_text
-from oomph.errors import MissingFile, WrongCall
+from oomph.errors import MissingFile, UsageError
 
 FORM = OrderForm(data=Path("data.yaml"), folder=Path("run"))
 
@@ -87,7 +87,7 @@ def test_what_differs_from_the_defaults_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_what_can_not_be_taken_is_one_sentence(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(WrongCall) as caught:
+    with pytest.raises(UsageError) as caught:
         read(tmp_path, text)
     assert words in str(caught.value)
 

@@ -38,7 +38,7 @@ from oomph.detect import (
 )
 from oomph.detect._ranks import Ranks
 from oomph.detect._tiles import proposal, window_loader
-from oomph.errors import WrongCall
+from oomph.errors import UsageError
 from oomph.units import MIB
 
 from .test_course import Quiet
@@ -220,7 +220,7 @@ def test_tiles_are_proposed_where_objects_would_vanish(data: Path, size: int, *,
 
 
 def test_tiles_that_are_too_small_are_one_sentence(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(WrongCall, match="tiles of 16 pixels"):
+    with pytest.raises(UsageError, match="tiles of 16 pixels"):
         OrderForm(data=data, folder=tmp_path, tiles=16)
 
 
@@ -288,15 +288,15 @@ import numpy as np, torch
 from PIL import Image
 torch.set_num_threads(1)
 from oomph.detect import Suppression, find_objects
-from oomph.machine import peak_resident
+from oomph.machine import peak_rss_bytes
 here = Path({str(tmp_path)!r})
 usual = dict(size=64, limits=Suppression(0.3, 0.5), device="cpu")
 Image.fromarray(np.zeros((1300, 1300, 3), np.uint8)).save(here / "small.png")
 find_objects(here / "n.pt", here / "small.png", here / "out", tiles=1250, **usual)
-before = peak_resident()
+before = peak_rss_bytes()
 found = find_objects(here / "n.pt", here / "huge.tif", here / "out", tiles=1250, **usual)
 assert len(found.images) == 1 and not found.set_aside
-print(peak_resident() - before)
+print(peak_rss_bytes() - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr

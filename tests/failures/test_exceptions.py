@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from oomph.failures import Kind, recognise
+from oomph.failures import FailureKind, classify_exception
 
 from .texts import MEMORY, NUMBERS, OTHER
 
@@ -27,15 +27,15 @@ def message(text: str) -> str:
     [(kind, text) for kind, _, text in MEMORY if text.startswith("RuntimeError: ")],
     ids=lambda value: str(value)[:50],
 )
-def test_torch_s_runtime_errors_are_recognised(kind: Kind, text: str) -> None:
-    found = recognise(RuntimeError(message(text)))
+def test_torch_s_runtime_errors_are_recognised(kind: FailureKind, text: str) -> None:
+    found = classify_exception(RuntimeError(message(text)))
     assert found is not None
     assert found.kind is kind
 
 
 @pytest.mark.parametrize("text", [text for _, _, text in (*OTHER, *NUMBERS)], ids=lambda text: text[:50])
 def test_what_is_not_memory_is_none(text: str) -> None:
-    assert recognise(RuntimeError(message(text))) is None
+    assert classify_exception(RuntimeError(message(text))) is None
 
 
 @pytest.mark.parametrize(
@@ -59,22 +59,22 @@ def test_what_is_not_memory_is_none(text: str) -> None:
     ids=repr,
 )
 def test_a_user_s_own_error_is_never_taken_for_memory(error: BaseException) -> None:
-    assert recognise(error) is None
+    assert classify_exception(error) is None
 
 
 def test_torch_s_own_type_is_known_by_its_name() -> None:
-    found = recognise(torch.OutOfMemoryError(FULL))
+    found = classify_exception(torch.OutOfMemoryError(FULL))
     assert found is not None
-    assert (found.kind, found.retryable) == (Kind.CUDA_OOM, True)
+    assert (found.kind, found.retryable) == (FailureKind.CUDA_OOM, True)
     assert found.figures["asked"] == 2 * 1024**3
-    bare = recognise(torch.OutOfMemoryError("no words"))
+    bare = classify_exception(torch.OutOfMemoryError("no words"))
     assert bare is not None
-    assert bare.kind is Kind.CUDA_OOM
+    assert bare.kind is FailureKind.CUDA_OOM
 
 
 def test_hip_and_xpu_share_the_type() -> None:
-    for word, kind in (("HIP", Kind.HIP_OOM), ("XPU", Kind.XPU_OOM)):
-        found = recognise(torch.OutOfMemoryError(FULL.replace("CUDA", word)))
+    for word, kind in (("HIP", FailureKind.HIP_OOM), ("XPU", FailureKind.XPU_OOM)):
+        found = classify_exception(torch.OutOfMemoryError(FULL.replace("CUDA", word)))
         assert found is not None
         assert found.kind is kind
 
@@ -82,20 +82,24 @@ def test_hip_and_xpu_share_the_type() -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "retryable"),
     [
-        (MemoryError(), Kind.MEMORY_ERROR, True),
-        (MemoryError("std::bad_alloc"), Kind.BAD_ALLOC, True),
-        (RuntimeError("could not create a primitive"), Kind.CPU_OOM, True),
-        (OSError(errno.ENOMEM, "Cannot allocate memory"), Kind.REFUSED_BY_SYSTEM, False),
-        (OSError(errno.EMFILE, "Too many open files"), Kind.OPEN_FILES, False),
-        (OSError(errno.ENOSPC, "No space left on device", "/dev/shm/torch_1"), Kind.SHM_FULL, False),
-        (OSError("[WinError 1455] The paging file is too small"), Kind.COMMIT_LIMIT, False),
-        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), Kind.WORKER_KILLED, False),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"), Kind.LIBRARY_OOM, True),
+        (MemoryError(), FailureKind.MEMORY_ERROR, True),
+        (MemoryError("std::bad_alloc"), FailureKind.BAD_ALLOC, True),
+        (RuntimeError("could not create a primitive"), FailureKind.CPU_OOM, True),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), FailureKind.REFUSED_BY_SYSTEM, False),
+        (OSError(errno.EMFILE, "Too many open files"), FailureKind.OPEN_FILES, False),
+        (OSError(errno.ENOSPC, "No space left on device", "/dev/shm/torch_1"), FailureKind.SHM_FULL, False),
+        (OSError("[WinError 1455] The paging file is too small"), FailureKind.COMMIT_LIMIT, False),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), FailureKind.WORKER_KILLED, False),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"),
+            FailureKind.LIBRARY_OOM,
+            True,
+        ),
     ],
     ids=repr,
 )
-def test_kinds_and_whether_smaller_pieces_can_help(error: BaseException, kind: Kind, retryable: bool) -> None:  # noqa: FBT001
-    found = recognise(error)
+def test_kinds_and_whether_smaller_pieces_can_help(error: BaseException, kind: FailureKind, retryable: bool) -> None:  # noqa: FBT001
+    found = classify_exception(error)
     assert found is not None
     assert (found.kind, found.retryable) == (kind, retryable)
 
@@ -113,28 +117,30 @@ def raised(outer: BaseException, inner: BaseException, *, stated: bool) -> BaseE
 
 
 def test_a_stated_cause_is_followed() -> None:
-    found = recognise(raised(ValueError("the forward failed"), torch.OutOfMemoryError(FULL), stated=True))
+    found = classify_exception(raised(ValueError("the forward failed"), torch.OutOfMemoryError(FULL), stated=True))
     assert found is not None
-    assert found.kind is Kind.CUDA_OOM
+    assert found.kind is FailureKind.CUDA_OOM
 
 
 def test_an_error_in_somebody_s_handler_is_theirs() -> None:
-    assert recognise(raised(KeyError("x"), torch.OutOfMemoryError(FULL), stated=False)) is None
-    assert recognise(raised(RuntimeError("shape mismatch"), torch.OutOfMemoryError(FULL), stated=False)) is None
+    assert classify_exception(raised(KeyError("x"), torch.OutOfMemoryError(FULL), stated=False)) is None
+    assert (
+        classify_exception(raised(RuntimeError("shape mismatch"), torch.OutOfMemoryError(FULL), stated=False)) is None
+    )
 
 
 def test_torch_s_own_wrapping_is_followed() -> None:
     wrapper = type("BackendCompilerFailed", (RuntimeError,), {"__module__": "torch._dynamo.exc"})
-    assert recognise(raised(wrapper("backend raised"), torch.OutOfMemoryError(FULL), stated=False)) is not None
+    assert classify_exception(raised(wrapper("backend raised"), torch.OutOfMemoryError(FULL), stated=False)) is not None
     silenced = raised(wrapper("x"), torch.OutOfMemoryError(FULL), stated=False)
     silenced.__suppress_context__ = True
-    assert recognise(silenced) is None
+    assert classify_exception(silenced) is None
 
 
 def test_a_circle_of_causes_ends() -> None:
     first, second = RuntimeError("a"), RuntimeError("b")
     first.__cause__, second.__cause__ = second, first
-    assert recognise(first) is None
+    assert classify_exception(first) is None
 
 
 def test_odd_exceptions_are_no_trouble() -> None:
@@ -144,11 +150,11 @@ def test_odd_exceptions_are_no_trouble() -> None:
         def __str__(self) -> str:
             raise ZeroDivisionError
 
-    assert recognise(MuteError()) is None
+    assert classify_exception(MuteError()) is None
     group = type("Group", (Exception,), {"exceptions": (KeyError("x"), torch.OutOfMemoryError(FULL))})()
-    found = recognise(group)
+    found = classify_exception(group)
     assert found is not None
-    assert found.kind is Kind.CUDA_OOM
+    assert found.kind is FailureKind.CUDA_OOM
 
 
 def test_an_error_carried_over_from_a_worker_is_judged_by_its_last_line() -> None:
@@ -158,34 +164,34 @@ def test_an_error_carried_over_from_a_worker_is_judged_by_its_last_line() -> Non
             f'  File "data.py", line 3, in __getitem__\n    # CUDA out of memory. Tried to allocate, once\n{line}\n'
         )
 
-    assert recognise(carried("RuntimeError: stack expects each tensor to be equal size")) is None
-    found = recognise(
+    assert classify_exception(carried("RuntimeError: stack expects each tensor to be equal size")) is None
+    found = classify_exception(
         carried("RuntimeError: " + message({name: text for _, name, text in MEMORY}["Linux under a limit"]))
     )
     assert found is not None
-    assert found.kind is Kind.CPU_OOM
+    assert found.kind is FailureKind.CPU_OOM
 
 
 def test_a_finding_can_travel_to_another_process() -> None:
-    found = recognise(torch.OutOfMemoryError(FULL))
+    found = classify_exception(torch.OutOfMemoryError(FULL))
     assert pickle.loads(pickle.dumps(found)) == found  # noqa: S301  our own
 
 
 def test_nothing_keeps_the_traceback_or_its_tensors() -> None:
-    found = recognise(raised(RuntimeError("x"), torch.OutOfMemoryError(FULL), stated=True))
+    found = classify_exception(raised(RuntimeError("x"), torch.OutOfMemoryError(FULL), stated=True))
     assert found is not None
     assert not any(isinstance(value, BaseException) for value in vars(found).values())
 
 
 def test_the_real_allocator_under_a_real_limit() -> None:
     code = (
-        "import torch; from oomph.failures import recognise\n"
+        "import torch; from oomph.failures import classify_exception\n"
         "try: torch.empty(1 << 40)\n"
-        "except BaseException as error: print(recognise(error).kind.value, recognise(error).retryable)\n"
+        "except BaseException as error: print(classify_exception(error).kind.value, classify_exception(error).retryable)\n"
         "try: bytearray(1 << 42)\n"
-        "except BaseException as error: print(recognise(error).kind.value)\n"
+        "except BaseException as error: print(classify_exception(error).kind.value)\n"
         "try: torch.ones(2, 3) @ torch.ones(2, 3)\n"
-        "except BaseException as error: print(recognise(error))\n"
+        "except BaseException as error: print(classify_exception(error))\n"
     )
 
     command = ["prlimit", f"--as={16 << 30}", sys.executable, "-c", code]
@@ -195,7 +201,7 @@ def test_the_real_allocator_under_a_real_limit() -> None:
 
 _LOADER = """
 import os, signal, time, traceback, torch
-from oomph.failures import read_log, recognise
+from oomph.failures import read_log, classify_exception
 
 class Data(torch.utils.data.Dataset):
     def __init__(self, end):
@@ -225,7 +231,7 @@ if __name__ == "__main__":
         try:
             list(torch.utils.data.DataLoader(Data(end), num_workers=1, batch_size=1))
         except Exception as error:
-            found = recognise(error)
+            found = classify_exception(error)
             print(end.__name__, found and found.kind.value, read_log(traceback.format_exc())[0].kind.value)
 """
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomph.failures import CAUSES, Family, Kind, last_error, read_log
+from oomph.failures import CAUSES, FailureKind, Family, last_error, read_log
 from oomph.units import GIB, MIB
 
 from .texts import MEMORY, NUMBERS, OTHER
@@ -18,12 +18,12 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 88, in 
 
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, _, text in ALL], ids=NAMES)
-def test_every_text_is_named_rightly(kind: Kind, text: str) -> None:
+def test_every_text_is_named_rightly(kind: FailureKind, text: str) -> None:
     assert [found.kind for found in read_log(text)][:1] == [kind]
 
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, _, text in ALL], ids=NAMES)
-def test_in_the_middle_of_a_log_with_colours_and_bars_too(kind: Kind, text: str) -> None:
+def test_in_the_middle_of_a_log_with_colours_and_bars_too(kind: FailureKind, text: str) -> None:
     bars = "".join(f"\rEpoch 1:  {n}%|█   | {n}/100 [00:{n:02}<00:10, 9.1it/s]" for n in range(20))
     log = f"\x1b[32mINFO\x1b[0m start{bars}\n{TRACEBACK}{text}\n\x1b[31mfailed\x1b[0m\n"
     assert read_log(log)[0].kind is kind
@@ -35,12 +35,12 @@ def test_the_table_is_large_enough_and_has_all_kinds_of_memory() -> None:
     assert all(CAUSES[kind].is_memory for kind, _, _ in MEMORY)
     assert not any(CAUSES[kind].is_memory for kind, _, _ in (*OTHER, *NUMBERS))
     seen = {kind for kind, _, _ in MEMORY}
-    symptoms = {kind for kind in Kind if CAUSES[kind].family is Family.SYMPTOM}
-    assert {kind for kind in Kind if CAUSES[kind].is_memory} == seen | symptoms
+    symptoms = {kind for kind in FailureKind if CAUSES[kind].family is Family.SYMPTOM}
+    assert {kind for kind in FailureKind if CAUSES[kind].is_memory} == seen | symptoms
 
 
 def test_every_kind_has_one_cause_with_words() -> None:
-    assert set(CAUSES) == set(Kind)
+    assert set(CAUSES) == set(FailureKind)
     assert all(
         cause.kind is kind and cause.title and cause.why.endswith(".") and cause.fix for kind, cause in CAUSES.items()
     )
@@ -107,8 +107,8 @@ def test_the_first_cause_comes_before_what_follows_from_it() -> None:
         + "\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
     )
     kinds = [found.kind for found in read_log(log)]
-    assert kinds[0] is Kind.CUDA_OOM
-    assert set(kinds[1:]) == {Kind.RANK_TIMEOUT, Kind.PEER_DIED}
+    assert kinds[0] is FailureKind.CUDA_OOM
+    assert set(kinds[1:]) == {FailureKind.RANK_TIMEOUT, FailureKind.PEER_DIED}
     assert read_log(log)[0].figures["rank"] == 1
 
 
@@ -117,7 +117,7 @@ def test_a_failure_that_the_run_survived_comes_after_the_one_that_ended_it() -> 
     end = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x2 and 3x4)"
     log = f"{TEXT['torch 2.0']}\nretrying with batch 8\n{progress}{TRACEBACK}{end}"
     ended, survived = read_log(log)
-    assert (ended.kind, survived.kind) == (Kind.SHAPE, Kind.CUDA_OOM)
+    assert (ended.kind, survived.kind) == (FailureKind.SHAPE, FailureKind.CUDA_OOM)
     assert survived.detail[0] == "The run went on for long after this."
     assert read_log(TRACEBACK + "KeyError: 'x'\n" + progress) == ()
 
@@ -134,7 +134,7 @@ def test_of_two_failures_of_one_kind_the_one_that_ended_the_run_is_told() -> Non
 
 def test_a_dead_worker_is_explained_by_the_kernel_s_own_words() -> None:
     log = TEXT["a worker without a word"] + "\n" + TEXT["dmesg"]
-    assert [found.kind for found in read_log(log)] == [Kind.HOST_KILL, Kind.WORKER_GONE]
+    assert [found.kind for found in read_log(log)] == [FailureKind.HOST_KILL, FailureKind.WORKER_GONE]
 
 
 @pytest.mark.parametrize(
@@ -162,20 +162,20 @@ def test_harmless_words_are_not_taken_for_failures(text: str) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
     [
-        (TEXT["requests gives up"], "Traceback (most recent call last):\nKeyError: 'names'", Kind.PYTHON_ERROR),
-        (TEXT["a model behind a gate"], "FileNotFoundError: [Errno 2] No such file: 'a'", Kind.MISSING_FILE),
-        (TEXT["an extension of torch"], "torch.cuda.OutOfMemoryError: CUDA out of memory.", Kind.CUDA_OOM),
-        (TEXT["requests gives up"], TEXT["a hub that can't be reached"], Kind.NETWORK),
-        ("Segmentation fault (core dumped)", TEXT["Jupyter says that its kernel died"], Kind.CRASH),
-        ("", "The kernel for My own training.ipynb appears to have died.", Kind.NOTEBOOK_DIED),
+        (TEXT["requests gives up"], "Traceback (most recent call last):\nKeyError: 'names'", FailureKind.PYTHON_ERROR),
+        (TEXT["a model behind a gate"], "FileNotFoundError: [Errno 2] No such file: 'a'", FailureKind.MISSING_FILE),
+        (TEXT["an extension of torch"], "torch.cuda.OutOfMemoryError: CUDA out of memory.", FailureKind.CUDA_OOM),
+        (TEXT["requests gives up"], TEXT["a hub that can't be reached"], FailureKind.NETWORK),
+        ("Segmentation fault (core dumped)", TEXT["Jupyter says that its kernel died"], FailureKind.CRASH),
+        ("", "The kernel for My own training.ipynb appears to have died.", FailureKind.NOTEBOOK_DIED),
         (
             "Traceback (most recent call last):\nKeyError: 1",
             TEXT["nbconvert finds its kernel dead"],
-            Kind.NOTEBOOK_DIED,
+            FailureKind.NOTEBOOK_DIED,
         ),
     ],
 )
-def test_what_a_program_went_on_after_is_not_what_ended_it(before: str, after: str, kind: Kind) -> None:
+def test_what_a_program_went_on_after_is_not_what_ended_it(before: str, after: str, kind: FailureKind) -> None:
     assert read_log(f"{before}\n{after}\n")[0].kind is kind
 
 
@@ -183,7 +183,7 @@ def test_lines_broken_by_a_terminal_are_put_together() -> None:
     text = TEXT["torch 2.1, with its spelling"]
     broken = "\n".join(text[at : at + 40] for at in range(0, len(text), 40))
     broken = broken.replace("CUDA out of memory", "CUDA out\nof memory")
-    assert read_log(broken)[0].kind is Kind.CUDA_OOM
+    assert read_log(broken)[0].kind is FailureKind.CUDA_OOM
     assert read_log(text.replace(" of ", "\nof "))[0].figures["free"] == pytest.approx(1.07 * GIB, rel=1e-3)
 
 
@@ -200,7 +200,7 @@ def test_megabytes_take_a_second() -> None:
     log = line * 90_000 + TRACEBACK + TEXT["torch 2.1, with its spelling"] + "\n"
     assert len(log) > 9_000_000
     began = time.process_time()
-    assert read_log(log)[0].kind is Kind.CUDA_OOM
+    assert read_log(log)[0].kind is FailureKind.CUDA_OOM
     assert time.process_time() - began < 3.0  # a second on an idle machine
 
 
@@ -217,9 +217,13 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
 
 def test_the_end_that_a_library_makes_comes_after_its_reason() -> None:
     end = "Aborted (core dumped)\n"
-    for kind, name in ((Kind.BAD_ALLOC, None), (Kind.RANK_TIMEOUT, "NCCL"), (Kind.PEER_DIED, "gloo")):
+    for kind, name in (
+        (FailureKind.BAD_ALLOC, None),
+        (FailureKind.RANK_TIMEOUT, "NCCL"),
+        (FailureKind.PEER_DIED, "gloo"),
+    ):
         text = next(text for one, title, text in MEMORY if one is kind and name in {None, title})
-        assert [found.kind for found in read_log(f"{text}\n{end}")] == [kind, Kind.ABORTED]
+        assert [found.kind for found in read_log(f"{text}\n{end}")] == [kind, FailureKind.ABORTED]
 
 
 def test_advice_and_prose_are_no_scheduler() -> None:

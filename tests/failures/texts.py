@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from oomph.failures import Kind
+from oomph.failures import FailureKind
 
-Case = tuple[Kind, str, str]
+Case = tuple[FailureKind, str, str]
 
 
 def cases(name: str) -> tuple[Case, ...]:
@@ -18,7 +18,7 @@ def cases(name: str) -> tuple[Case, ...]:
     text = (Path(__file__).parent / "texts" / f"{name}.txt").read_text(encoding="utf-8")
     parts = re.split(r"^=== (\S+) \| (.+)\n", text, flags=re.MULTILINE)[1:]
     triples = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-    return tuple((Kind(kind), title, body.removesuffix("\n")) for kind, title, body in triples)
+    return tuple((FailureKind(kind), title, body.removesuffix("\n")) for kind, title, body in triples)
 
 
 MEMORY, NUMBERS, OTHER = cases("memory"), cases("numbers"), cases("other")

@@ -9,20 +9,20 @@ import psutil
 import pynvml
 import pytest
 
-from oomph.machine import GpuGauge, HostGauge
+from oomph.machine import GpuMemoryReader, HostMemoryReader
 from oomph.machine._source import Source
 from oomph.units import GIB
 
 
 def test_this_host_is_read_for_real() -> None:
-    read = HostGauge(os.getpid()).read()
+    read = HostMemoryReader(os.getpid()).read()
     assert read.ram_total == psutil.virtual_memory().total
     assert read.ram_available == pytest.approx(psutil.virtual_memory().available, rel=0.2)
     assert read.swap_total == psutil.swap_memory().total
 
 
 def test_a_recorded_container_tells_its_limit(recorded: Callable[[str], Source]) -> None:
-    read = HostGauge(source=recorded("docker_v2")).read()
+    read = HostMemoryReader(source=recorded("docker_v2")).read()
     assert read.group_limit == 8 * GIB
     assert read.group_used is not None
     assert 0 < read.group_used < read.group_limit
@@ -30,13 +30,13 @@ def test_a_recorded_container_tells_its_limit(recorded: Callable[[str], Source])
 
 @pytest.mark.parametrize("name", ["slurm", "cgroup_v1", "nested", "no_limit", "wsl", "bare_metal", "swapping"])
 def test_every_recorded_machine_can_be_read(name: str, recorded: Callable[[str], Source]) -> None:
-    read = HostGauge(source=recorded(name)).read()
+    read = HostMemoryReader(source=recorded(name)).read()
     assert read.ram_total
     assert (read.group_limit is None) == (read.group_used is None)
 
 
 def test_an_empty_machine_is_read_as_unknown(tmp_path: Any) -> None:
-    read = HostGauge(source=Source.recorded(tmp_path)).read()
+    read = HostMemoryReader(source=Source.recorded(tmp_path)).read()
     assert set(vars(read).values()) == {None}
 
 
@@ -78,7 +78,7 @@ class Driver(SimpleNamespace):
 def test_a_driver_that_refuses_questions_is_read_as_far_as_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver()
     monkeypatch.setitem(__import__("sys").modules, "pynvml", driver)
-    gauge = GpuGauge()
+    gauge = GpuMemoryReader()
     (gpu,) = gauge.read()
     assert (gpu.index, gpu.name, gpu.total, gpu.busy) == (1, "NVIDIA T4", 16 * GIB, None)
     assert gpu.processes == ((7, GIB), (9, None))
@@ -88,7 +88,7 @@ def test_a_driver_that_refuses_questions_is_read_as_far_as_it_answers(monkeypatc
 
 
 def test_without_a_driver_a_reading_is_empty() -> None:
-    gauge = GpuGauge()
+    gauge = GpuMemoryReader()
     assert all(reading.total for reading in gauge.read())
     gauge.close()
     gauge.close()

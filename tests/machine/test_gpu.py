@@ -15,7 +15,7 @@ from oomph.machine import DriverState, Graphics, Machine, Verdict, judge
 from oomph.machine._fact import Fact, Unknown
 from oomph.machine._gpu import read_graphics
 from oomph.machine._nvml import ask_driver
-from oomph.machine._software import Trial
+from oomph.machine._software import ImportCheck
 from oomph.units import GIB, MIB
 
 from .recordings import RECORDED, software
@@ -205,7 +205,7 @@ def test_a_container_that_was_started_without_its_gpu_is_told(machine: Callable[
 
 
 def tried(facts: Machine, *, cuda: bool | Unknown, archs: tuple[str, ...]) -> dict[str, Verdict]:
-    trial = Trial(Fact("", "t"), Fact(cuda, "t"), Fact(archs, "t"), Fact("", "t"))
+    trial = ImportCheck(Fact("", "t"), Fact(cuda, "t"), Fact(archs, "t"), Fact("", "t"))
     made = on_gpu(facts, read_graphics(H200))
     return verdicts(dataclasses.replace(made, software=dataclasses.replace(made.software, trial=trial)))
 

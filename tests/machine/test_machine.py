@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oomph.errors import BadDocument, MissingFile
+from oomph.errors import InvalidFile, MissingFile
 from oomph.machine import Machine, judge, load_machine, machine_document, read_machine
 
 NAMES = ["bare_metal", "docker_v2", "nested", "cgroup_v1", "slurm", "wsl", "no_limit", "swapping"]
@@ -66,7 +66,7 @@ def test_a_folder_that_nobody_may_write_to_fails(ordinary_user: None) -> None:
 def test_a_file_that_holds_no_machine_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text("{}")
-    with pytest.raises(BadDocument, match="not a machine"):
+    with pytest.raises(InvalidFile, match="not a machine"):
         load_machine(file)
 
 
@@ -75,5 +75,5 @@ def test_sizes_below_zero_are_refused_with_their_place(machine: Callable[[str], 
     data["memory"]["ram_total"]["value"] = -5
     file = tmp_path / "x.json"
     file.write_text(json.dumps(data))
-    with pytest.raises(BadDocument, match=r"memory\.ram_total\.value is below zero"):
+    with pytest.raises(InvalidFile, match=r"memory\.ram_total\.value is below zero"):
         load_machine(file)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from oomph.machine._fact import Unknown
-from oomph.machine._software import Trial, _trial, read_software
+from oomph.machine._software import ImportCheck, _trial, read_software
 
 
 def package(folder: Path, name: str, version: str, requires: str = "") -> None:
@@ -59,7 +59,7 @@ def test_a_trial_import_says_what_torch_says() -> None:
     assert isinstance(trial.torchvision_error.value, Unknown)
 
 
-def trial_with(torch: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
+def trial_with(torch: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ImportCheck:
     """A trial import of a torch that we wrote ourselves."""
     (folder / "torch.py").write_text(torch)
     monkeypatch.setenv("PYTHONPATH", str(folder))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from oomph.machine import Place
+from oomph.machine import EnvironmentKind
 from oomph.machine._source import Source
 from oomph.machine._surroundings import read_surroundings, surroundings_elsewhere
 from oomph.units import GIB
@@ -16,15 +16,15 @@ Recorded = Callable[[str], Source]
     ("name", "places"),
     [
         ("bare_metal", []),
-        ("docker_v2", [Place.CONTAINER]),
-        ("nested", [Place.CONTAINER]),
-        ("cgroup_v1", [Place.CONTAINER]),
-        ("slurm", [Place.SLURM]),
-        ("wsl", [Place.WSL]),
+        ("docker_v2", [EnvironmentKind.CONTAINER]),
+        ("nested", [EnvironmentKind.CONTAINER]),
+        ("cgroup_v1", [EnvironmentKind.CONTAINER]),
+        ("slurm", [EnvironmentKind.SLURM]),
+        ("wsl", [EnvironmentKind.WSL]),
         ("no_limit", []),
     ],
 )
-def test_where_a_process_runs_is_recognised(recorded: Recorded, name: str, places: list[Place]) -> None:
+def test_where_a_process_runs_is_recognised(recorded: Recorded, name: str, places: list[EnvironmentKind]) -> None:
     assert [found.place for found in read_surroundings(recorded(name)).places] == places
 
 
@@ -32,8 +32,8 @@ def test_where_a_process_runs_is_recognised(recorded: Recorded, name: str, place
 def test_notebooks_are_recognised_by_their_environment(recorded: Recorded, variable: str) -> None:
     source = Source.recorded(recorded("bare_metal").root, {variable: "1"})
     (found,) = read_surroundings(source).places
-    assert (found.place, found.source) == (Place.NOTEBOOK, f"environment {variable}")
-    assert surroundings_elsewhere("windows", {variable: "1"}).inside(Place.NOTEBOOK)
+    assert (found.place, found.source) == (EnvironmentKind.NOTEBOOK, f"environment {variable}")
+    assert surroundings_elsewhere("windows", {variable: "1"}).inside(EnvironmentKind.NOTEBOOK)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 import oomph
 from oomph.errors import MissingFile
-from oomph.failures import Kind
+from oomph.failures import FailureKind
 from oomph.monitor import Recorder, explain_stream
 from oomph.units import GIB, MIB
 
@@ -20,18 +20,18 @@ def test_a_text_a_path_and_a_stream_are_explained_alike(tmp_path: Path) -> None:
     file.write_text(TEXT)
     found = oomph.explain(TEXT)
     assert found == oomph.explain(file) == oomph.explain(str(file)) == explain_stream(io.BytesIO(TEXT.encode()), "x")
-    assert (found.verdict, found.findings[0].kind) == ("memory", Kind.CUDA_OOM)
+    assert (found.verdict, found.findings[0].kind) == ("memory", FailureKind.CUDA_OOM)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-8-sig", "latin-1"])
 def test_what_powershell_and_others_write_is_read(encoding: str, tmp_path: Path) -> None:
     file = tmp_path / "train.log"
     file.write_bytes(("Größe\n" + TEXT + "\n").encode(encoding))
-    assert oomph.explain(file).findings[0].kind is Kind.CUDA_OOM
+    assert oomph.explain(file).findings[0].kind is FailureKind.CUDA_OOM
 
 
 def test_one_word_is_a_path_unless_it_says_something() -> None:
-    assert oomph.explain("MemoryError").findings[0].kind is Kind.MEMORY_ERROR
+    assert oomph.explain("MemoryError").findings[0].kind is FailureKind.MEMORY_ERROR
     with pytest.raises(MissingFile, match=r"there is no file 'train\.log'"):
         oomph.explain("train.log")
     with pytest.raises(MissingFile):
@@ -71,7 +71,7 @@ def test_a_huge_log_is_read_at_its_ends_only(monkeypatch: pytest.MonkeyPatch) ->
             return (line * (size // len(line) + 1))[:size] if self.left > 0 else line
 
     found = explain_stream(Endless(), "big.log")  # type: ignore[arg-type]
-    assert found.findings[0].kind is Kind.CUDA_OOM
+    assert found.findings[0].kind is FailureKind.CUDA_OOM
     assert "MiB in the middle was not read" in found.facts[0]
 
 
@@ -91,7 +91,7 @@ def test_a_record_that_stops_is_explained_by_its_last_samples(tmp_path: Path) ->
     # The process that wrote it must be gone for it to have stopped.
     file.write_text(file.read_text().replace(f'"pid":{os.getpid()}', '"pid":999999999'))
     found = oomph.explain(file)
-    assert (found.source, found.verdict, found.findings[0].kind) == ("record", "memory", Kind.HOST_KILL)
+    assert (found.source, found.verdict, found.findings[0].kind) == ("record", "memory", FailureKind.HOST_KILL)
     facts = "\n".join(found.facts)
     assert "stops without an end" in facts
     assert "Host memory was at most 98% full: 63 GiB of 64 GiB (RAM)." in facts

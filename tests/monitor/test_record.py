@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oomph
-from oomph.errors import BadDocument, MissingFile, WrongCall
+from oomph.errors import InvalidFile, MissingFile, UsageError
 from oomph.monitor import Recorder, judge, load_record
 from oomph.monitor._record import parse_record
 
@@ -32,9 +32,9 @@ def file(tmp_path: Path) -> Path:
 
 def test_what_is_written_is_read_back(file: Path) -> None:
     with Recorder(file) as recorder:
-        recorder.step({"step": 1, "loss": 0.5, "pieces": 2})
+        recorder.step({"step": 1, "loss": 0.5, "micro_batches": 2})
         recorder.sample({"rss": 100, "gpus": [{"index": 0, "total": 8, "free": 4}]})
-        recorder.event("oom", kind="cuda-out-of-memory", pieces=4)
+        recorder.event("oom", kind="cuda-out-of-memory", micro_batches=4)
     record = load_record(file)
     assert oomph.Record.load(file) == record
     assert (record.steps[0]["loss"], record.samples[0]["rss"]) == (0.5, 100)
@@ -66,12 +66,12 @@ def test_numbers_of_numpy_and_torch_are_numbers(file: Path) -> None:
     import numpy as np
 
     with Recorder(file) as recorder:
-        recorder.step({"loss": torch.tensor(1.5), "seconds": np.float32(0.25), "pieces": np.int64(3)})
-    assert dict(load_record(file).steps[0], t=0) == {"t": 0, "loss": 1.5, "seconds": 0.25, "pieces": 3}
+        recorder.step({"loss": torch.tensor(1.5), "seconds": np.float32(0.25), "micro_batches": np.int64(3)})
+    assert dict(load_record(file).steps[0], t=0) == {"t": 0, "loss": 1.5, "seconds": 0.25, "micro_batches": 3}
 
 
 def test_a_tensor_elsewhere_is_refused_because_reading_it_would_wait(file: Path) -> None:
-    with Recorder(file) as recorder, pytest.raises(WrongCall, match=r"loss of a step is a Tensor; .*loss\.item\(\)"):
+    with Recorder(file) as recorder, pytest.raises(UsageError, match=r"loss of a step is a Tensor; .*loss\.item\(\)"):
         recorder.step({"loss": torch.empty((), device="meta")})
 
 
@@ -142,9 +142,9 @@ def test_any_json_is_read_and_judged_without_an_error(value: object) -> None:
 @pytest.mark.parametrize("content", [b"{}\n", b"hello\n", b"\xff\xfe\n", b'{"oomph": "machine"}\n'])
 def test_a_file_of_somebody_else_is_never_appended_to(file: Path, content: bytes) -> None:
     file.write_bytes(content)
-    with pytest.raises(BadDocument, match="is no Record"):
+    with pytest.raises(InvalidFile, match="is no Record"):
         Recorder(file)
-    with pytest.raises(BadDocument, match="is no Record"):
+    with pytest.raises(InvalidFile, match="is no Record"):
         load_record(file)
     assert file.read_bytes() == content
 
@@ -152,17 +152,17 @@ def test_a_file_of_somebody_else_is_never_appended_to(file: Path, content: bytes
 def test_what_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(MissingFile, match="there is no folder"):
         Recorder(tmp_path / "no" / "run.jsonl")
-    with pytest.raises(WrongCall, match="can't be written"):
+    with pytest.raises(UsageError, match="can't be written"):
         Recorder(tmp_path)
     with pytest.raises(MissingFile, match="there is no file"):
         load_record(tmp_path / "run.jsonl")
-    with pytest.raises(BadDocument, match="can't be read"):
+    with pytest.raises(InvalidFile, match="can't be read"):
         load_record(tmp_path)
 
 
 def test_another_version_is_refused(file: Path) -> None:
     file.write_text('{"oomph": "record", "version": 9, "began": 1}\n')
-    with pytest.raises(BadDocument, match="has version 9"):
+    with pytest.raises(InvalidFile, match="has version 9"):
         load_record(file)
 
 

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 import oomph
-from oomph.errors import WrongCall
+from oomph.errors import UsageError
 from oomph.machine import GpuReading
-from oomph.monitor import Probe, Recorder, Sampler, Survey, load_record
+from oomph.monitor import MachineProbe, Probe, Recorder, Sampler, load_record
 from oomph.units import GIB, MIB
 
 _PARENT = """
@@ -63,7 +63,7 @@ def test_the_end_of_a_process_is_seen_also_before_it_is_collected(family: subpro
 
 
 def test_a_process_that_is_not_there_is_one_sentence() -> None:
-    with pytest.raises(WrongCall, match="there is no process 999999999"):
+    with pytest.raises(UsageError, match="there is no process 999999999"):
         Probe(999999999)
 
 
@@ -80,7 +80,7 @@ def gpu(*processes: tuple[int, int | None]) -> GpuReading:
 
 def test_memory_of_the_gpu_is_told_apart_by_process(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = [gpu((os.getpid(), 2 * GIB), (1, 3 * GIB)), gpu(), gpu((2**22 + 5, 3 * GIB))]
-    monkeypatch.setattr("oomph.machine.GpuGauge.read", lambda self: (readings.pop(0),))
+    monkeypatch.setattr("oomph.machine.GpuMemoryReader.read", lambda self: (readings.pop(0),))
     with Probe() as probe:
         told = probe.read()["gpus"][0]
         assert (told["ours"], told["others"], told["other_pid"], told["busy"]) == (2 * GIB, 3 * GIB, 1, 50)
@@ -92,7 +92,7 @@ def test_memory_of_the_gpu_is_told_apart_by_process(monkeypatch: pytest.MonkeyPa
 
 
 def test_only_the_wanted_gpu_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oomph.machine.GpuGauge.read", lambda self: (gpu(),))
+    monkeypatch.setattr("oomph.machine.GpuMemoryReader.read", lambda self: (gpu(),))
     with Probe(device=0) as first, Probe(device=1) as second:
         assert len(first.read()["gpus"]) == 1
         assert "gpus" not in second.read()
@@ -147,7 +147,7 @@ def test_a_sampler_that_fails_says_so_once_and_disturbs_nobody(tmp_path: Path, m
 
 @pytest.mark.parametrize("interval", [0, -1, float("nan")])
 def test_an_interval_that_is_no_time_is_refused(interval: float, tmp_path: Path) -> None:
-    with pytest.raises(WrongCall, match="interval"), oomph.watch(tmp_path / "run.jsonl", interval=interval):
+    with pytest.raises(UsageError, match="interval"), oomph.watch(tmp_path / "run.jsonl", interval=interval):
         pass
 
 
@@ -173,7 +173,7 @@ def test_watch_records_this_process_and_the_error_that_ends_it(tmp_path: Path) -
 
 
 def test_the_machine_shows_what_looks_like_training(family: subprocess.Popen[bytes]) -> None:
-    survey = Survey()
+    survey = MachineProbe()
     found = survey.read()
     survey.close()
     assert found["ram_total"] > 0

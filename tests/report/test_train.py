@@ -9,8 +9,8 @@ from torch import nn
 
 import oomph
 from oomph.detect import Outcome
-from oomph.ledger import Origin, Prediction, Range
 from oomph.planner import Plan, plan
+from oomph.prediction import Estimate, Origin, Prediction
 from oomph.report import TrainReport, TrainTeller, emit
 from oomph.settings import Settings
 from oomph.units import MIB
@@ -23,7 +23,7 @@ JOB = oomph.Job(
 )
 FACTS = {
     "loss": 1.0,
-    "pieces": 1,
+    "micro_batches": 1,
     "memory": None,
     "images_per_second": 12.0,
     "host": 1 << 30,
@@ -37,8 +37,8 @@ def made(budget: int) -> Plan:
     real = oomph.predict(JOB, Settings(batch=1), "H200")
 
     def predict(settings: Settings) -> Prediction:
-        need = 100.0 * MIB + 10 * MIB * max(settings.pieces)
-        return dataclasses.replace(real, device=Range(need, need, need * 1.1, Origin.TRACED))
+        need = 100.0 * MIB + 10 * MIB * max(settings.micro_batch_sizes)
+        return dataclasses.replace(real, device=Estimate(need, need, need * 1.1, Origin.TRACED))
 
     return plan(Settings(batch=8, size=640), budget, predict)
 
@@ -54,7 +54,7 @@ def test_the_plan_says_what_was_asked_and_what_was_done(capsys: pytest.CaptureFi
 
 def test_a_plan_says_what_was_taken_off_the_budget(capsys: pytest.CaptureFixture[str]) -> None:
     with TrainTeller() as teller:
-        teller.planned(dataclasses.replace(made(170 * MIB), beside=30 * MIB))
+        teller.planned(dataclasses.replace(made(170 * MIB), reserved=30 * MIB))
     assert "of 170 MiB (200 MiB less what waiting batches and the guard need)" in capsys.readouterr().out
 
 
@@ -135,4 +135,4 @@ def test_the_bar_says_how_far_the_whole_run_is(monkeypatch: pytest.MonkeyPatch) 
         teller.stepped(2, 1, 4, FACTS)
     task = teller._bar.tasks[0]
     assert task.fields["what"] == "epoch 3/100"
-    assert task.fields["facts"].startswith("1 h 07 min left  loss 1.000  12 images/s  1 piece  host")
+    assert task.fields["facts"].startswith("1 h 07 min left  loss 1.000  12 images/s  1 micro-batch  host")

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from oomph.errors import WrongCall
+from oomph.errors import UsageError
 from oomph.job import Job
 from oomph.settings import Settings
-from oomph.trace import Device, Kind, Phase, Trace, trace_step
+from oomph.trace import Device, Phase, StorageKind, Trace, trace_step
 
 
 def images(count: int, size: Any) -> tuple[Tensor, Tensor]:
@@ -52,19 +52,19 @@ def largest(trace: Trace, op: str) -> int:
 
 
 def test_every_kind_of_memory_is_told_apart() -> None:
-    kinds: Counter[Kind] = Counter()
+    kinds: Counter[StorageKind] = Counter()
     trace = traced(job())
     for event in trace.events[: trace.trained]:
         if event > 0:
             kinds[trace.storages[event - 1].kind] += trace.storages[event - 1].size
     weights = sum(parameter.numel() * 4 for parameter in net().parameters())
-    assert kinds[Kind.PARAMETER] == weights
-    assert kinds[Kind.STATE] == weights
-    assert kinds[Kind.GRADIENT] == 3 * weights  # one set a step
-    assert kinds[Kind.BUFFER] > 0
-    assert kinds[Kind.INPUT] == 3 * (4 * 3 * 32 * 32 * 4 + 4 * 8)
-    assert kinds[Kind.ACTIVATION] > 0
-    assert kinds[Kind.WORKSPACE] > 0
+    assert kinds[StorageKind.PARAMETER] == weights
+    assert kinds[StorageKind.STATE] == weights
+    assert kinds[StorageKind.GRADIENT] == 3 * weights  # one set a step
+    assert kinds[StorageKind.BUFFER] > 0
+    assert kinds[StorageKind.INPUT] == 3 * (4 * 3 * 32 * 32 * 4 + 4 * 8)
+    assert kinds[StorageKind.ACTIVATION] > 0
+    assert kinds[StorageKind.WORKSPACE] > 0
 
 
 def test_what_is_born_dies_but_for_what_training_keeps() -> None:
@@ -72,7 +72,7 @@ def test_what_is_born_dies_but_for_what_training_keeps() -> None:
     births, deaths = {e for e in trace.events if e > 0}, {-e for e in trace.events if e < 0}
     assert deaths <= births
     kept = Counter(trace.storages[index - 1].kind for index in births - deaths)
-    assert set(kept) == {Kind.PARAMETER, Kind.BUFFER, Kind.STATE, Kind.WORKSPACE}
+    assert set(kept) == {StorageKind.PARAMETER, StorageKind.BUFFER, StorageKind.STATE, StorageKind.WORKSPACE}
 
 
 def test_steps_after_the_first_are_alike() -> None:
@@ -217,7 +217,7 @@ def test_attention_never_falls_back_to_the_quadratic_kernel() -> None:
         trace = traced(job(model=Attend, batch=tokens, loss=F.mse_loss), size=512, precision=precision)
         assert any(storage.op.startswith(f"aten._scaled_dot_product_{op}") for storage in trace.storages)
         assert (
-            max(storage.size for storage in trace.storages if storage.kind is not Kind.WORKSPACE)
+            max(storage.size for storage in trace.storages if storage.kind is not StorageKind.WORKSPACE)
             < 4 * 4 * 512 * 512 * 2
         )
 
@@ -253,7 +253,7 @@ def test_checkpointing_keeps_less(reentrant: bool) -> None:  # noqa: FBT001
 
     def kept(*, save: bool) -> int:
         trace = traced(job(model=lambda: Blocks(save=save), batch=tokens, loss=F.mse_loss), size=256)
-        return sum(s.size for s in trace.storages if s.kind is Kind.ACTIVATION and s.step == 1)
+        return sum(s.size for s in trace.storages if s.kind is StorageKind.ACTIVATION and s.step == 1)
 
     assert kept(save=True) < kept(save=False) / 2
 
@@ -324,5 +324,5 @@ def test_a_ctc_loss_is_traced_with_targets_of_full_length() -> None:
 def test_a_job_that_can_t_be_traced_is_refused_with_the_cause(
     changes: dict[str, Callable[..., Any]], how: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(WrongCall, match=words):
+    with pytest.raises(UsageError, match=words):
         traced(job(**changes), **how)

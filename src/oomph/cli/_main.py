@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from .. import __version__, document
-from ..errors import OomphError, WrongCall
+from ..errors import OomphError, UsageError
 from ._yolov5 import translated, unknown_flags
 from .detect import detect
 from .doctor import doctor
@@ -105,7 +105,7 @@ def oomph(
     del version
 
 
-def _wrong_call(error: Exception, arguments: Sequence[str]) -> WrongCall | None:
+def _wrong_call(error: Exception, arguments: Sequence[str]) -> UsageError | None:
     """Turn typer's own complaints (an unknown flag, a number that isn't one) into ours."""
     words, context = getattr(error, "format_message", None), getattr(error, "ctx", None)
     if words is None:
@@ -116,7 +116,7 @@ def _wrong_call(error: Exception, arguments: Sequence[str]) -> WrongCall | None:
         found = unknown_flags(command.removeprefix("oomph "), translated(arguments)[0], known)
         if found is not None:
             return found
-    return WrongCall(str(words()).rstrip("."), f"`{command} --help` shows what there is")
+    return UsageError(str(words()).rstrip("."), f"`{command} --help` shows what there is")
 
 
 def _report(error: OomphError, arguments: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from ..errors import WrongCall
+from ..errors import UsageError
 
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to standard output and nothing else.")]
 Device = Annotated[
@@ -22,8 +22,8 @@ def check_shares(sure: float, overlap: float) -> None:
     """Refuse limits that are no shares.
 
     Raises:
-        WrongCall: one of them isn't between 0 and 1.
+        UsageError: one of them isn't between 0 and 1.
     """
     for name, value in (("--conf-thres", sure), ("--iou-thres", overlap)):
         if not 0 <= value <= 1:
-            raise WrongCall(f"{name} is {value}", "it must be between 0 and 1")
+            raise UsageError(f"{name} is {value}", "it must be between 0 and 1")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import MissingFile, WrongCall
+from ..errors import MissingFile, UsageError
 
 RUNS = Path("runs/train")
 NEWEST = "newest"
@@ -21,7 +21,7 @@ def claimed_folder(name: str, runs: Path = RUNS) -> Iterator[Path]:
     It is made at once, so that two runs that begin together never share one.
 
     Raises:
-        WrongCall: the name can't be one, or nothing can be written here.
+        UsageError: the name can't be one, or nothing can be written here.
     """
     _check(name)
     try:
@@ -45,10 +45,10 @@ def _make(name: str, runs: Path) -> Path:
         folder, number = runs / f"{name}{number}", number + 1
 
 
-def unwritable(folder: Path, error: OSError) -> WrongCall:
+def unwritable(folder: Path, error: OSError) -> UsageError:
     """Why a run can't be begun where one is."""
     fix = "change into a folder that you may write to"
-    return WrongCall(f"nothing can be written into {str(folder)!r} ({error.strerror})", fix)
+    return UsageError(f"nothing can be written into {str(folder)!r} ({error.strerror})", fix)
 
 
 def find_run(wanted: str, name: str | None) -> Path:
@@ -60,7 +60,7 @@ def find_run(wanted: str, name: str | None) -> Path:
     if wanted == NEWEST:
         return _newest(name)
     if name is not None:
-        raise WrongCall(f"both --resume {wanted} and --name {name} say which run", "leave one of them out")
+        raise UsageError(f"both --resume {wanted} and --name {name} say which run", "leave one of them out")
     path = next((one for one in (Path(wanted), RUNS / wanted) if one.exists()), None)
     if path is None:
         raise MissingFile(f"there is no run '{wanted}' to resume", "name its folder, or its last.pt")
@@ -81,4 +81,4 @@ def _newest(name: str | None) -> Path:
 
 def _check(name: str) -> None:
     if not name or set(name) & set("/\\") or name in {".", ".."}:
-        raise WrongCall(f"{name!r} can't be the name of a run", "write a plain name")
+        raise UsageError(f"{name!r} can't be the name of a run", "write a plain name")

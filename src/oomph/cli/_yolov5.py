@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import WrongCall
+from ..errors import UsageError
 
 _SIDES = ("--img", "--imgsz", "--img-size")
 
@@ -181,7 +181,7 @@ def _numbers(rest: list[str]) -> list[str]:
     return found
 
 
-def unknown_flags(command: str, arguments: Sequence[str], known: Collection[str]) -> WrongCall | None:
+def unknown_flags(command: str, arguments: Sequence[str], known: Collection[str]) -> UsageError | None:
     """Everything that is wrong with the flags of a line, in one sentence."""
     foreign = _COMMANDS.get(command, Foreign())
     flags = dict.fromkeys(one.partition("=")[0] for one in arguments if one.startswith("--") and one != "--")
@@ -201,7 +201,7 @@ def unknown_flags(command: str, arguments: Sequence[str], known: Collection[str]
     if others:
         why.append(f"there is no {_and(others)}")
         fix.append(f"`oomph {command} --help` shows what there is")
-    return WrongCall("; ".join(why), "; ".join(fix))
+    return UsageError("; ".join(why), "; ".join(fix))
 
 
 def _and(words: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ._options import Device, Json, Side, Weights, check_shares
 from ._runs import claimed_folder
 
@@ -58,12 +58,12 @@ def detect(
 
     where = [*(images or []), *([source] if source else [])]
     if not where:
-        raise WrongCall("no images are named", "name an image or a folder of images")
+        raise UsageError("no images are named", "name an image or a folder of images")
     if img < 32:  # noqa: PLR2004  the largest stride
-        raise WrongCall(f"the image size is {img}", "it must be at least 32")
+        raise UsageError(f"the image size is {img}", "it must be at least 32")
     check_shares(sure, overlap)
     if most < 1:
-        raise WrongCall(f"--max-det is {most}", "it must be at least 1")
+        raise UsageError(f"--max-det is {most}", "it must be at least 1")
     limits = Suppression(sure, overlap, most, classes=_classes(classes), across_classes=agnostic)
     teller = TrainTeller(quiet=json)
     for one in context.obj:
@@ -77,5 +77,5 @@ def _classes(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     if not all(one.strip().isdigit() for one in text.split(",")):
-        raise WrongCall(f"--classes is {text!r}", "write numbers of classes, such as 0,2")
+        raise UsageError(f"--classes is {text!r}", "write numbers of classes, such as 0,2")
     return tuple(int(one) for one in text.split(","))

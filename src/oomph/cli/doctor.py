@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ._options import Json
 
 
@@ -57,11 +57,11 @@ def doctor(
 def _workers(text: str) -> int:
     # Read here, because the words for a number that is none differ from one version of typer to the next.
     if not re.fullmatch(r"[0-9]{1,6}", text):
-        raise WrongCall(f"{text[:40]!r} is not a number of workers", "write a whole number, such as 0 or 8")
+        raise UsageError(f"{text[:40]!r} is not a number of workers", "write a whole number, such as 0 or 8")
     return int(text)
 
 
 def _refuse_beside_machine(given: dict[str, bool]) -> None:
     """What looks at this machine can't be asked of another one."""
     if flags := " and ".join(flag for flag, is_given in given.items() if is_given):
-        raise WrongCall(f"--machine judges another machine, and {flags} looks at this one", "leave one of them out")
+        raise UsageError(f"--machine judges another machine, and {flags} looks at this one", "leave one of them out")

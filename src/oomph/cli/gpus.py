@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ._options import Json
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def gpus(
 
 def _refuse_beside_name(given: dict[str, bool]) -> None:
     if flags := " and ".join(flag for flag, is_given in given.items() if is_given):
-        raise WrongCall(f"a NAME shows one thing, and {flags} narrows a list", "leave one of them out")
+        raise UsageError(f"a NAME shows one thing, and {flags} narrows a list", "leave one of them out")
 
 
 def _one(name: str) -> Report:
@@ -70,7 +70,7 @@ def _machines(cloud: str, least: str | None) -> Report:
     from ..units import parse_size  # noqa: PLC0415
 
     if cloud.lower() not in _CLOUDS:
-        raise WrongCall(f"{cloud!r} is no cloud that oomph knows", f"write one of {', '.join(_CLOUDS)}")
+        raise UsageError(f"{cloud!r} is no cloud that oomph knows", f"write one of {', '.join(_CLOUDS)}")
     smallest = parse_size(least or 0)
     offered = {one: find_gpu(one.gpu).usable * one.gpu_share for one in clouds() if one.provider == cloud.lower()}
     largest = max(offered, key=lambda one: offered[one])
@@ -93,7 +93,7 @@ def _refuse_too_large(wanted: int, most: float, name: str) -> None:
     from ..units import format_size  # noqa: PLC0415
 
     if wanted > most:
-        raise WrongCall(
+        raise UsageError(
             f"nothing on this list has {format_size(wanted)} of memory per GPU",
             f"the largest, {name}, has {format_size(most)}",
         )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ..settings import CHECKPOINTING, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from ._options import Json
 
 if TYPE_CHECKING:
-    from ..ledger import Prediction
-    from ..monitor import Measured
+    from ..monitor import Measurement
+    from ..prediction import Prediction
     from ..settings import Settings
 
 Precision = enum.Enum("Precision", {name: name for name in PRECISIONS}, type=str)  # type: ignore[misc]
@@ -62,8 +62,8 @@ def predict(
     close it is, what the peak is made of, and what would help most.
     """
     from ..job import load_job  # noqa: PLC0415
-    from ..ledger import predict as predict_job  # noqa: PLC0415
     from ..machine import find_target, this_device  # noqa: PLC0415
+    from ..prediction import predict as predict_job  # noqa: PLC0415
     from ..report import PredictReport, emit  # noqa: PLC0415
     from ..settings import Settings, parse_side  # noqa: PLC0415
 
@@ -81,7 +81,7 @@ def predict(
     target = find_target(gpu or here)
     is_here = target.name == find_target(here).name
     if measure and not is_here:
-        raise WrongCall(f"--measure runs on this machine, which has {here}, not {target.name}", "leave --gpu out")
+        raise UsageError(f"--measure runs on this machine, which has {here}, not {target.name}", "leave --gpu out")
     made = predict_job(load_job(job), settings, target)
     measured = _compare(job, settings, made) if measure else None
     if is_here and not measure:
@@ -89,10 +89,10 @@ def predict(
     emit(PredictReport(made, settings, target, measured), as_json=json)
 
 
-def _compare(job: str, settings: Settings, made: Prediction) -> Measured:
+def _compare(job: str, settings: Settings, made: Prediction) -> Measurement:
     """Run it, and remember how far the prediction was off."""
-    from ..ledger import Comparison, remember  # noqa: PLC0415
     from ..monitor import measure  # noqa: PLC0415
+    from ..prediction import Comparison, remember  # noqa: PLC0415
 
     found = measure(job, settings)
     remember(
@@ -110,7 +110,7 @@ def _compare(job: str, settings: Settings, made: Prediction) -> Measured:
 
 def _corrected(made: Prediction, device: str) -> Prediction:
     """What earlier runs on this device teach."""
-    from ..ledger import calibrated, load_calibration  # noqa: PLC0415
+    from ..prediction import calibrated, load_calibration  # noqa: PLC0415
 
     known = load_calibration()
     latest = next((pair for pair in known.devices() if pair[0] == device), None)

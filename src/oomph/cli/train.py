@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from ..errors import MissingFile, WrongCall
+from ..errors import MissingFile, UsageError
 from ._options import Json
 from ._runs import NEWEST, claimed_folder, find_run, unwritable
 
@@ -216,7 +216,7 @@ def _again(order: Order, given: dict[str, Any], settings: Path | None) -> tuple[
     """The order of a run that is resumed, and what is told about flags that were given beside.
 
     Raises:
-        WrongCall: a flag asks for something that the run was not begun with and that would change what is learned.
+        UsageError: a flag asks for something that the run was not begun with and that would change what is learned.
     """
     from ..detect import FLAGS, read_settings  # noqa: PLC0415
 
@@ -227,14 +227,14 @@ def _again(order: Order, given: dict[str, Any], settings: Path | None) -> tuple[
         if wanted == before:
             continue
         if field not in _OF_THE_MACHINE:
-            raise WrongCall(
+            raise UsageError(
                 f"{FLAGS[field]} is {value}, and the run in {order.asked.folder} was begun with {before}",
                 "leave it out, or begin a new run",
             )
         changes[field] = value
         words.append(f"{FLAGS[field]} is {value} from now on, and was {before}")
     if settings is not None and read_settings(settings, order.asked)[0] != order.asked:
-        raise WrongCall(f"{settings} has other settings than the run", "leave it out, or begin a new run")
+        raise UsageError(f"{settings} has other settings than the run", "leave it out, or begin a new run")
     spare = None if "budget" in changes else order.settled.spare
     return replace(order.settled, **changes, spare=spare), tuple(words)
 
@@ -267,9 +267,9 @@ def device_name(text: str | None) -> str | None:
     several = text.replace("cuda:", "").split(",")
     if len(several) > 1 and all(one.strip().isdigit() for one in several):
         ours = ",".join(one.strip() for one in several)
-        raise WrongCall(
+        raise UsageError(
             f"'{text}' are {len(several)} GPUs, and a process trains on one",
             f"write `CUDA_VISIBLE_DEVICES={ours} torchrun --nproc-per-node {len(several)} -m oomph train …` with the "
             "other flags and without --device",
         )
-    raise WrongCall(f"{text!r} is no device", "write cpu or the number of a GPU; for several use torchrun")
+    raise UsageError(f"{text!r} is no device", "write cpu or the number of a GPU; for several use torchrun")

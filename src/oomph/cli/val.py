@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ._options import Device, Json, Side, Weights, check_shares
 
 _SPLITS = ("train", "val", "test")
@@ -35,9 +35,9 @@ def val(
     from ..report import ScoresReport, TrainTeller, emit  # noqa: PLC0415
 
     if task not in _SPLITS:
-        raise WrongCall(f"{task!r} is no split", f"it must be one of {', '.join(_SPLITS)}")
+        raise UsageError(f"{task!r} is no split", f"it must be one of {', '.join(_SPLITS)}")
     if batch < 1 or img < 32:  # noqa: PLR2004  the largest stride
-        raise WrongCall(f"batch is {batch} and the image size {img}", "make them at least 1 and 32")
+        raise UsageError(f"batch is {batch} and the image size {img}", "make them at least 1 and 32")
     from .train import device_name  # noqa: PLC0415
 
     check_shares(sure, overlap)

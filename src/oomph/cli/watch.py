@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
 
 import typer
 
-from ..errors import WrongCall
+from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from ..monitor import Probe, Survey
+    from ..monitor import MachineProbe, Probe
 
 _SHORTEST, _LONGEST = 0.05, 3600.0
 _ENDED = 128 + 15  # what shells expect of a program ended by SIGTERM
@@ -40,10 +40,10 @@ def watch(
     GPUs by process, RAM, swap or page file and how much moves, loader workers, shared memory, with the trend. A table
     on a terminal, a line for each sample in a pipe. Without a process: the machine, and what looks like training on it.
     """
-    from ..monitor import Probe, Survey  # noqa: PLC0415
+    from ..monitor import MachineProbe, Probe  # noqa: PLC0415
 
     seconds, samples = _seconds(interval), _count(count)
-    source = Survey() if pid is None else Probe(_number(pid))
+    source = MachineProbe() if pid is None else Probe(_number(pid))
     try:
         _show(source, seconds, samples, as_json=json)
     except KeyboardInterrupt:
@@ -54,7 +54,7 @@ def watch(
 
 def _number(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) == 0:
-        raise WrongCall(f"{text[:40]!r} is no process number", "`oomph watch` without a number shows what runs")
+        raise UsageError(f"{text[:40]!r} is no process number", "`oomph watch` without a number shows what runs")
     return int(text)
 
 
@@ -65,17 +65,17 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = float("nan")
     if not _SHORTEST <= seconds <= _LONGEST:
-        raise WrongCall(f"{text[:40]!r} is no interval", f"write seconds, from {_SHORTEST:g} to {_LONGEST:g}")
+        raise UsageError(f"{text[:40]!r} is no interval", f"write seconds, from {_SHORTEST:g} to {_LONGEST:g}")
     return seconds
 
 
 def _count(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise WrongCall(f"{text[:40]!r} is no number of samples", "write a whole number, 0 for no end")
+        raise UsageError(f"{text[:40]!r} is no number of samples", "write a whole number, 0 for no end")
     return int(text)
 
 
-def _show(source: Probe | Survey, interval: float, count: int, *, as_json: bool) -> None:
+def _show(source: Probe | MachineProbe, interval: float, count: int, *, as_json: bool) -> None:
     from ..monitor import Probe  # noqa: PLC0415
 
     tree = source.tree if isinstance(source, Probe) else None
@@ -95,7 +95,7 @@ def _show(source: Probe | Survey, interval: float, count: int, *, as_json: bool)
         sys.stdout.write(f"Process {tree.pid} has ended.\n")
 
 
-def _samples(source: Probe | Survey, interval: float, count: int) -> Iterator[tuple[float, dict[str, Any]]]:
+def _samples(source: Probe | MachineProbe, interval: float, count: int) -> Iterator[tuple[float, dict[str, Any]]]:
     """A sample every `interval`, until there are `count` of them or the process has ended."""
     from ..monitor import Probe  # noqa: PLC0415
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ..files import write_atomically
 from ..units import MIB, parse_size
-from ._room import read_room
+from ._room import read_resources
 from .decoding import Picture, Window
 from .headers import Header
 
@@ -47,7 +47,7 @@ class Cache:
             what the machine leaves this process.
 
     Raises:
-        WrongCall: nothing can be kept there.
+        UsageError: nothing can be kept there.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, cap: int | str) -> None:
@@ -60,13 +60,13 @@ class Cache:
             self.folder.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(self.folder).free
         except OSError as error:
-            raise WrongCall(f"nothing can be kept in {str(folder)!r} ({error.strerror})", "name a folder") from None
+            raise UsageError(f"nothing can be kept in {str(folder)!r} ({error.strerror})", "name a folder") from None
         with self._locked():
             used = self._clean()
             self._count(used)
         self.in_memory = str(self.folder).startswith(f"{_SHM}/")
         if self.in_memory:
-            free = min(free, read_room().memory)
+            free = min(free, read_resources().memory)
         self.cap = min(parse_size(cap), used + int(free * (1 - _LEAVE)))
         self._looked, self._room = 0, True
         self._known: dict[tuple[object, ...], Path] = {}
@@ -129,7 +129,7 @@ class Cache:
     def _has_room(self) -> bool:
         """Whether the machine still has memory for more; others may have taken it since the cap was set."""
         if self.in_memory and self._looked % _EVERY == 0:
-            self._room = read_room().memory > _RESERVE
+            self._room = read_resources().memory > _RESERVE
         self._looked += 1
         return self._room
 

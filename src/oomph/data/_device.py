@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .loader import Batch, HostPlan, Loader
+from .loader import Batch, Loader, LoaderPlan
 
 if TYPE_CHECKING:
     import torch
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PATIENCE = 10.0  # seconds that the thread may take to let go of the loader
 
 
-def on_device(batches: Iterable[Batch], device: str | torch.device) -> Iterator[Batch]:
+def prefetch_to_device(batches: Iterable[Batch], device: str | torch.device) -> Iterator[Batch]:
     """Batches with their images on a device, as bytes: a quarter of what floats would move.
 
     On a GPU a thread has each batch put into pinned memory, unless the loader's plan says no, and sends it while the
@@ -141,6 +141,6 @@ class _Sender:
         return True
 
 
-def _pins(plan: HostPlan) -> bool:
+def _pins(plan: LoaderPlan) -> bool:
     """Whether there is memory to pin; a plan that knew of no GPU didn't think of it."""
     return plan.pin or (plan.options.pin is None and not plan.room.gpu)

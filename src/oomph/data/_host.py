@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ..units import GIB, MIB
-from ._room import Room, read_room
+from ._room import HostResources, read_resources
 
 _LEAST, _MOST = 64 * MIB, GIB
 _SHARE = 4  # a quarter of what is left: the rest is the model's
@@ -18,13 +18,13 @@ _THIN = 40 * MIB
 PER_PIXEL = {"pillow": 8, "cv2": 6, "simplejpeg": 3}
 
 
-def default_budget(room: Room | None = None) -> int:
+def default_budget(room: HostResources | None = None) -> int:
     """Bytes for decoding when nobody says: a quarter of what the machine leaves, at most a GiB."""
-    return max(min((room or read_room()).memory // _SHARE, _MOST), _LEAST)
+    return max(min((room or read_resources()).memory // _SHARE, _MOST), _LEAST)
 
 
 @dataclass(frozen=True)
-class HostLoad:
+class LoaderWorkload:
     """How data are loaded; sizes in bytes.
 
     Attributes:
@@ -60,7 +60,7 @@ class HostLoad:
 
 
 @dataclass(frozen=True)
-class HostMemory:
+class LoaderMemory:
     """Bytes that loading adds to a process and its workers, at most.
 
     Attributes:
@@ -87,21 +87,21 @@ class HostMemory:
         return self.index + self.workers + self.decoding + self.batches + self.pinned + self.copies
 
 
-def predict_host(load: HostLoad) -> HostMemory:
+def predict_loader_memory(load: LoaderWorkload) -> LoaderMemory:
     """Predict the host memory of a loader, ours or a DataLoader: an upper bound, 1.1 to 1.7 times what is measured.
 
     Raises:
-        WrongCall: no such way to start a process.
+        UsageError: no such way to start a process.
     """
     if load.start not in _IDLE:
-        raise WrongCall(f"start={load.start!r} is no way to start a process", f"say {', '.join(_IDLE)}")
+        raise UsageError(f"start={load.start!r} is no way to start a process", f"say {', '.join(_IDLE)}")
     batch = load.batch * load.sample
     if load.budget is not None:
         return _ours(load, batch)
     each = max(load.workers, 1)
     ahead = load.workers * load.prefetch
     idle = _IDLE[load.start] + (load.objects if load.start == "fork" else load.index)
-    return HostMemory(
+    return LoaderMemory(
         index=load.index,
         workers=load.workers * (idle + load.cache) + (load.cache if not load.workers else 0),
         decoding=each * (load.decode + load.batch * load.sample),
@@ -112,12 +112,12 @@ def predict_host(load: HostLoad) -> HostMemory:
     )
 
 
-def _ours(load: HostLoad, batch: int) -> HostMemory:
+def _ours(load: LoaderWorkload, batch: int) -> LoaderMemory:
     """Decoding is at most what the budget says, however many hands; the ring is shared, not multiplied."""
     assert load.budget is not None  # noqa: S101  asked before
     busy = load.threads * load.decode
     slots = load.prefetch + 2
-    return HostMemory(
+    return LoaderMemory(
         index=load.index,
         workers=load.workers * (_THIN + load.cache),
         decoding=min(load.budget, busy) if busy else load.budget,

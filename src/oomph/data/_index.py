@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MissingFile, WrongCall
+from ..errors import MissingFile, UsageError
 from ._files import Entry, listed, place_for, walk, writable
 from ._records import Builder, Listed, Walked
 from ._row import header_of
@@ -29,7 +29,7 @@ _SMALL = 1024  # rows that may travel in a pickle
 
 
 @dataclass(frozen=True)
-class Aside:
+class SkippedImage:
     """A file that is not used, and why."""
 
     path: str
@@ -42,7 +42,7 @@ class ImageIndex:
     `ImageIndex.open(folder)` walks a folder and keeps the index beside the images, or in the user's cache folder when
     that is read-only; the next time only files that changed are read. `ImageIndex.of(files)` takes any files.
 
-    An index is a value: it has a length, `index[i]` is a Header, `index.path(i)` its file, and `index.aside()` lists
+    An index is a value: it has a length, `index[i]` is a Header, `index.path(i)` its file, and `index.skipped()` lists
     the files that can't be used, each with its reason.
     """
 
@@ -128,10 +128,10 @@ class ImageIndex:
         code = int(self._stored.records["reason"][index])
         return self._stored.reasons[code - 1] if code else None
 
-    def aside(self) -> list[Aside]:
+    def skipped(self) -> list[SkippedImage]:
         """The files that can't be used, each with its reason."""
         rows = np.flatnonzero(self._stored.records["reason"])
-        return [Aside(self.path(row), str(self.reason(row))) for row in rows.tolist()]
+        return [SkippedImage(self.path(row), str(self.reason(row))) for row in rows.tolist()]
 
     def select(self, indices: Iterable[int] | NDArray[np.int64]) -> ImageIndex:
         """An index of some of these images, in the order given."""
@@ -142,11 +142,11 @@ class ImageIndex:
         """Write the index to a file, atomically.
 
         Raises:
-            WrongCall: the file can't be written.
+            UsageError: the file can't be written.
         """
         place = Path(path)
         if not save(self._stored, place):
-            raise WrongCall(f"the index can't be written to {str(place)!r}", "name a file in a folder with space")
+            raise UsageError(f"the index can't be written to {str(place)!r}", "name a file in a folder with space")
         return place
 
     @classmethod

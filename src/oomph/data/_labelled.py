@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._labels import Labels
-from .decoding import Letterbox, place
-from .loader import Piece, Want
+from .decoding import Letterbox, paste_letterbox
+from .loader import DecodedImage, ImageRequest
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class BoxTarget:
     """The target of a sample with boxes.
 
     Attributes:
@@ -30,21 +30,21 @@ class Chosen:
     boxes: NDArray[np.float64]
 
 
-class Labelled:
+class LabeledSamples:
     """A recipe: the whole image, letterboxed; the target is a Chosen with its boxes on the canvas."""
 
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
 
-    def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
+    def requests(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[ImageRequest]:
         """The image itself."""
         del rng
-        return (Want(index, canvas),)
+        return (ImageRequest(index, canvas),)
 
-    def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Chosen:
+    def build(self, pieces: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator) -> BoxTarget:
         """Put it into the middle, and its boxes where it went."""
         del rng
         want, picture = pieces[0]
-        spot = place(picture.pixels, picture.window, canvas)
+        spot = paste_letterbox(picture.pixels, picture.window, canvas)
         classes, boxes = self._labels.of(want.index)
-        return Chosen(want.index, spot, classes, spot.to_canvas(boxes))
+        return BoxTarget(want.index, spot, classes, spot.to_canvas(boxes))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BadDocument, MissingFile, WrongCall
+from ..errors import InvalidFile, MissingFile, UsageError
 from ._index import ImageIndex, Name
 
 _COLUMNS = 5
@@ -22,7 +22,7 @@ _NO_POLYGON = 3  # points that make no area
 
 
 @dataclass(frozen=True)
-class Fault:
+class LabelIssue:
     """A label that is left out, or a file of them that isn't there, and why."""
 
     path: str
@@ -46,7 +46,7 @@ class Labels:
     classes: NDArray[np.int32]
     boxes: NDArray[np.float32]
     offsets: NDArray[np.int64]
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[LabelIssue, ...] = ()
 
     def of(self, index: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Classes and boxes of an image."""
@@ -70,7 +70,7 @@ class _Collector:
 
     def __init__(self, names: tuple[str, ...] | None) -> None:
         self.names = names
-        self.faults: list[Fault] = []
+        self.faults: list[LabelIssue] = []
         self._classes: list[int] = []
         self._boxes: list[tuple[float, float, float, float]] = []
         self._offsets = [0]
@@ -87,7 +87,7 @@ class _Collector:
                 self._boxes.append((box[0] * size[0], box[1] * size[1], box[2] * size[0], box[3] * size[1]))
                 return
             reason = "outside of the image, or of no size"
-        self.faults.append(Fault(path, line, reason))
+        self.faults.append(LabelIssue(path, line, reason))
 
     def _wrong(self, row: _Row) -> str | None:
         if not np.isfinite([row.left, row.top, row.right, row.bottom]).all():
@@ -144,13 +144,13 @@ def yolo_label(image: str) -> str:
     return str(Path(*parts).with_suffix(".txt"))
 
 
-def _yolo_rows(path: str, faults: list[Fault]) -> Iterator[tuple[int, _Row]]:
+def _yolo_rows(path: str, faults: list[LabelIssue]) -> Iterator[tuple[int, _Row]]:
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return  # an image without objects
     except OSError as error:
-        faults.append(Fault(path, 0, f"can't be read: {error.strerror}"))
+        faults.append(LabelIssue(path, 0, f"can't be read: {error.strerror}"))
         return
     for line, words in enumerate((row.split() for row in text.splitlines()), 1):
         if not words:
@@ -159,7 +159,7 @@ def _yolo_rows(path: str, faults: list[Fault]) -> Iterator[tuple[int, _Row]]:
             values = [float(word) for word in words]
             row = _yolo_row(values)
         except (ValueError, OverflowError):
-            faults.append(Fault(path, line, "not a class and four fractions"))
+            faults.append(LabelIssue(path, line, "not a class and four fractions"))
         else:
             yield line, row
 
@@ -184,7 +184,7 @@ def read_coco(file: Name, images: Name) -> tuple[ImageIndex, Labels]:
 
     Raises:
         MissingFile: there is no such file.
-        BadDocument: it isn't COCO's.
+        InvalidFile: it isn't COCO's.
     """
     data = _json(Path(file))
     try:
@@ -194,7 +194,7 @@ def read_coco(file: Name, images: Name) -> tuple[ImageIndex, Labels]:
         for note in data["annotations"]:
             notes.setdefault(int(note["image_id"]), []).append(note)
     except (KeyError, TypeError, ValueError):
-        raise BadDocument(f"{str(file)!r} is no COCO file", "it needs images, annotations and categories") from None
+        raise InvalidFile(f"{str(file)!r} is no COCO file", "it needs images, annotations and categories") from None
     index = ImageIndex.of(Path(images) / name for name in pictures.values())
     found = _Collector(tuple(name for _, name in kinds))
     numbers = {kind: number for number, (kind, _) in enumerate(kinds)}
@@ -213,7 +213,7 @@ def _coco_box(found: _Collector, what: tuple[str, Any], numbers: dict[int, int],
         left, top, wide, tall = (float(value) for value in note["bbox"])
         kind = numbers[int(note["category_id"])]
     except (KeyError, TypeError, ValueError):
-        found.faults.append(Fault(file, int(line) if isinstance(line, int) else 0, "no box or no such category"))
+        found.faults.append(LabelIssue(file, int(line) if isinstance(line, int) else 0, "no box or no such category"))
         return
     row = _Row(kind, left / size[0], top / size[1], (left + wide) / size[0], (top + tall) / size[1])
     found.add(file, int(line) if isinstance(line, int) else 0, row, size)
@@ -225,25 +225,25 @@ def _json(path: Path) -> Any:
     except FileNotFoundError:
         raise MissingFile(f"there is no file {str(path)!r}", "name the file of annotations") from None
     except (OSError, ValueError, RecursionError):
-        raise BadDocument(f"{str(path)!r} is no JSON file", "name the file of annotations") from None
+        raise InvalidFile(f"{str(path)!r} is no JSON file", "name the file of annotations") from None
 
 
 def read_classes(index: ImageIndex, folder: Name) -> Labels:
     """Read a folder of classes: the first folder below it names an image's class, and its box is the whole image.
 
     Raises:
-        WrongCall: no image lies in a folder of a class.
+        UsageError: no image lies in a folder of a class.
     """
     root = Path(folder)
     kinds = [_first_below(root, index.path(number)) for number in range(len(index))]
     names = tuple(sorted({kind for kind in kinds if kind is not None}))
     if not names:
-        raise WrongCall(f"no image lies in a folder below {str(root)!r}", "put each class into a folder of its own")
+        raise UsageError(f"no image lies in a folder below {str(root)!r}", "put each class into a folder of its own")
     numbers = {name: number for number, name in enumerate(names)}
     found = _Collector(names)
     for number, kind in enumerate(kinds):
         if kind is None:
-            found.faults.append(Fault(index.path(number), 0, "in no folder of a class"))
+            found.faults.append(LabelIssue(index.path(number), 0, "in no folder of a class"))
         elif index.reason(number) is None:
             found.add(index.path(number), 0, _Row(numbers[kind], 0, 0, 1, 1), index[number].shown)
         found.next_image()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ._files import Entry, sort_key
 from ._row import RECORD, fill
 from ._stored import Stored
-from .headers import Broken, Header, read_header
+from .headers import Header, UnreadableImage, read_header
 
 _CHUNK = 512
 _TASK = 64  # files that a thread takes at a time
@@ -156,5 +156,5 @@ def _outcomes(paths: list[str]) -> list[Header | str]:
 def _outcome(path: str) -> Header | str:
     try:
         return read_header(path)
-    except Broken as broken:
+    except UnreadableImage as broken:
         return broken.why

@@ -6,14 +6,14 @@ import os
 from dataclasses import dataclass
 from functools import cache
 
-from ..machine import HostGauge, Machine, read_machine
+from ..machine import HostMemoryReader, Machine, read_machine
 from ..units import GIB
 
 _SOMETHING = 4 * GIB  # where nothing can be read
 
 
 @dataclass(frozen=True)
-class Room:
+class HostResources:
     """What one process may use; its share, where torchrun started several on this machine.
 
     Attributes:
@@ -32,12 +32,12 @@ class Room:
 
 
 @cache
-def _facts() -> tuple[Machine, HostGauge]:
+def _facts() -> tuple[Machine, HostMemoryReader]:
     """What is read once: asking the driver takes a moment."""
-    return read_machine(), HostGauge()
+    return read_machine(), HostMemoryReader()
 
 
-def read_room() -> Room:
+def read_resources() -> HostResources:
     """What is left now."""
     machine, gauge = _facts()
     now = gauge.read()
@@ -48,7 +48,7 @@ def read_room() -> Room:
         rooms["cgroup limit"] = max(now.group_limit - now.group_used, 0)
     bound = min(rooms, key=lambda name: rooms[name], default="a guess")
     ranks = local_ranks()
-    return Room(
+    return HostResources(
         memory=rooms.get(bound, _SOMETHING) // ranks,
         bound=bound,
         shm=max((now.shm_total or 0) - (now.shm_used or 0), 0) // ranks,
@@ -59,7 +59,7 @@ def read_room() -> Room:
 
 def usable_cores() -> int:
     """Cores that this process may use, quotas and other ranks counted."""
-    return read_room().cores
+    return read_resources().cores
 
 
 def local_ranks() -> int:

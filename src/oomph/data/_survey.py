@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import WrongCall
-from ._host import HostLoad, HostMemory, predict_host
+from ..errors import UsageError
+from ._host import LoaderMemory, LoaderWorkload, predict_loader_memory
 
 _LOOK = 128  # samples that are looked at when sizes aren't told
 
 
 @dataclass(frozen=True)
-class Survey:
+class DatasetProfile:
     """What a data set asks of the host.
 
     Attributes:
@@ -33,16 +33,16 @@ class Survey:
     batch: int
     worst: tuple[int, ...]
     exact: bool
-    load: HostLoad
-    host: HostMemory
+    load: LoaderWorkload
+    host: LoaderMemory
 
 
-def survey(
+def profile_dataset(
     dataset: Any,
     batches: int | Iterable[Sequence[int]],
     size_of: Callable[[int], int] | None = None,
-    load: HostLoad | None = None,
-) -> Survey:
+    load: LoaderWorkload | None = None,
+) -> DatasetProfile:
     """Look at a map-style or iterable data set as a DataLoader would load it.
 
     Args:
@@ -53,19 +53,19 @@ def survey(
         load: workers, prefetch and the rest; its batch and sample are filled in here.
 
     Raises:
-        WrongCall: there is nothing in it.
+        UsageError: there is nothing in it.
     """
     count = len(dataset) if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") else None
     sizes, exact = _sizes(dataset, count, size_of)
     if not sizes:
-        raise WrongCall("the data set is empty", "look at what it is made of")
+        raise UsageError("the data set is empty", "look at what it is made of")
     chosen = _worst(sizes, batches)
     largest = max(sizes.get(number, 0) for number in chosen) if chosen else max(sizes.values())
     many = batches if isinstance(batches, int) and count is None else max(len(chosen), 1)
-    asked = load or HostLoad(batch=many, sample=largest, decode=0)
+    asked = load or LoaderWorkload(batch=many, sample=largest, decode=0)
     filled = dataclasses.replace(asked, batch=many, sample=largest)
     numbers = tuple(chosen) if count is not None else ()
-    return Survey(max(sizes.values()), largest * many, numbers, exact, filled, predict_host(filled))
+    return DatasetProfile(max(sizes.values()), largest * many, numbers, exact, filled, predict_loader_memory(filled))
 
 
 def _sizes(dataset: Any, count: int | None, size_of: Callable[[int], int] | None) -> tuple[dict[int, int], bool]:

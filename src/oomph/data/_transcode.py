@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import JpegImagePlugin
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ..files import write_atomically
 from .decoding import Raster, Window, raster_of
-from .headers import Broken, Header, read_header
+from .headers import Header, UnreadableImage, read_header
 
 _TILE = 256
 _SHORT, _LONG8 = 3, 16
@@ -32,14 +32,14 @@ def transcode(source: Name, target: Name) -> Path:
     costs next to nothing in quality, and the whole image in memory once.
 
     Raises:
-        WrongCall: windows of this format can't be made readable alone.
+        UsageError: windows of this format can't be made readable alone.
         Broken: the file can't be decoded.
     """
     name, place = os.fspath(source), Path(target)
     header = read_header(name)
     raster = raster_of(name, header) if header.format in {"tiff", "npy"} else None
     if raster is None and header.format != "jpeg":
-        raise WrongCall(f"a {header.format} file can't be cut faster in any form", "save it as a JPEG or TIFF")
+        raise UsageError(f"a {header.format} file can't be cut faster in any form", "save it as a JPEG or TIFF")
     write_atomically(
         place, lambda file: _write_jpeg(file, name) if raster is None else _write_tiles(file, raster, header)
     )
@@ -55,7 +55,7 @@ def _write_jpeg(file: IO[bytes], source: str) -> None:
     except (OSError, ValueError, SyntaxError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise Broken(f"can't be decoded: {error}") from None
+        raise UnreadableImage(f"can't be decoded: {error}") from None
 
 
 def _write_tiles(file: IO[bytes], raster: Raster, header: Header) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from ..errors import CannotFit
 from ..units import format_size
-from ._host import HostLoad, HostMemory, predict_host
-from ._room import Room, read_room
-from ._survey import Survey
+from ._host import LoaderMemory, LoaderWorkload, predict_loader_memory
+from ._room import HostResources, read_resources
+from ._survey import DatasetProfile
 
 _MOST = 8
 _AHEAD = 2
@@ -29,7 +29,7 @@ class WorkerPlan:
     workers: int
     prefetch: int | None
     pin: bool
-    memory: HostMemory
+    memory: LoaderMemory
     why: str
 
     @property
@@ -38,17 +38,17 @@ class WorkerPlan:
         return {"num_workers": self.workers, "prefetch_factor": self.prefetch, "pin_memory": self.pin}
 
 
-def plan_workers(found: Survey, room: Room | None = None) -> WorkerPlan:
+def plan_workers(found: DatasetProfile, room: HostResources | None = None) -> WorkerPlan:
     """Choose workers, batches ahead and pinned memory for a surveyed data set: the most that memory and cores allow.
 
     Args:
-        found: what `survey` said; how workers are started, and what they decode, come from its `load`.
+        found: what `profile_dataset` said; how workers are started, and what they decode, come from its `load`.
         room: what may be used; what this machine leaves, without.
 
     Raises:
         CannotFit: not even a batch at a time fits.
     """
-    room = room or read_room()
+    room = room or read_resources()
     most = min(room.cores, _MOST)
     tight = ""
     for workers in range(most, -1, -1):
@@ -58,13 +58,13 @@ def plan_workers(found: Survey, room: Room | None = None) -> WorkerPlan:
                 tight = _too_much(load, room)
                 if not tight:
                     why = f"{room.cores} cores may be used" if workers == most else _why(load, most, room)
-                    return WorkerPlan(workers, ahead if workers else None, pin, predict_host(load), why)
+                    return WorkerPlan(workers, ahead if workers else None, pin, predict_loader_memory(load), why)
     raise CannotFit(f"a batch of {format_size(found.batch)} can't be loaded: {tight}", "make batches smaller")
 
 
-def _too_much(load: HostLoad, room: Room) -> str:
+def _too_much(load: LoaderWorkload, room: HostResources) -> str:
     """What is passed, in words; empty when it fits."""
-    memory = predict_host(load)
+    memory = predict_loader_memory(load)
     if memory.total - load.index > room.memory:
         return f"it takes {format_size(memory.total)}, and {room.bound} leaves {format_size(room.memory)}"
     if memory.shared > room.shm:
@@ -72,6 +72,6 @@ def _too_much(load: HostLoad, room: Room) -> str:
     return ""
 
 
-def _why(load: HostLoad, most: int, room: Room) -> str:
+def _why(load: LoaderWorkload, most: int, room: HostResources) -> str:
     next_up = replace(load, workers=min(load.workers + 1, most), prefetch=1, pin=False)
     return f"with {next_up.workers} workers {_too_much(next_up, room) or 'more would be pinned than fits'}"

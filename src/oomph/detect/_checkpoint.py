@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ..files import write_atomically
 from ._inert import Record, Stored, materialise, open_inert
 from ._network import SIZES, STRIDES, Yolov5, yolov5
@@ -51,7 +51,7 @@ def read_weights(path: Path) -> Weights:
 
     Raises:
         MissingFile: there is no such file.
-        WrongCall: it is damaged, asks to run something, or holds no YOLOv5 that we know.
+        UsageError: it is damaged, asks to run something, or holds no YOLOv5 that we know.
     """
     with open_inert(path) as file:
         stored, names, origin = _find(file.content, path)
@@ -67,10 +67,10 @@ def load_weights(model: Yolov5, weights: Weights) -> str | None:
         A sentence about what was left out, or None.
 
     Raises:
-        WrongCall: the weights are those of another size.
+        UsageError: the weights are those of another size.
     """
     if weights.size != model.size:
-        raise WrongCall(
+        raise UsageError(
             f"the weights are those of yolov5{weights.size} and the network is yolov5{model.size}",
             f"train yolov5{weights.size}, or take other weights",
         )
@@ -101,7 +101,7 @@ def save_weights(path: Path, model: nn.Module, names: Sequence[str], extra: Mapp
     """
     network = getattr(model, "module", model)
     if not isinstance(network, Yolov5):
-        raise WrongCall(f"the model is a {type(network).__name__}", "give one that oomph.detect.yolov5 built")
+        raise UsageError(f"the model is a {type(network).__name__}", "give one that oomph.detect.yolov5 built")
     pixels = network.head.anchors.float().cpu() * torch.tensor(STRIDES).view(-1, 1, 1)
     document = {
         "format": _FORMAT,
@@ -121,7 +121,7 @@ def read_plain(path: Path) -> Any:
 
     Raises:
         MissingFile: there is no such file.
-        WrongCall: it is damaged or holds anything else.
+        UsageError: it is damaged or holds anything else.
     """
     with open_inert(path) as file:
         return materialise(file, file.content)
@@ -151,7 +151,7 @@ def _state(values: Any, path: Path) -> dict[str, Stored]:
         found = {str(name): value for name, value in values.items() if isinstance(value, Stored)}
         if found:
             return found
-    raise WrongCall(f"{path} holds no model", "name a YOLOv5 checkpoint or weights that oomph wrote")
+    raise UsageError(f"{path} holds no model", "name a YOLOv5 checkpoint or weights that oomph wrote")
 
 
 def _walk(record: Record, prefix: str, found: list[tuple[str, Stored]]) -> list[tuple[str, Stored]]:
@@ -159,7 +159,7 @@ def _walk(record: Record, prefix: str, found: list[tuple[str, Stored]]) -> list[
     state = record.state if isinstance(record.state, dict) else {}
     passing = state.get("_non_persistent_buffers_set") or set()
     if prefix.count(".") > _DEEPEST or len(found) > _MOST:
-        raise WrongCall("the file holds modules inside modules without an end", "take another checkpoint")
+        raise UsageError("the file holds modules inside modules without an end", "take another checkpoint")
     for table in ("_parameters", "_buffers"):
         for name, value in _items(state.get(table)):
             if isinstance(value, Stored) and name not in passing:
@@ -193,7 +193,7 @@ def _identify(state: dict[str, Tensor], path: Path) -> tuple[str, int]:
                 expected = {name: value.shape for name, value in yolov5(size, classes).state_dict().items()}
             if expected == {name: value.shape for name, value in state.items()}:
                 return size, classes
-    raise WrongCall(
+    raise UsageError(
         f"{path} holds tensors that are not those of YOLOv5 n, s, m, l or x as of version 6 and 7",
         "take a checkpoint of one of these",
     )

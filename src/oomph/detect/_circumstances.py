@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import WrongCall
+from ..errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -34,22 +34,22 @@ class Circumstances:
         """Compare with what `facts` said when the run was saved.
 
         Raises:
-            WrongCall: something is not as it was.
+            UsageError: something is not as it was.
         """
         if list(self.names) != list(before["names"]):
             now, then = (f"{len(names)} ({', '.join(names)[:80]})" for names in (self.names, before["names"]))
-            raise WrongCall(
+            raise UsageError(
                 f"the data has other classes than the run was begun with: {now} and not {then}",
                 "write them as they were, or begin a new run",
             )
         if self.ranks != before["ranks"]:
-            raise WrongCall(
+            raise UsageError(
                 f"the run was begun with {before['ranks']} ranks, and there are {self.ranks}",
                 f"resume it with torchrun --nproc-per-node {before['ranks']}",
             )
         if self.order != before["order"]:
             counts = f"{self.images} now, {before['images']} then" if self.images != before["images"] else "other files"
-            raise WrongCall(
+            raise UsageError(
                 f"the training images are not those that the run was begun with ({counts})",
                 "put them back as they were, or begin a new run with --weights and its last.pt",
             )

@@ -12,13 +12,13 @@ import psutil
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from .. import changes
-from ..data import Batch, Cache, HostOptions, Loader, Share, on_device, read_room, usable_cores
+from .. import patches
+from ..data import Batch, Cache, Loader, LoaderOptions, Shard, prefetch_to_device, read_resources, usable_cores
 from ..errors import OomphError
-from ..machine import peak_resident
+from ..machine import peak_rss_bytes
 from ..monitor import Recorder, Sampler
 from ..planner import Plan
-from ..runner import Guard, StepReport, guard
+from ..recovery import Guard, StepReport, guard
 from ..units import count_of
 from ._anchors import AnchorCheck
 from ._batch import shrink_batch
@@ -48,7 +48,7 @@ _MOST_WORKERS = 16
 _AHEAD = 4  # batches that processes make while an epoch is validated
 _SPARE = 0.25  # of the memory that is left, for copies of images
 _SELDOM = 10  # iterations between two looks at the loss on a GPU
-_UNKNOWN: dict[str, Any] = {"images_per_second": None, "pieces": None}
+_UNKNOWN: dict[str, Any] = {"images_per_second": None, "micro_batches": None}
 _CHECKING = 4  # threads that load images to validate with
 
 
@@ -88,7 +88,7 @@ class Course:
         self.optimizer = build_optimizer(model, form.recipe, form.batch, fused=fused)
         self.average = Ema(model)
         if self.plan.settings.checkpointing == "blocks":  # after the average, which is a copy without it
-            changes.checkpoint(model, changes.blocks(model))
+            patches.checkpoint(model, patches.blocks(model))
         self.recorder = Recorder(keeper.record_file)
         precision = self.plan.settings.precision
         self.guard: Guard = guard(
@@ -96,8 +96,8 @@ class Course:
             optimizer=self.optimizer,
             loss=self.loss,
             split=split_batch,
-            pieces=len(self.plan.settings.pieces),
-            clip=form.recipe.clip,
+            micro_batch=self.plan.settings.micro_batch,
+            clip_grad_norm=form.recipe.clip,
             ema=self.average,
             precision=precision if precision.startswith("amp") else None,
             budget=form.budget,
@@ -105,7 +105,7 @@ class Course:
             resize=shrink_batch if "size" in form.allow else None,
             checkpoint=lambda _: self.save(),
             recorder=self.recorder,
-            patience=_PATIENCE,
+            rank_timeout=_PATIENCE,
         )
         self._leave_cores()
         self.loader = self._samples(side)
@@ -135,21 +135,21 @@ class Course:
             self.training.index,
             side,
             self.share,
-            recipe=Samples(self.training.labels, augmentation),
+            builder=Samples(self.training.labels, augmentation),
             collate=gather,
             shuffle=True,
             seed=form.seed,
-            share=Share(ranks.rank, ranks.ranks),
+            shard=Shard(ranks.rank, ranks.ranks),
             budget=decoding_budget(ranks),
-            host=self._hands(),
+            options=self._hands(),
         )
 
-    def _hands(self) -> HostOptions:
+    def _hands(self) -> LoaderOptions:
         """Who loads images: threads, or beside a GPU processes, as Python's lock would hold up the training too."""
         if self.device.type == "cuda":
             workers, exactly = self._loading(), self.form.threads or None
-            return HostOptions(threads=exactly, workers=workers, prefetch=_AHEAD, cache=self._copies())
-        return HostOptions(threads=self._loading())
+            return LoaderOptions(threads=exactly, workers=workers, prefetch=_AHEAD, cache=self._copies())
+        return LoaderOptions(threads=self._loading())
 
     def _loading(self) -> int:
         """How many load images: on the CPU few, since the training needs the cores."""
@@ -167,7 +167,7 @@ class Course:
     def _copies(self) -> Cache | None:
         """Decoded copies of all images, each of which a mosaic asks for four times an epoch, where they fit easily."""
         size = len(self.training.index) * 3 * side_of(self.form.size) ** 2
-        return Cache(None, size) if size < read_room().memory * _SPARE else None
+        return Cache(None, size) if size < read_resources().memory * _SPARE else None
 
     def _network(self, anchors: AnchorCheck) -> Yolov5:
         form, classes = self.form, len(self.data.names)
@@ -279,14 +279,14 @@ class Course:
         return self._predicted()["allocated" if self.device.type == "cuda" else "host"]
 
     def _predicted(self) -> dict[str, int]:
-        after = self.plan.after
+        after = self.plan.planned_need
         figures = {"allocated": after.allocated, "reserved": after.reserved, "host": after.host}
         return {name: int(figure.value) for name, figure in figures.items()}
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch, which are made from now on."""
         self.loader.set_epoch(epoch)
-        return on_device(self.loader, self.device)
+        return prefetch_to_device(self.loader, self.device)
 
     def _epoch(self, epoch: int) -> None:
         self.began, self.images, self.pace = time.perf_counter(), 0, dict(_UNKNOWN)
@@ -295,7 +295,7 @@ class Course:
             if time.monotonic() - self.saved > self.form.minutes * 60 and self.is_whole:
                 self.save()
             self.retries += report.retries
-        self.pace = {"images_per_second": self._speed(), "pieces": report.pieces}
+        self.pace = {"images_per_second": self._speed(), "micro_batches": report.micro_batches}
         if epoch + 1 < self.form.epochs:
             self.ahead = self._batches(epoch + 1)  # made while this one is validated
         self._end_epoch(epoch)
@@ -322,8 +322,8 @@ class Course:
             facts = {
                 **self._losses(done),
                 "images_per_second": self._speed(),
-                "pieces": report.pieces,
-                "memory": report.bytes,
+                "micro_batches": report.micro_batches,
+                "memory": report.peak_bytes,
                 "host": self.process.memory_info().rss,
                 "waited": self.loader.waited,
                 "epochs": self.form.epochs,
@@ -402,7 +402,7 @@ class Course:
     def _memory(self) -> int:
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device)
-        return peak_resident()
+        return peak_rss_bytes()
 
 
 @contextlib.contextmanager

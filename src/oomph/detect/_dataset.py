@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..errors import MissingFile, WrongCall
+from ..errors import MissingFile, UsageError
 from ._labels import LabelTable, read_labels
 from ._set_aside import OUTSIDE, Collector, SetAside
 from ._yaml import read_yaml
@@ -65,13 +65,13 @@ def read_dataset(path: Path) -> DataSet:
 
     Raises:
         MissingFile: there is no such file, or no folder or list that it names.
-        WrongCall: it doesn't say what is needed.
+        UsageError: it doesn't say what is needed.
     """
     content = read_yaml(path)
     root = _root(path, content.get("path"))
     splits = {name: _entries(content[name], name, path) for name in SPLITS if content.get(name)}
     if "train" not in splits and "val" not in splits:
-        raise WrongCall(f"{path} names neither train nor val images", "write `train: images/train` or the like")
+        raise UsageError(f"{path} names neither train nor val images", "write `train: images/train` or the like")
     download = content.get("download")
     hint = f"; its `download:` says {str(download).strip()[:80]!r}, which oomph never runs" if download else ""
     places = {name: [(entry, _place(entry, root, path)) for entry in split] for name, split in splits.items()}
@@ -105,18 +105,18 @@ def read_split(data: DataSet, name: str, tolerated: float = 0.1) -> Split:
 
     Raises:
         MissingFile: the folder or list that the yaml names isn't there.
-        WrongCall: there is no such split, no image in it, or more than the tolerated share is broken.
+        UsageError: there is no such split, no image in it, or more than the tolerated share is broken.
     """
     if name in data.missing:
         raise MissingFile(data.missing[name], _MEND)
     if name not in data.splits:
-        raise WrongCall(f"{data.file} names no {name} images", f"add a line `{name}: images/{name}`")
+        raise UsageError(f"{data.file} names no {name} images", f"add a line `{name}: images/{name}`")
     aside = Collector()
     images = _usable(_images(data, name, aside), aside)
     listed = len(images) + aside.broken("image")
     aside.stop_if_too_many("image", listed, tolerated, str(data.file))
     if not images:
-        raise WrongCall(f"the {name} split of {data.file} has no images", "check the paths in it")
+        raise UsageError(f"the {name} split of {data.file} has no images", "check the paths in it")
     labels, kept = read_labels(
         [label_path(image) for image in images], len(data.names), _trusted(data, name, images), aside
     )
@@ -153,7 +153,7 @@ def _root(file: Path, path: Any) -> Path:
     if path is None:
         return file.parent.resolve()
     if not isinstance(path, str):
-        raise WrongCall(f"{file} has {path!r} as path", "write a folder")
+        raise UsageError(f"{file} has {path!r} as path", "write a folder")
     given = Path(path).expanduser()
     for base in (file.parent, Path.cwd()):
         if (base / given).is_dir():
@@ -164,7 +164,7 @@ def _root(file: Path, path: Any) -> Path:
 def _entries(value: Any, split: str, file: Path) -> tuple[str, ...]:
     entries = value if isinstance(value, list) else [value]
     if not all(isinstance(entry, str) for entry in entries):
-        raise WrongCall(f"{file} has {value!r} as {split}", "write a folder, a text file of paths, or a list of these")
+        raise UsageError(f"{file} has {value!r} as {split}", "write a folder, a text file of paths, or a list of these")
     return tuple(entries)
 
 
@@ -189,12 +189,12 @@ def _names(content: dict[str, Any], file: Path) -> tuple[str, ...]:
     if isinstance(names, dict):
         keys = {str(key): str(name) for key, name in names.items()}
         if keys.keys() != {str(number) for number in range(len(keys))}:
-            raise WrongCall(f"{file} names the classes {sorted(keys)}", "number them 0, 1, 2, … without a gap")
+            raise UsageError(f"{file} names the classes {sorted(keys)}", "number them 0, 1, 2, … without a gap")
         names = [keys[str(number)] for number in range(len(keys))]
     if not isinstance(names, list) or not names:
-        raise WrongCall(f"{file} has no names of classes", "write `names: [cat, dog]`")
+        raise UsageError(f"{file} has no names of classes", "write `names: [cat, dog]`")
     if isinstance(count, int) and count != len(names):
-        raise WrongCall(f"{file} says nc: {count} and names {len(names)} classes", "let them agree")
+        raise UsageError(f"{file} says nc: {count} and names {len(names)} classes", "let them agree")
     return tuple(str(name) for name in names)
 
 

@@ -56,7 +56,7 @@ class Ema:
         takes_no_memory: an update changes tensors in place and makes none, so that a guard needs no copy of them.
     """
 
-    takes_no_memory = True
+    updates_in_place = True
 
     def __init__(self, model: nn.Module, decay: float = _DECAY, ramp: float = _RAMP) -> None:
         self.module = copy.deepcopy(_bare(model)).eval().requires_grad_(requires_grad=False)

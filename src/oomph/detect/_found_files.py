@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
-from ..errors import OomphError, WrongCall
+from ..errors import OomphError, UsageError
 from ..files import write_atomically
 
 _LEDGER = ".oomph-found.json"  # name, size and time of every file that was written
@@ -32,21 +32,21 @@ class FoundFiles:
         """Refuse to begin where a result would take the place of a file that isn't one, or lie among the images.
 
         Raises:
-            WrongCall: a result would overwrite an image that is looked at, or somebody's file; or it would be taken for
+            UsageError: a result would overwrite an image that is looked at, or somebody's file; or it would be taken for
                 an image or a label of the folder that it lies in.
         """
         looked_at = {source.resolve() for source in sources}
         folders = {source.parent for source in looked_at if not self.is_result(source)}
         for target in targets:
             if target.parent.resolve() in folders:
-                raise WrongCall(
+                raise UsageError(
                     f"the results would lie among the images in '{target.parent}', and be taken for some of them",
                     "name another folder with --out",
                 )
             if not target.exists() and not target.is_symlink():
                 continue
             if target.resolve() in looked_at or not self.is_result(target):
-                raise WrongCall(
+                raise UsageError(
                     f"the results would overwrite '{target}', which oomph didn't write there",
                     "name another folder with --out",
                 )
@@ -75,12 +75,12 @@ class FoundFiles:
         """Make the folder.
 
         Raises:
-            WrongCall: it can't be made.
+            UsageError: it can't be made.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise WrongCall(
+            raise UsageError(
                 f"the folder '{self.folder}' can't be made ({error.strerror})", "name another one with --out"
             ) from None
 

@@ -17,13 +17,13 @@ PARTS = ("box", "objectness", "classes")
 class GroupLoss:
     """The loss, weighed so that batches whose gradients are averaged by the guard are summed, as the recipe has it.
 
-    Batches that belong to one update count by their images (`by_samples`), as in YOLOv5: that is no gradient of one
+    Batches that belong to one update count by their images (`weight_by_samples`), as in YOLOv5: that is no gradient of one
     large batch, and isn't meant to be.
 
     The parts are added up on the device, a tensor a piece, and read when somebody asks: reading waits for a GPU.
     """
 
-    by_samples = True
+    weight_by_samples = True
 
     def __init__(self, loss: DetectionLoss, device: torch.device) -> None:
         self._loss, self.factor = loss, 1.0
@@ -40,14 +40,14 @@ class GroupLoss:
             *counts, images = ranks.summed([*own.counts.tolist(), own.images])
             self._whole = Positives(torch.tensor(counts, dtype=own.counts.dtype), images)
 
-    def normaliser(self, batch: Any) -> Any:
+    def normalizer(self, batch: Any) -> Any:
         """What the pieces of a batch share; the guard asks at the start of a step, and again when it tries anew."""
         self._step = None
-        return self._whole or self._loss.normaliser(batch)
+        return self._whole or self._loss.normalizer(batch)
 
-    def __call__(self, outputs: Any, targets: Tensor, normaliser: Any = None) -> Tensor:
+    def __call__(self, outputs: Any, targets: Tensor, normalizer: Any = None) -> Tensor:
         """The loss of a piece."""
-        found = self._loss.parts(outputs, targets, normaliser)
+        found = self._loss.parts(outputs, targets, normalizer)
         parts = torch.stack((found.box, found.objectness, found.classes))
         self._step = parts if self._step is None else self._step + parts
         return found.total * self.factor

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import Tensor
 
-from ..errors import MissingFile, WrongCall
+from ..errors import MissingFile, UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # typing has it from 3.11 on
@@ -31,7 +31,7 @@ _LARGEST = 64 * 2**20  # bytes of a pickle; those of real checkpoints have less 
 _SAFE_FIX = "take the weights from their first source, and don't use this file"
 
 
-class _Refused(Exception):  # noqa: N818  never leaves this module
+class _Refused(Exception):
     """The file asks for what a checkpoint has no need of."""
 
 
@@ -178,7 +178,7 @@ def open_inert(path: Path) -> Iterator[InertFile]:
 
     Raises:
         MissingFile: there is no such file.
-        WrongCall: it is no checkpoint, is damaged, or asks to run something.
+        UsageError: it is no checkpoint, is damaged, or asks to run something.
     """
     try:
         with path.open("rb") as head:
@@ -186,9 +186,9 @@ def open_inert(path: Path) -> Iterator[InertFile]:
     except FileNotFoundError:
         raise MissingFile(f"there is no file '{path}'", "check the path") from None
     except OSError as error:
-        raise WrongCall(f"{path} can't be read ({error.strerror})", "name a checkpoint file") from None
+        raise UsageError(f"{path} can't be read ({error.strerror})", "name a checkpoint file") from None
     if begin != b"PK\x03\x04":
-        raise WrongCall(
+        raise UsageError(
             f"{path} is no zip file, as torch has written them since 1.6",
             "save it anew with a torch of today, where it comes from",
         )
@@ -196,11 +196,11 @@ def open_inert(path: Path) -> Iterator[InertFile]:
         with zipfile.ZipFile(path) as archive:
             yield InertFile(path, archive)
     except _Refused as refused:
-        raise WrongCall(f"{path} {refused}", _SAFE_FIX) from None
+        raise UsageError(f"{path} {refused}", _SAFE_FIX) from None
     except RecursionError:
-        raise WrongCall(f"{path} holds objects inside objects without an end", _SAFE_FIX) from None
+        raise UsageError(f"{path} holds objects inside objects without an end", _SAFE_FIX) from None
     except (zipfile.BadZipFile, EOFError, OSError) as error:
-        raise WrongCall(f"{path} is damaged ({_words(error)})", "copy or download it again") from None
+        raise UsageError(f"{path} is damaged ({_words(error)})", "copy or download it again") from None
 
 
 def _words(error: Exception) -> str:
@@ -393,7 +393,7 @@ def materialise(file: InertFile, value: Any, made: dict[int, Any] | None = None)
     """Plain content with its tensors in memory; what is there twice is made once.
 
     Raises:
-        WrongCall: it holds an object that is no plain data.
+        UsageError: it holds an object that is no plain data.
     """
     made = {} if made is None else made
     if id(value) not in made:
@@ -412,4 +412,4 @@ def _materialise(file: InertFile, value: Any, made: dict[int, Any]) -> Any:
         return tuple(materialise(file, item, made) for item in value)
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return value
-    raise WrongCall(f"the file holds a {getattr(value, 'origin', type(value).__name__)}", "save plain tensors")
+    raise UsageError(f"the file holds a {getattr(value, 'origin', type(value).__name__)}", "save plain tensors")

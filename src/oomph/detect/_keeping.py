@@ -19,7 +19,7 @@ from PIL import Image
 from torch import nn
 
 from ..data import ImageIndex
-from ..errors import BadDocument, MissingFile, OomphError, WrongCall
+from ..errors import InvalidFile, MissingFile, OomphError, UsageError
 from ..files import write_atomically
 from ..units import GIB
 from ._checkpoint import save_weights
@@ -41,7 +41,7 @@ COLUMNS = (
     "recall",
     "rate",
     "images_per_second",
-    "pieces",
+    "micro_batches",
     "memory",
 )
 STATES = ("state.pt", "state-before.pt")  # what a resumed run goes on from, the newer one first
@@ -53,7 +53,7 @@ class Keeper:
     """Writes the folder of a run. A full disk costs a warning and the newest file, never what was there.
 
     Raises:
-        WrongCall: nothing may be written there.
+        UsageError: nothing may be written there.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,7 +65,7 @@ class Keeper:
                 _try_file(place)
         except OSError as error:
             why = f"nothing can be written into {str(folder)!r} ({error.strerror})"
-            raise WrongCall(why, "make it writable, or begin where you may write") from None
+            raise UsageError(why, "make it writable, or begin where you may write") from None
 
     @property
     def state_file(self) -> Path:
@@ -106,7 +106,7 @@ class Keeper:
 
         Raises:
             MissingFile: there is none.
-            BadDocument: none of them can be read.
+            InvalidFile: none of them can be read.
         """
         faults = []
         for path in (self.state_file, self.before_file):
@@ -122,7 +122,7 @@ class Keeper:
                 _log.warning("%s. The run goes on from the checkpoint before, %s.", why, path.name)
             return state
         if faults:
-            raise BadDocument(f"no checkpoint in {self.weights} can be read ({'; '.join(faults)})", "start anew")
+            raise InvalidFile(f"no checkpoint in {self.weights} can be read ({'; '.join(faults)})", "start anew")
         raise MissingFile(f"there is no checkpoint in {self.weights}", "name the folder of a run, or start anew")
 
     def save_model(self, name: str, model: nn.Module, names: Sequence[str], facts: dict[str, Any]) -> None:
@@ -247,21 +247,21 @@ def _read_state(path: Path) -> dict[str, Any]:
     """A state, its checksums verified: torch does not look at them.
 
     Raises:
-        BadDocument: it is damaged, or of another kind.
+        InvalidFile: it is damaged, or of another kind.
     """
     with path.open("rb") as file:
         with zipfile.ZipFile(file) as archive:
             if archive.testzip() is not None:
-                raise BadDocument("it is damaged", "take another one")
+                raise InvalidFile("it is damaged", "take another one")
         file.seek(0)
         state = torch.load(file, map_location="cpu", weights_only=True)
     if not isinstance(state, dict) or (state.get("format"), state.get("version")) != (_STATE, _VERSION):
-        raise BadDocument("it is of another kind or version", "take another one")
+        raise InvalidFile("it is of another kind or version", "take another one")
     return state
 
 
 def _words(error: Exception) -> str:
-    return error.why if isinstance(error, BadDocument) else " ".join(str(error).split())[:80]
+    return error.why if isinstance(error, InvalidFile) else " ".join(str(error).split())[:80]
 
 
 def _cell(value: Any) -> str:

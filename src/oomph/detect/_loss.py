@@ -1,7 +1,7 @@
 """The detection loss, and its exact split over pieces of a batch.
 
 Box and class losses are means over positives, whose number depends on labels and grid alone. Counted for the whole
-batch first (`normaliser`) and handed to each piece, the pieces' losses sum to that of the batch, and so do gradients.
+batch first (`normalizer`) and handed to each piece, the pieces' losses sum to that of the batch, and so do gradients.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  torch's own name for it
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ._boxes import complete_iou
 from ._matching import Candidates, Grids, count, match
 from ._network import Yolov5, grid_sizes
@@ -86,23 +86,23 @@ class DetectionLoss:
         gains = gains or Gains()
         network = getattr(model, "module", model)  # DistributedDataParallel keeps it there
         if not isinstance(network, Yolov5):
-            raise WrongCall(f"the model is a {type(network).__name__}", "give one that oomph.detect.yolov5 built")
+            raise UsageError(f"the model is a {type(network).__name__}", "give one that oomph.detect.yolov5 built")
         self._head, self._ratio, self._smoothing = network.head, ratio, smoothing
         self._copy: tuple[object, Tensor] | None = None
         self._known: dict[tuple[object, ...], Grids] = {}
         self.classes = network.classes
         self.gains = Gains(gains.box, gains.objectness * (size / _IMAGE) ** 2, gains.classes * self.classes / _CLASSES)
 
-    def __call__(self, outputs: Any, targets: Tensor, normaliser: Positives | None = None) -> Tensor:
+    def __call__(self, outputs: Any, targets: Tensor, normalizer: Positives | None = None) -> Tensor:
         """The loss to differentiate."""
-        return self.parts(outputs, targets, normaliser).total
+        return self.parts(outputs, targets, normalizer).total
 
-    def normaliser(self, batch: Batch) -> Positives:
+    def normalizer(self, batch: Batch) -> Positives:
         """Count the positives of a whole batch (images, targets), for its pieces to share."""
         return self._positives(batch, self._anchors(batch[1].device))
 
     def counter(self) -> Callable[[Batch], Positives]:
-        """What counts as `normaliser` does, on the CPU and by the anchors of now, so that it never waits for a GPU."""
+        """What counts as `normalizer` does, on the CPU and by the anchors of now, so that it never waits for a GPU."""
         anchors = self._head.anchors.detach().cpu().clone()
         return lambda batch: self._positives(batch, anchors)
 
@@ -111,7 +111,7 @@ class DetectionLoss:
         grids = self._grids(targets, grid_sizes(images))
         return Positives(count(targets, anchors, grids, self._ratio), len(images))
 
-    def parts(self, outputs: Any, targets: Tensor, normaliser: Positives | None = None) -> LossParts:
+    def parts(self, outputs: Any, targets: Tensor, normalizer: Positives | None = None) -> LossParts:
         """The loss and what it is made of; `outputs` may be those of eval mode, decoded predictions first."""
         levels: Sequence[Tensor] = outputs if isinstance(outputs[1], Tensor) else outputs[1]
         targets = targets.to(levels[0].device, torch.float32)
@@ -119,7 +119,7 @@ class DetectionLoss:
             anchors = self._anchors(targets.device).float()
             grids = self._grids(targets, [(level.shape[2], level.shape[3]) for level in levels])
             found = match(targets, anchors, grids, self._ratio)
-            norm = normaliser or Positives(found.counts.sum(1), len(levels[0]))
+            norm = normalizer or Positives(found.counts.sum(1), len(levels[0]))
             counts = norm.counts.to(targets.device, non_blocking=True)
             weight = found.counts / counts.clamp(min=1)[:, None]  # of each row in its mean
             cells = _cells(found, grids, levels[0].shape)
@@ -245,11 +245,11 @@ def split_batch(batch: Batch, pieces: int) -> list[Batch]:
     box and not a row an image.
 
     Raises:
-        WrongCall: there are more pieces than images.
+        UsageError: there are more pieces than images.
     """
     images, targets = batch
     if not 1 <= pieces <= len(images):
-        raise WrongCall(f"{len(images)} images can't make {pieces} pieces", "ask for fewer")
+        raise UsageError(f"{len(images)} images can't make {pieces} pieces", "ask for fewer")
     size, rest = divmod(len(images), pieces)
     found = []
     begin = 0

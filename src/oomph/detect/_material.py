@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import ImageIndex, Letterbox, Piece, Planned, Want, place
-from ..errors import WrongCall
+from ..data import BatchSpec, DecodedImage, ImageIndex, ImageRequest, Letterbox, paste_letterbox
+from ..errors import UsageError
 from ._augment import Augmentation, choose, compose
 from ._dataset import Split
 from ._frames import frames
@@ -50,14 +50,14 @@ def prepare(split: Split, tolerated: float = 0.1, progress: Progress | None = No
         progress: is told how many headers are read, and of how many.
 
     Raises:
-        WrongCall: more than the tolerated share can't be.
+        UsageError: more than the tolerated share can't be.
     """
     keep = split.images[0].parent / f".oomph-index-{split.name}" if len(split.images) >= _MANY else None
     index = ImageIndex.of([str(image) for image in split.images], progress=progress, keep=keep)
     usable = index.usable
-    broken = index.aside()
+    broken = index.skipped()
     if len(broken) > tolerated * len(index):
-        raise WrongCall(
+        raise UsageError(
             f"{len(broken)} of {len(index)} {split.name} images can't be read, the first {broken[0].path!r}: "
             f"{broken[0].reason}",
             f"mend them, take them out, or set `tolerated` above {tolerated:g} in the settings",
@@ -85,11 +85,11 @@ class Samples:
         self._labels, self._augmentation = labels, augmentation
         self.images = 8 if augmentation.mixup else 4  # that a sample is made of, at most
 
-    def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
+    def requests(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[ImageRequest]:
         """The images that a sample is made of, none larger than the canvas."""
-        return [Want(one, canvas) for one in choose(index, len(self._labels), self._augmentation, rng)]
+        return [ImageRequest(one, canvas) for one in choose(index, len(self._labels), self._augmentation, rng)]
 
-    def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Any:
+    def build(self, pieces: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Any:
         """Paint the sample; its boxes are the target."""
         parts = [(piece.picture.pixels, self._labels.of(piece.want.index)) for piece in pieces]
         return compose(parts, canvas, self._augmentation, rng)
@@ -113,16 +113,16 @@ class Framed:
     def __init__(self, size: int) -> None:
         self._size = size
 
-    def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
+    def requests(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[ImageRequest]:
         """The image itself."""
         del rng
-        return (Want(index, (min(canvas[0], self._size), min(canvas[1], self._size))),)
+        return (ImageRequest(index, (min(canvas[0], self._size), min(canvas[1], self._size))),)
 
-    def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Letterbox:
+    def build(self, pieces: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Letterbox:
         """Put it into the middle."""
         del rng
         picture = pieces[0].picture
-        return place(picture.pixels, picture.window, canvas)
+        return paste_letterbox(picture.pixels, picture.window, canvas)
 
 
 @dataclass(frozen=True)
@@ -136,15 +136,15 @@ class Rectangles:
     ranks: int = 1
 
     @property
-    def largest(self) -> Planned:
+    def largest(self) -> BatchSpec:
         """The batch with the most pixels."""
         return max(self._planned(), key=lambda one: len(one.indices) * one.width * one.height)
 
-    def epoch(self, number: int) -> Sequence[Planned]:
+    def epoch(self, number: int) -> Sequence[BatchSpec]:
         """The same batches every time."""
         del number
         return self._planned()[self.rank :: self.ranks]
 
-    def _planned(self) -> list[Planned]:
+    def _planned(self) -> list[BatchSpec]:
         found = frames(list(self.shapes), self.size, self.batch)
-        return [Planned(np.array(one.indices, np.int64), one.size[1], one.size[0]) for one in found]
+        return [BatchSpec(np.array(one.indices, np.int64), one.size[1], one.size[0]) for one in found]

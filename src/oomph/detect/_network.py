@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ._blocks import C3, SPPF, Concat, Conv, Upsample
 from ._head import Head
 
@@ -106,7 +106,7 @@ class Yolov5(nn.Module):
             images = images.to(self.head.anchors.dtype) / 255
         height, width = images.shape[-2:]
         if height % STRIDES[-1] or width % STRIDES[-1]:
-            raise WrongCall(
+            raise UsageError(
                 f"images are {height} pixels high and {width} wide", f"make both multiples of {STRIDES[-1]}"
             )
         kept: dict[int, Tensor] = {}
@@ -144,16 +144,16 @@ def yolov5(size: str, classes: int = 80, anchors: Anchors | None = None) -> Yolo
         anchors: three (width, height) in pixels for each of the strides 8, 16 and 32; the reference's if None.
 
     Raises:
-        WrongCall: there is no such size, or the classes or anchors are no such numbers.
+        UsageError: there is no such size, or the classes or anchors are no such numbers.
     """
     letter = size.lower().removeprefix("yolov5")
     if letter not in SIZES:
-        raise WrongCall(f"{size!r} is no size of YOLOv5", f"it must be one of {', '.join(SIZES)}")
+        raise UsageError(f"{size!r} is no size of YOLOv5", f"it must be one of {', '.join(SIZES)}")
     if classes < 1:
-        raise WrongCall(f"classes is {classes!r}", "it must be a whole number of at least 1")
+        raise UsageError(f"classes is {classes!r}", "it must be a whole number of at least 1")
     table = ANCHORS if anchors is None else anchors
     if any(len(level) != len(ANCHORS[0]) for level in table) or len(table) != len(STRIDES):
-        raise WrongCall(f"the anchors are {table!r}", "give three (width, height) for each of three levels")
+        raise UsageError(f"the anchors are {table!r}", "give three (width, height) for each of three levels")
     return Yolov5(letter, classes, table)
 
 

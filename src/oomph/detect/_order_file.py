@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import document
-from ..errors import BadDocument, MissingFile
+from ..errors import InvalidFile, MissingFile
 from ._keeping import STATES
 from ._order_form import OrderForm
 
@@ -38,14 +38,14 @@ def read_order(folder: Path) -> Order:
 
     Raises:
         MissingFile: no run was begun there, or it ended before its first checkpoint.
-        BadDocument: its order can't be read.
+        InvalidFile: its order can't be read.
     """
     if not any((folder / "weights" / name).is_file() for name in STATES):
         raise MissingFile(f"there is no checkpoint in '{folder}'", "name the folder of another run, or start anew")
     try:
         order = document.read(_KIND, _VERSION, Order, document.load(folder / ORDER))
-    except BadDocument as error:
-        raise BadDocument(f"{folder / ORDER} can't be used: {error.why}", "start anew") from None
+    except InvalidFile as error:
+        raise InvalidFile(f"{folder / ORDER} can't be used: {error.why}", "start anew") from None
     return Order(replace(order.asked, folder=folder), replace(order.settled, folder=folder))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ._network import HEAD, SIZES
 from ._recipe import Recipe
 from ._tiles import cut
@@ -71,23 +71,23 @@ class OrderForm:
 
     def __post_init__(self) -> None:
         if self.network not in SIZES:
-            raise WrongCall(f"{self.network!r} is no size of YOLOv5", f"it must be one of {', '.join(SIZES)}")
+            raise UsageError(f"{self.network!r} is no size of YOLOv5", f"it must be one of {', '.join(SIZES)}")
         if self.batch != LARGEST and self.batch < 1:
-            raise WrongCall(f"batch is {self.batch}", "it must be at least 1, or -1 for the largest that fits")
+            raise UsageError(f"batch is {self.batch}", "it must be at least 1, or -1 for the largest that fits")
         if self.epochs < 1:
-            raise WrongCall(f"epochs is {self.epochs}", "it must be at least 1")
+            raise UsageError(f"epochs is {self.epochs}", "it must be at least 1")
         if self.size < 32:  # noqa: PLR2004  the largest stride
-            raise WrongCall(f"the image size is {self.size}", "it must be at least 32")
+            raise UsageError(f"the image size is {self.size}", "it must be at least 32")
         if self.precision is not None and self.precision not in PRECISIONS:
-            raise WrongCall(f"precision is {self.precision!r}", f"it must be one of {', '.join(PRECISIONS)}")
+            raise UsageError(f"precision is {self.precision!r}", f"it must be one of {', '.join(PRECISIONS)}")
         if self.threads is not None and self.threads < 0:
-            raise WrongCall(f"workers is {self.threads}", "it must be at least 1, or 0 for as many as the cores allow")
+            raise UsageError(f"workers is {self.threads}", "it must be at least 1, or 0 for as many as the cores allow")
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if not least <= value < float("inf"):
-                raise WrongCall(f"{name} is {value}", f"it must be at least {least}")
+                raise UsageError(f"{name} is {value}", f"it must be at least {least}")
         if self.freeze > HEAD:
-            raise WrongCall(
+            raise UsageError(
                 f"freeze is {self.freeze}", f"it must be at most {HEAD}: layer {HEAD}, the head, has to learn"
             )
         cut(self.tiles, self.size)

@@ -10,12 +10,12 @@ from typing import Any
 import psutil
 import torch
 
-from ..errors import CannotFit, WrongCall
+from ..errors import CannotFit, UsageError
 from ..job import Job
-from ..ledger import Prediction, predict
 from ..machine import Target, find_target, this_device
-from ..planner import Leeway, Plan, largest_batch, plan
-from ..runner import BLOCK
+from ..planner import AllowedChanges, Plan, largest_batch, plan
+from ..prediction import Prediction, predict
+from ..recovery import BUCKET_BYTES
 from ..settings import Settings
 from ..units import MIB, format_size
 from ._dataset import DataSet
@@ -38,14 +38,14 @@ def find_device(name: str | None) -> torch.device:
     """The device of that name; the first GPU if there is one, else the CPU, without.
 
     Raises:
-        WrongCall: there is no such GPU.
+        UsageError: there is no such GPU.
     """
     device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
     if device.type != "cuda":
         return device
     number, count = device.index or 0, torch.cuda.device_count()
     if number >= count:
-        raise WrongCall(f"there is no GPU {number}, torch sees {count}", "name another one, or cpu")
+        raise UsageError(f"there is no GPU {number}, torch sees {count}", "name another one, or cpu")
     return torch.device("cuda", number)  # by its number: torch refuses to cap a GPU that has none
 
 
@@ -113,7 +113,7 @@ def plan_run(
         words = f"{error.why}: {format_size(whole)} less {format_size(off)} for batches that wait and the guard's room"
         raise CannotFit(words, error.fix) from None
     chosen = replace(made.settings, optimizer=_update(made.settings.precision, device))
-    return replace(made, settings=chosen, beside=off)
+    return replace(made, settings=chosen, reserved=off)
 
 
 def _largest(asked: Settings, budget: int, run: _Run) -> Settings:
@@ -173,11 +173,11 @@ def _side(settings: Settings) -> int:
     return int(settings.size) if isinstance(settings.size, int) else STRIDES[-1]
 
 
-def _leeway(asked: Settings, allowed: tuple[str, ...], device: torch.device) -> Leeway:
+def _leeway(asked: Settings, allowed: tuple[str, ...], device: torch.device) -> AllowedChanges:
     """What may be changed beside the pieces."""
     lower = "amp-bf16" if device.type == "cpu" else fast_precision(device)
     side = _side(asked)
-    return Leeway(
+    return AllowedChanges(
         checkpointing=asked.checkpointing == "none",
         precision=None if asked.precision.startswith("amp") else lower,
         sides=tuple(range(side - STRIDES[-1], max(side // 2, STRIDES[-1]) - 1, -STRIDES[-1])),
@@ -192,7 +192,7 @@ def share_out(form: OrderForm, data: DataSet, device: torch.device, ranks: Ranks
     and the guard two blocks to exchange them through; on the CPU, as much of a block as is used.
 
     Raises:
-        WrongCall: the batch can't be shared out evenly.
+        UsageError: the batch can't be shared out evenly.
     """
     if not ranks.are_several:
         return form
@@ -201,9 +201,9 @@ def share_out(form: OrderForm, data: DataSet, device: torch.device, ranks: Ranks
     gradients = sum(one.numel() * one.element_size() for one in model.parameters())
     whole = target_of(device).memory
     if device.type == "cuda":
-        room, exchange = whole, gradients + 2 * BLOCK
+        room, exchange = whole, gradients + 2 * BUCKET_BYTES
     else:
-        room, exchange = whole // ranks.beside, min(gradients, BLOCK)
+        room, exchange = whole // ranks.beside, min(gradients, BUCKET_BYTES)
     return replace(form, batch=ranks.share(form.batch), budget=min(form.budget or room, room) - exchange)
 
 
@@ -277,11 +277,11 @@ def side_of(size: int) -> int:
 def plan_facts(made: Plan) -> dict[str, Any]:
     """A plan as plain values, to be saved with the run."""
     return {
-        "asked": vars(made.asked),
+        "requested": vars(made.requested),
         "settings": vars(made.settings),
         "budget": made.budget,
-        "beside": made.beside,
-        "asked_needs": made.before.device.value,
-        "needs": made.after.device.value,
-        "moves": [vars(move) for move in made.moves],
+        "reserved": made.reserved,
+        "requested_need": made.requested_need.device.value,
+        "planned_need": made.planned_need.device.value,
+        "changes": [vars(change) for change in made.changes],
     }

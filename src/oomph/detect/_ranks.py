@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from ..errors import OomphError, RankLost, WrongCall
+from ..errors import OomphError, RankLost, UsageError
 from ._allocator import settle_allocator
 
 T = TypeVar("T")
@@ -50,30 +50,30 @@ class Ranks:
         """The images of a batch that one rank takes.
 
         Raises:
-            WrongCall: it can't be shared out evenly.
+            UsageError: it can't be shared out evenly.
         """
         if batch > 0 and batch % self.ranks:
             fix = f"give a multiple of {self.ranks}"
-            raise WrongCall(f"a batch of {batch} can't be shared out evenly to {self.ranks} ranks", fix)
+            raise UsageError(f"a batch of {batch} can't be shared out evenly to {self.ranks} ranks", fix)
         return batch // self.ranks if batch > 0 else batch
 
     def device_name(self, asked: str | None) -> str | None:
         """The device of this rank: the GPU of its number on this machine, or the CPU.
 
         Raises:
-            WrongCall: one GPU was asked for, or there are fewer GPUs than ranks.
+            UsageError: one GPU was asked for, or there are fewer GPUs than ranks.
         """
         if not self.are_several:
             return asked
         if asked not in {None, "cpu", "cuda"}:
-            raise WrongCall(
+            raise UsageError(
                 f"--device names one GPU ({asked}), and there are {self.ranks} ranks",
                 "leave it out, and choose GPUs by CUDA_VISIBLE_DEVICES: each rank takes the one of its number",
             )
         if asked == "cpu" or not torch.cuda.is_available():
             return "cpu"
         if self.local >= torch.cuda.device_count():
-            raise WrongCall(
+            raise UsageError(
                 f"there are {self.beside} ranks on this machine, and torch sees {torch.cuda.device_count()} GPUs",
                 "start as many ranks as there are GPUs, or train with --device cpu",
             )
@@ -160,7 +160,7 @@ def join_ranks(device: str | None) -> Iterator[Ranks]:
         device: as it was asked for: "cpu", or None for the GPU of each rank where there are any.
 
     Raises:
-        WrongCall: there are fewer GPUs than ranks, or only one was asked for.
+        UsageError: there are fewer GPUs than ranks, or only one was asked for.
     """
     ranks = _started(os.environ)
     if not ranks.are_several:
@@ -182,7 +182,7 @@ def _started(environment: Any) -> Ranks:
     """What torchrun says in the environment.
 
     Raises:
-        WrongCall: it says half of it.
+        UsageError: it says half of it.
     """
     if int(environment.get("WORLD_SIZE", 1)) < 2 or "RANK" not in environment:  # noqa: PLR2004  one is alone
         return ALONE
@@ -190,4 +190,4 @@ def _started(environment: Any) -> Ranks:
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
         return Ranks(*(int(environment[name]) for name in names))
     except KeyError as error:
-        raise WrongCall(f"RANK is set and {error} is not", "start the ranks with torchrun") from None
+        raise UsageError(f"RANK is set and {error} is not", "start the ranks with torchrun") from None

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ._augment import Augmentation
 from ._loss import Gains
 from ._yaml import read_yaml
@@ -100,7 +100,7 @@ def read_recipe(path: Path) -> Recipe:
 
     Raises:
         MissingFile: there is no such file.
-        WrongCall: it is no yaml map, has a name that nobody knows or a value that can't be taken.
+        UsageError: it is no yaml map, has a name that nobody knows or a value that can't be taken.
     """
     return recipe_from(read_yaml(path), str(path))
 
@@ -117,7 +117,7 @@ def recipe_from(
         beside: names that are taken elsewhere, which a wrong one may have meant.
 
     Raises:
-        WrongCall: a name that nobody knows, or a value that can't be taken.
+        UsageError: a name that nobody knows, or a value that can't be taken.
     """
     base = base or Recipe()
     parts: dict[str, dict[str, Any]] = {"": {}, "gains": {}, "augmentation": {}}
@@ -145,16 +145,16 @@ def _value(name: str, own: str, value: Any, place: str) -> Any:
         return _optimizer(value, place)
     if own == "cosine":
         if not isinstance(value, bool):
-            raise WrongCall(f"{place} sets {name} to {value!r}", "it must be true or false")
+            raise UsageError(f"{place} sets {name} to {value!r}", "it must be true or false")
         return value
     number = _number(name, value, place)
     if own in {"nominal_batch", "least_warmup"}:
         least = 1 if own == "nominal_batch" else 0
         if number != int(number) or number < least:
-            raise WrongCall(f"{place} sets {name} to {value!r}", f"it must be a whole number of at least {least}")
+            raise UsageError(f"{place} sets {name} to {value!r}", f"it must be a whole number of at least {least}")
         return int(number)
     if own in _SHARES and number > 1:
-        raise WrongCall(f"{place} sets {name} to {value!r}", "it must be between 0 and 1")
+        raise UsageError(f"{place} sets {name} to {value!r}", "it must be between 0 and 1")
     return number
 
 
@@ -162,7 +162,7 @@ def _optimizer(value: Any, place: str) -> str:
     for known in OPTIMIZERS:
         if str(value).lower() == known.lower():
             return known
-    raise WrongCall(f"{place} sets optimizer to {value!r}", f"it must be one of {', '.join(OPTIMIZERS)}")
+    raise UsageError(f"{place} sets optimizer to {value!r}", f"it must be one of {', '.join(OPTIMIZERS)}")
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,23 +191,23 @@ def _known(name: str, place: str, beside: Iterable[str]) -> str:
         return name
     nearest = difflib.get_close_matches(name, [*_NAMES, *own, *beside], n=1)
     hint = f"did you mean {nearest[0]!r}?" if nearest else "see docs/train.md for the names"
-    raise WrongCall(f"{place} sets {name!r}, which nothing here is called", f"take it out; {hint}".removesuffix("?"))
+    raise UsageError(f"{place} sets {name!r}, which nothing here is called", f"take it out; {hint}".removesuffix("?"))
 
 
 def _number(name: str, value: Any, place: str) -> float:
     try:
         number = float(value)  # yaml reads 5e-4 as a text
     except (TypeError, ValueError):
-        raise WrongCall(f"{place} sets {name} to {value!r}", "it must be a number") from None
+        raise UsageError(f"{place} sets {name} to {value!r}", "it must be a number") from None
     if isinstance(value, bool) or not 0 <= number < float("inf"):
-        raise WrongCall(f"{place} sets {name} to {value!r}", "it must be a number of at least 0")
+        raise UsageError(f"{place} sets {name} to {value!r}", "it must be a number of at least 0")
     return number
 
 
 def _refuse_unless_neutral(name: str, number: float, place: str) -> None:
     neutral, why = _NEUTRAL[name]
     if neutral and number not in neutral:
-        raise WrongCall(f"{place} sets {name} to {number:g}: {why}", f"set it to {neutral[0]:g} or take it out")
+        raise UsageError(f"{place} sets {name} to {number:g}: {why}", f"set it to {neutral[0]:g} or take it out")
 
 
 def parameter_groups(model: nn.Module, recipe: Recipe, batch: int) -> list[dict[str, Any]]:

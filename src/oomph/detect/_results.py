@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from ..data import Letterbox
-from ..errors import MissingFile, WrongCall
+from ..errors import MissingFile, UsageError
 from ..files import write_atomically
 from ._augment import Labels, to_pixels
 from ._metrics import ImageResult
@@ -49,7 +49,7 @@ def read_results(path: Path) -> tuple[list[ImageResult], tuple[str, ...]]:
 
     Raises:
         MissingFile: there is no such file.
-        WrongCall: it is no such file.
+        UsageError: it is no such file.
     """
     try:
         with np.load(path, allow_pickle=False) as arrays:
@@ -60,6 +60,6 @@ def read_results(path: Path) -> tuple[list[ImageResult], tuple[str, ...]]:
     except FileNotFoundError:
         raise MissingFile(f"there is no file '{path}'", "check the path") from None
     except (OSError, ValueError, KeyError, EOFError) as error:
-        raise WrongCall(f"{path} holds no detections ({error})", "name a file that oomph wrote") from None
+        raise UsageError(f"{path} holds no detections ({error})", "name a file that oomph wrote") from None
     pairs = zip(found, truth, strict=True) if count else ()
     return [ImageResult(one, other) for one, other in pairs], names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import WrongCall
+from ..errors import UsageError
 
 _EXAMPLES = 3
 OUTSIDE = "outside every folder that the yaml names; `roots: [/that/folder]` in the yaml names one more"
@@ -70,13 +70,13 @@ class Collector:
         """Refuse a data set of which too much is broken.
 
         Raises:
-            WrongCall: more than the tolerated share is.
+            UsageError: more than the tolerated share is.
         """
         broken = self.broken(what)
         if not total or broken <= tolerated * total:
             return
         worst = next(one for one in self.told() if one.what == what)
-        raise WrongCall(
+        raise UsageError(
             f"{broken} of {total} {plural(what)} of {source} can't be used, most of them because: {worst.why} "
             f"(such as {worst.examples[0]})",
             f"mend the data, or set `tolerated` above {tolerated:g} in the settings",

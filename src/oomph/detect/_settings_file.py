@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 import yaml
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ._order_form import OrderForm
 from ._recipe import neutral_names, recipe_from
 from ._yaml import read_yaml
@@ -45,7 +45,7 @@ def read_settings(path: Path, form: OrderForm) -> tuple[OrderForm, tuple[str, ..
 
     Raises:
         MissingFile: there is no such file.
-        WrongCall: it is no yaml map, has a name that nobody knows or a value that can't be taken.
+        UsageError: it is no yaml map, has a name that nobody knows or a value that can't be taken.
     """
     values, place = read_yaml(path), str(path)
     known = _order_names()
@@ -55,7 +55,7 @@ def read_settings(path: Path, form: OrderForm) -> tuple[OrderForm, tuple[str, ..
         field = _NAMES.get(name, name)
         flag = FLAGS.get(name) or _SPELLINGS.get(name)
         if flag is not None:
-            raise WrongCall(f"{place} sets {name!r}, which has a flag", f"take it out and write {flag}")
+            raise UsageError(f"{place} sets {name!r}, which has a flag", f"take it out and write {flag}")
         if field in known:
             own[field] = _typed(known[field], name, value, place)
         else:
@@ -109,4 +109,4 @@ def _typed(hint: Any, name: str, value: Any, place: str) -> Any:
         if isinstance(value, kind) and isinstance(value, bool) == (kind is bool):
             return value
     wanted = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)
-    raise WrongCall(f"{place} sets {name} to {value!r}", f"it must be {wanted or 'something else'}")
+    raise UsageError(f"{place} sets {name} to {value!r}", f"it must be {wanted or 'something else'}")

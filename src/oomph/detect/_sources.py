@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import MissingFile, WrongCall
+from ..errors import MissingFile, UsageError
 from ._dataset import LISTS, SUFFIXES
 
 _VIDEOS = frozenset({".asf", ".avi", ".gif", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv"})
@@ -33,7 +33,7 @@ def find_images(sources: Sequence[str | Path]) -> list[SourceImage]:
 
     Raises:
         MissingFile: there is nothing of that name.
-        WrongCall: it is no image but a video, a camera or an address, or a folder without images.
+        UsageError: it is no image but a video, a camera or an address, or a folder without images.
     """
     found: dict[str, SourceImage] = {}
     for source in sources:
@@ -80,7 +80,7 @@ def _named(text: str) -> Iterator[SourceImage]:
 def _folder(folder: Path) -> Iterator[SourceImage]:
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
     if not found:
-        raise WrongCall(f"there are no images in {folder}", "name a folder with images")
+        raise UsageError(f"there are no images in {folder}", "name a folder with images")
     for path in found:
         yield SourceImage(path, path.relative_to(folder))
 
@@ -89,7 +89,7 @@ def _listed(file: Path) -> Iterator[SourceImage]:
     lines = [line.strip() for line in file.read_text(encoding="utf-8-sig", errors="replace").splitlines()]
     wanted = [line for line in lines if line and not line.startswith("#")]
     if not wanted:
-        raise WrongCall(f"{file} lists no images", "write the path of an image a line")
+        raise UsageError(f"{file} lists no images", "write the path of an image a line")
     for line in wanted:
         place = next((one for one in (file.parent / line, Path(line)) if one.is_file()), None)
         if place is None:
@@ -97,11 +97,11 @@ def _listed(file: Path) -> Iterator[SourceImage]:
         yield SourceImage(place, Path(place.name))
 
 
-def _refusal(text: str) -> MissingFile | WrongCall:
+def _refusal(text: str) -> MissingFile | UsageError:
     if "://" in text:
-        return WrongCall(f"'{text}' is an address, and oomph fetches nothing", "download it, and name the file")
+        return UsageError(f"'{text}' is an address, and oomph fetches nothing", "download it, and name the file")
     if Path(text).suffix.lower() in _VIDEOS:
-        return WrongCall(f"'{text}' is a video, and only images are looked at", "write its frames into a folder first")
+        return UsageError(f"'{text}' is a video, and only images are looked at", "write its frames into a folder first")
     if text.isdigit() or text == "screen":
-        return WrongCall(f"'{text}' is a camera or screen to YOLOv5, and only files are looked at", "name images")
+        return UsageError(f"'{text}' is a camera or screen to YOLOv5, and only files are looked at", "name images")
     return MissingFile(f"there is no image or folder '{text}'", "check the path")

@@ -10,24 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import (
-    Found,
-    GridRecipe,
+    DecodedImage,
+    Detections,
     ImageIndex,
+    ImageRequest,
     Labels,
     Loader,
-    Piece,
-    Shuffled,
+    ShuffledSampler,
     Tile,
-    TileOrder,
-    TileRecipe,
+    TileGridSamples,
     Tiles,
-    Want,
+    TileSampler,
+    TileSamples,
+    decode_windows_cost,
     default_budget,
-    reads_alone,
-    stitch,
-    windows_cost,
+    has_random_access,
+    merge_tiles,
 )
-from ..errors import WrongCall
+from ..errors import UsageError
 from ..units import MIB
 from ._augment import Augmentation, compose, to_pixels
 from ._material import Material, gather
@@ -49,13 +49,13 @@ def cut(tiles: bool | int, size: int) -> Tiles | None:  # noqa: FBT001  a switch
     """How images are cut: not at all, into windows of the size of the network's view, or of so many pixels.
 
     Raises:
-        WrongCall: no window can be that small.
+        UsageError: no window can be that small.
     """
     if tiles is False or tiles == 0:
         return None
     side = size if tiles is True else tiles
     if side < 32:  # noqa: PLR2004  the largest stride
-        raise WrongCall(f"tiles of {side} pixels are asked for", "make them at least 32, usually as large as the size")
+        raise UsageError(f"tiles of {side} pixels are asked for", "make them at least 32, usually as large as the size")
     return Tiles(side)
 
 
@@ -68,7 +68,7 @@ class WindowSamples:
 
     reuses = True
 
-    def __init__(self, windows: TileRecipe, augmentation: Augmentation) -> None:
+    def __init__(self, windows: TileSamples, augmentation: Augmentation) -> None:
         self._windows = windows
         self._augmentation = replace(augmentation, mosaic=0.0, mixup=0.0, scale=0.0, translate=0.0)
 
@@ -76,12 +76,12 @@ class WindowSamples:
         """The image that a sample is a window of."""
         return self._windows.image_of(sample)
 
-    def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
+    def requests(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[ImageRequest]:
         """The window."""
-        return self._windows.needs(index, canvas, rng)
+        return self._windows.requests(index, canvas, rng)
 
     def build(
-        self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator
+        self, pieces: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator
     ) -> NDArray[np.float32]:
         """Paint the sample; its boxes, as fractions of the canvas, are the target."""
         shown = self._windows.build(pieces, canvas, rng)
@@ -108,7 +108,7 @@ def window_loader(  # noqa: PLR0913  each by its name
     An epoch has as many windows of an image as it has objects, but no more than cover it, and a few of one with none.
     """
     zoom = min(augmentation.scale, _ZOOM)
-    recipe = TileRecipe(
+    recipe = TileSamples(
         material.index,
         in_pixels(material),
         tiles,
@@ -118,13 +118,13 @@ def window_loader(  # noqa: PLR0913  each by its name
         zoom=zoom,
         seed=seed,
     )
-    order = TileOrder(recipe, batch, (size, size), spread=_SPREAD, seed=seed, rank=rank, ranks=ranks)
+    order = TileSampler(recipe, batch, (size, size), spread=_SPREAD, seed=seed, rank=rank, world_size=ranks)
     return Loader(
         material.index,
         size,
         batch,
-        recipe=WindowSamples(recipe, augmentation),
-        order=order,
+        builder=WindowSamples(recipe, augmentation),
+        sampler=order,
         collate=gather,
         seed=seed,
         threads=threads,
@@ -170,12 +170,12 @@ def grid_loader(  # noqa: PLR0913  each by its name
     threads: int | None = None,
 ) -> Loader:
     """Batches of the windows that cover images; a rank takes all windows of an image, or none."""
-    recipe = GridRecipe(material.index, tiles, _ROW)
+    recipe = TileGridSamples(material.index, tiles, _ROW)
     owners = np.array([recipe.image_of(sample) for sample in range(len(recipe))], np.int64)
-    order = Shuffled(np.flatnonzero(owners % ranks == rank), batch, (size, size), even=False)
+    order = ShuffledSampler(np.flatnonzero(owners % ranks == rank), batch, (size, size), even=False)
     budget = _budget(material.index, tiles, _ROW)
     return Loader(
-        material.index, size, batch, recipe=recipe, order=order, threads=threads, broken="drop", budget=budget
+        material.index, size, batch, builder=recipe, sampler=order, threads=threads, on_error="drop", budget=budget
     )
 
 
@@ -183,9 +183,9 @@ def _budget(index: ImageIndex, tiles: Tiles, each: int) -> int:
     """Bytes for decoding: what the windows of some images need side by side, as their headers say."""
     worst = waiting = 0
     for header in index:
-        windows = tiles.grid(*header.shown)[: 1 if reads_alone(header) else each]
+        windows = tiles.grid(*header.shown)[: 1 if has_random_access(header) else each]
         results = sum((right - left) * (bottom - top) * 3 for left, top, right, bottom in windows)
-        worst = max(worst, windows_cost(header, windows) + results)
+        worst = max(worst, decode_windows_cost(header, windows) + results)
         waiting = max(waiting, results * _SPREAD * (len(windows) > 1))
     # A quarter is for windows that wait for their turn.
     return min(max(_LEAST, 3 * worst, 4 * waiting), max(default_budget(), _LEAST))
@@ -202,16 +202,16 @@ def stitched(
     for image in sorted(windows):
         high, wide = material.shapes[image]
         parts = [(places[sample].placed, _found(found[sample])) for sample in windows[image]]
-        whole = stitch(parts, (wide, high), across_classes=across_classes)
+        whole = merge_tiles(parts, (wide, high), across_classes=across_classes)
         rows = np.column_stack((whole.boxes, whole.scores, whole.classes)).astype(np.float32)
         truth = to_pixels(material.labels.of(image), (float(wide), float(high)), (0.0, 0.0))
         results[image] = ImageResult(rows, truth)
     return results
 
 
-def _found(boxes: Tensor) -> Found:
+def _found(boxes: Tensor) -> Detections:
     rows = boxes.detach().double().cpu().numpy()
-    return Found(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64))
+    return Detections(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64))
 
 
 def proposal(material: Material, size: int) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ..planner import Plan
 from ..units import count_of
 from ._allocator import settle_allocator
@@ -36,7 +36,7 @@ def train(form: OrderForm, teller: Teller, *, resume: bool = False, ranks: Ranks
         ranks: those of `join_ranks`, which each call this.
 
     Raises:
-        WrongCall: the data, the weights or the settings can't be used.
+        UsageError: the data, the weights or the settings can't be used.
         CannotFit: nothing fits into the budget.
         RankLost: another rank is gone, or could not begin.
     """
@@ -129,7 +129,7 @@ def _check_boxes(data: DataSet, training: Material, held: Material, teller: Tell
         teller.said("val has no boxes at all: the mAP will be 0")
     if not len(training.labels.boxes):
         place = label_path(Path(training.index.path(0)))
-        raise WrongCall(
+        raise UsageError(
             f"the {len(training.index)} train images of {data.file} have no boxes at all; "
             f"labels were looked for in such files as {place}",
             "put the labels there",

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from ..data import ImageIndex, read_header
-from ..errors import WrongCall
+from ..errors import UsageError
 from ._checkpoint import Weights, read_weights
 from ._dataset import read_dataset, read_split
 from ._found_files import FoundFiles
@@ -71,12 +71,12 @@ def evaluate_weights(  # noqa: PLR0913  each by its name
 
     Raises:
         MissingFile: there is no such file.
-        WrongCall: weights and data don't belong together, or one of them can't be read.
+        UsageError: weights and data don't belong together, or one of them can't be read.
     """
     tell = said or _silently
     known, described = read_weights(weights), read_dataset(data)
     if known.classes not in {1, len(described.names)}:
-        raise WrongCall(
+        raise UsageError(
             f"the weights know {known.classes} classes and {data} has {len(described.names)}",
             "take the weights that were trained on this data",
         )
@@ -118,7 +118,7 @@ def find_objects(  # noqa: PLR0913  each by its name
 
     Raises:
         MissingFile: there is no such image, folder or weights.
-        WrongCall: there is no image that can be read, or results would overwrite something else.
+        UsageError: there is no image that can be read, or results would overwrite something else.
     """
     known, files = read_weights(weights), FoundFiles(out)
     names = known.names or tuple(str(number) for number in range(known.classes))
@@ -127,9 +127,9 @@ def find_objects(  # noqa: PLR0913  each by its name
     files.check((_suffixed(place, end) for place in places.values() for end in _ENDS), [one.path for one in named])
     index = ImageIndex.of(list(places))
     usable = index.usable
-    aside = tuple((str(one.path), str(one.reason)) for one in index.aside())
+    aside = tuple((str(one.path), str(one.reason)) for one in index.skipped())
     if not len(usable):
-        raise WrongCall(f"none of the images of {_told(source)} can be read ({aside[0][1]})", "name other images")
+        raise UsageError(f"none of the images of {_told(source)} can be read ({aside[0][1]})", "name other images")
     chosen, tiling = index.select(usable), cut(tiles, side_of(size))
     shapes = tuple((header.shown[1], header.shown[0]) for header in chosen)
     nothing = LabelTable(np.zeros((0, 5), np.float32), np.zeros(len(chosen) + 1, np.int64))
@@ -137,7 +137,7 @@ def find_objects(  # noqa: PLR0913  each by its name
     files.open()
     with validation_loader(material, side_of(size), _BATCH, tiles=tiling) as loader:
         results = results_by_image(_model(known, device), material, loader, plainly, limits or Suppression())
-        late = {str(one.path): str(one.reason) for one in loader.aside()}
+        late = {str(one.path): str(one.reason) for one in loader.skipped()}
     whole = {chosen.path(at): result for at, result in results.items() if chosen.path(at) not in late}
     try:
         found = tuple(_write(path, result, names, places[path], files) for path, result in whole.items())

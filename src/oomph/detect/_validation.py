@@ -44,7 +44,14 @@ def validation_loader(
     order = Rectangles(material.shapes, size, batch, ranks.rank, ranks.ranks)
     budget = decoding_budget(ranks)
     return Loader(
-        material.index, size, batch, recipe=Framed(size), order=order, budget=budget, threads=threads, broken="drop"
+        material.index,
+        size,
+        batch,
+        builder=Framed(size),
+        sampler=order,
+        budget=budget,
+        threads=threads,
+        on_error="drop",
     )
 
 

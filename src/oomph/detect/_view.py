@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from ..data import Header, Window, cost, decode, decode_windows, fitted
+from ..data import Header, Window, decode, decode_cost, decode_windows, fit_size
 from ..units import MIB
 from ._metrics import ImageResult
 from ._pictures import COLOURS, DrawnBox, draw_boxes, found_boxes, true_boxes
@@ -27,7 +27,7 @@ def found_picture(path: str, header: Header, found: NDArray[np.float32], names: 
     if max(header.shown) <= _FULL:
         whole = np.ascontiguousarray(decode(path, header.shown, header).pixels)
         return draw_boxes(whole, found_boxes(found), names)
-    side = next((one for one in _SIDES if cost(header, fitted(header.shown, (one, one))) <= _ROOM), _SIDES[-1])
+    side = next((one for one in _SIDES if decode_cost(header, fit_size(header.shown, (one, one))) <= _ROOM), _SIDES[-1])
     pixels = np.ascontiguousarray(decode(path, (side, side), header).pixels)
     scale = pixels.shape[1] / header.shown[0], pixels.shape[0] / header.shown[1]
     return _mark(pixels, found_boxes(found), scale)

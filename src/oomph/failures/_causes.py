@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._kind import Cause, Family, Kind
+from ._kind import Cause, FailureKind, Family
 
 _SMALLER = (
     (
@@ -29,21 +29,21 @@ _SHM = (
 
 _DEVICE = (
     Cause(
-        Kind.CUDA_OOM,
+        FailureKind.CUDA_OOM,
         "The GPU ran out of memory",
         "torch's allocator asked the driver for a block and there was none left, even after it had given back what it "
         "kept in reserve.",
         _SMALLER,
     ),
     Cause(
-        Kind.HIP_OOM,
+        FailureKind.HIP_OOM,
         "The AMD GPU ran out of memory",
         "torch's allocator asked ROCm for a block and there was none left, even after it had given back what it kept "
         "in reserve.",
         _SMALLER,
     ),
     Cause(
-        Kind.MPS_OOM,
+        FailureKind.MPS_OOM,
         "The Apple GPU reached its share of memory",
         "The GPU shares RAM with everything else, and torch stops at a high-water mark of it.",
         (
@@ -53,13 +53,13 @@ _DEVICE = (
         ),
     ),
     Cause(
-        Kind.XPU_OOM,
+        FailureKind.XPU_OOM,
         "The Intel GPU ran out of memory",
         "torch's allocator asked the Level Zero driver for a block and there was none left.",
         (*_SMALLER, "torch.xpu.empty_cache() returns what is kept in reserve."),
     ),
     Cause(
-        Kind.DRIVER_OOM,
+        FailureKind.DRIVER_OOM,
         "The CUDA driver ran out of memory",
         "Not torch's allocator but the driver itself found none: for the context of a process, a library's buffers or "
         "NCCL's channels. It happens when the GPU was already full, mostly by other processes, or when a kernel is "
@@ -72,7 +72,7 @@ _DEVICE = (
         ),
     ),
     Cause(
-        Kind.LIBRARY_OOM,
+        FailureKind.LIBRARY_OOM,
         "A CUDA library could not get memory",
         "cuBLAS, cuDNN or a library like them allocates its own handle or workspace; it found none, and says so in its "
         "own words. It is an ordinary out of memory.",
@@ -82,7 +82,7 @@ _DEVICE = (
         ),
     ),
     Cause(
-        Kind.LIBRARY_DISGUISE,
+        FailureKind.LIBRARY_DISGUISE,
         "A CUDA library failed, probably for want of memory",
         "With the GPU nearly full, cuBLAS can't make its handle and cuDNN finds no plan whose workspace fits; they "
         "report that as not initialized, not supported, or an internal error. Less often the installation is broken, "
@@ -94,7 +94,7 @@ _DEVICE = (
         ),
     ),
     Cause(
-        Kind.FRAMEWORK_OOM,
+        FailureKind.FRAMEWORK_OOM,
         "Another framework ran out of GPU memory",
         "TensorFlow, JAX, CuPy, ONNX Runtime, Paddle or vLLM keep allocators of their own; some of them take most of "
         "the GPU at their start, whatever they use.",
@@ -107,7 +107,7 @@ _DEVICE = (
         ),
     ),
     Cause(
-        Kind.TOO_MANY_ELEMENTS,
+        FailureKind.TOO_MANY_ELEMENTS,
         "A tensor has more elements than the operation can count",
         "Some CUDA operations count with 32 bits, up to 2,147,483,647 elements. Memory may be free; the tensor is too "
         "large all the same.",
@@ -117,40 +117,40 @@ _DEVICE = (
 
 _HOST_CAUSES = (
     Cause(
-        Kind.CPU_OOM,
+        FailureKind.CPU_OOM,
         "The host refused memory to torch",
         "torch asked the system for a block of RAM and was refused: by the commit limit of Windows, by a limit on the "
         "process (ulimit -v, ulimit -d), or because no such amount exists.",
         ("Train in smaller pieces: oomph.guard splits such a step too.", *_HOST),
     ),
     Cause(
-        Kind.MEMORY_ERROR,
+        FailureKind.MEMORY_ERROR,
         "Python or NumPy got no memory from the host",
         "An allocation in RAM was refused. On Linux that takes a limit on the process or a size that no machine has; "
         "otherwise the kernel would have killed the process later instead.",
         _HOST,
     ),
     Cause(
-        Kind.BAD_ALLOC,
+        FailureKind.BAD_ALLOC,
         "A C++ library got no memory from the host",
         "std::bad_alloc is how C++ (torch's core, OpenCV, image decoders) says that an allocation in RAM was refused.",
         _HOST,
     ),
     Cause(
-        Kind.REFUSED_BY_SYSTEM,
+        FailureKind.REFUSED_BY_SYSTEM,
         "The system refused memory to a call",
         "Starting a process or mapping a file needs the system's promise of memory (errno 12). Forking a large process "
         "can be refused although little would ever be copied.",
         (*_HOST, "Where the promise is the problem, and not the memory:", "$ sudo sysctl vm.overcommit_memory=1"),
     ),
     Cause(
-        Kind.ADDRESS_SPACE,
+        FailureKind.ADDRESS_SPACE,
         "The process reached its limit of address space",
         "A library or file could not be mapped under `ulimit -v`; torch with CUDA maps far more than it uses.",
         ("$ ulimit -v unlimited", "$ oomph doctor"),
     ),
     Cause(
-        Kind.COMMIT_LIMIT,
+        FailureKind.COMMIT_LIMIT,
         "The paging file is too small",
         "Windows promises memory up to RAM plus page file, whatever is free. Every loader worker is a new process that "
         "imports torch, and for each the full size of the CUDA libraries is set aside.",
@@ -161,7 +161,7 @@ _HOST_CAUSES = (
         ),
     ),
     Cause(
-        Kind.PINNED,
+        FailureKind.PINNED,
         "Pinned host memory could not be had",
         "pin_memory=True locks batches into RAM. Locked memory can't be swapped, is limited (ulimit -l, WSL), and "
         "registering it needs the GPU's context to be well.",
@@ -172,7 +172,7 @@ _HOST_CAUSES = (
         ),
     ),
     Cause(
-        Kind.NOTEBOOK_DIED,
+        FailureKind.NOTEBOOK_DIED,
         "The notebook's process is gone, most likely killed for its RAM",
         "A notebook only sees that the process behind it, which it calls kernel, has ended. Mostly the system killed "
         "it because RAM was full, which nobody else writes down there; a crash of a compiled library looks the same.",
@@ -186,7 +186,7 @@ _HOST_CAUSES = (
         Family.HOST,
     ),
     Cause(
-        Kind.HOST_KILL,
+        FailureKind.HOST_KILL,
         "The kernel killed the process for using too much RAM",
         "Linux gives memory out before it has it. When RAM, or the limit of the container, is full, it kills the "
         "largest process with signal 9 (exit code 137), and Python has no chance to say anything. Somebody's kill -9 "
@@ -199,7 +199,7 @@ _HOST_CAUSES = (
         ),
     ),
     Cause(
-        Kind.SCHEDULER_KILL,
+        FailureKind.SCHEDULER_KILL,
         "The scheduler ended the job for using too much RAM",
         "Slurm, PBS, LSF, HTCondor, Kubernetes or Ray allow a job only the memory it asked for, and end it beyond "
         "that.",
@@ -216,7 +216,7 @@ _HOST_CAUSES = (
 
 _WORKERS = (
     Cause(
-        Kind.WORKER_KILLED,
+        FailureKind.WORKER_KILLED,
         "A loader worker was killed, almost surely for RAM",
         "The kernel kills the process that frees most when RAM or the container's limit is full, and workers are many. "
         "Their memory grows as they touch Python objects shared with the parent.",
@@ -227,27 +227,27 @@ _WORKERS = (
         ),
     ),
     Cause(
-        Kind.WORKER_BUS_ERROR,
+        FailureKind.WORKER_BUS_ERROR,
         "Shared memory (/dev/shm) is full: a loader worker died of a bus error",
         "Workers hand batches over through shared memory. Docker gives a container 64 MiB of it unless told otherwise; "
         "writing beyond that is a bus error.",
         _SHM,
     ),
     Cause(
-        Kind.WORKER_GONE,
+        FailureKind.WORKER_GONE,
         "A loader worker died without a word",
         "Mostly the kernel killed it for RAM, or shared memory was full; otherwise a decoder crashed in it. The error "
         "of the parent doesn't tell which.",
         ("See the worker's own error: run once with num_workers=0.", *_HOST, *_WATCH),
     ),
     Cause(
-        Kind.SHM_FULL,
+        FailureKind.SHM_FULL,
         "Shared memory is full",
         "Batches from loader workers, and NCCL's buffers, lie in /dev/shm, and no space was left there.",
         (*_SHM, "Remove what dead runs left behind:", "$ ls -la /dev/shm"),
     ),
     Cause(
-        Kind.OPEN_FILES,
+        FailureKind.OPEN_FILES,
         "Too many open files",
         "Each tensor that a worker hands over holds a file descriptor until it is freed; kept in a list, they run into "
         "`ulimit -n`. It looks like a loader's memory problem and is none of size.",
@@ -261,7 +261,7 @@ _WORKERS = (
 
 _RANKS = (
     Cause(
-        Kind.RANK_TIMEOUT,
+        FailureKind.RANK_TIMEOUT,
         "A rank waited for another one until the time-out",
         "A collective operation needs every rank. One of them did not come: it died, mostly of memory, or it is still "
         "busy. The message is of the one that waited; the cause is in the log of the one that is missing.",
@@ -272,7 +272,7 @@ _RANKS = (
         ),
     ),
     Cause(
-        Kind.PEER_DIED,
+        FailureKind.PEER_DIED,
         "Another process of the job died, and took this one with it",
         "The connection to another rank broke, or the launcher ends all ranks because one has failed.",
         (
@@ -285,14 +285,14 @@ _RANKS = (
 
 _SYMPTOMS = (
     Cause(
-        Kind.THRASH,
+        FailureKind.THRASH,
         "The allocator thrashes: steps run, but barely fit",
         "Again and again the allocator finds no block, gives everything in reserve back to the driver and asks anew. "
         "Each time costs milliseconds of waiting for the GPU, and cuDNN falls back to slower plans.",
         ("Use slightly smaller pieces: the steps get faster.", *_SMALLER[:1]),
     ),
     Cause(
-        Kind.DEVICE_LEAK,
+        FailureKind.DEVICE_LEAK,
         "Device memory leaks: it grows with every step",
         "Something keeps tensors alive: a list of losses with their graphs, hooks, a growing cache, retained graphs.",
         (
@@ -302,7 +302,7 @@ _SYMPTOMS = (
         ),
     ),
     Cause(
-        Kind.HOST_LEAK,
+        FailureKind.HOST_LEAK,
         "Host memory leaks: it grows with every step",
         "Something keeps objects: a list of losses or predictions, a cache without a bound; or loader workers copy the "
         "pages of Python objects as they touch them.",
@@ -312,7 +312,7 @@ _SYMPTOMS = (
         ),
     ),
     Cause(
-        Kind.FRAGMENTATION,
+        FailureKind.FRAGMENTATION,
         "Memory is fragmented: reserved, but in pieces too small",
         "The allocator holds blocks that no tensor uses, and none of them is large enough for what is asked.",
         (
@@ -322,19 +322,19 @@ _SYMPTOMS = (
         ),
     ),
     Cause(
-        Kind.OTHER_PROCESS,
+        FailureKind.OTHER_PROCESS,
         "Another process holds memory of the GPU",
         "A notebook, an older run that did not end, a desktop or another user: what they hold is not there for you.",
         ("$ nvidia-smi", "End it, wait for it, or use another GPU with CUDA_VISIBLE_DEVICES."),
     ),
     Cause(
-        Kind.CAPPED,
+        FailureKind.CAPPED,
         "The process may use only a share of the GPU",
         "A memory fraction, or a server that divides the GPU, refuses memory that is free on the card.",
         ("Raise the share: torch.cuda.set_per_process_memory_fraction(1.0).",),
     ),
     Cause(
-        Kind.SPILL,
+        FailureKind.SPILL,
         "GPU memory spills into the computer's RAM",
         "The Windows driver (also under WSL) moves what doesn't fit into shared memory, behind the PCIe bus. No error "
         "ever comes; steps take 10 to 100 times as long.",
@@ -348,13 +348,13 @@ _SYMPTOMS = (
         ),
     ),
     Cause(
-        Kind.PAGING,
+        FailureKind.PAGING,
         "The machine pages: RAM is moved to disk and back",
         "RAM is full and the system uses the disk instead; every page that comes back stops a thread for milliseconds.",
         _HOST,
     ),
     Cause(
-        Kind.STARVED,
+        FailureKind.STARVED,
         "The GPU is starved: steps wait for data",
         "Steps wait for the loader: memory isn't short, decoding or reading is slow.",
         (
@@ -363,7 +363,7 @@ _SYMPTOMS = (
         ),
     ),
     Cause(
-        Kind.UNCLEAN_END,
+        FailureKind.UNCLEAN_END,
         "The run ended without a farewell",
         "The Record stops, and neither its end nor an error was written: the process was killed, crashed, or the "
         "machine went down.",
@@ -373,7 +373,7 @@ _SYMPTOMS = (
 
 _NUMBERS = (
     Cause(
-        Kind.BAD_LOSS,
+        FailureKind.BAD_LOSS,
         "The loss is NaN or infinite",
         "Numbers left the range of the precision, or a division by zero or a logarithm of zero happened. It isn't "
         "memory, and a smaller batch doesn't mend it.",
@@ -385,7 +385,7 @@ _NUMBERS = (
         ),
     ),
     Cause(
-        Kind.BAD_GRADIENTS,
+        FailureKind.BAD_GRADIENTS,
         "Gradients are NaN or infinite",
         "Backward left the range of the precision. Once an optimizer has taken such a step the weights are spoilt.",
         (
@@ -395,7 +395,7 @@ _NUMBERS = (
         ),
     ),
     Cause(
-        Kind.SKIPPED_STEPS,
+        FailureKind.SKIPPED_STEPS,
         "The scaler skips steps in a row",
         "Gradients overflow in fp16 whatever the scale; skipped steps learn nothing. A few at the start are normal.",
         (
@@ -406,17 +406,17 @@ _NUMBERS = (
 )
 
 _RETRYABLE = {
-    Kind.CUDA_OOM,
-    Kind.HIP_OOM,
-    Kind.MPS_OOM,
-    Kind.XPU_OOM,
-    Kind.DRIVER_OOM,
-    Kind.LIBRARY_OOM,
-    Kind.LIBRARY_DISGUISE,
-    Kind.TOO_MANY_ELEMENTS,
-    Kind.CPU_OOM,
-    Kind.MEMORY_ERROR,
-    Kind.BAD_ALLOC,
+    FailureKind.CUDA_OOM,
+    FailureKind.HIP_OOM,
+    FailureKind.MPS_OOM,
+    FailureKind.XPU_OOM,
+    FailureKind.DRIVER_OOM,
+    FailureKind.LIBRARY_OOM,
+    FailureKind.LIBRARY_DISGUISE,
+    FailureKind.TOO_MANY_ELEMENTS,
+    FailureKind.CPU_OOM,
+    FailureKind.MEMORY_ERROR,
+    FailureKind.BAD_ALLOC,
 }
 
 _GROUPS = (

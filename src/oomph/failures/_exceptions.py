@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ._findings import find_in
-from ._kind import Family, Finding, Kind
+from ._kind import FailureKind, Family, Finding
 from ._rules import RULES, Rule
 from ._table import CAUSES
 
@@ -29,12 +29,12 @@ _LIBRARIES = _WRAPPING | {
 _WINDOWS_COMMIT = 1455
 _DEEPEST = 20  # causes of causes; nobody chains more on purpose
 # What arrives as a text of the system or the shell can't be an exception's own words.
-_NO_EXCEPTION = {Kind.HOST_KILL, Kind.SCHEDULER_KILL, Kind.NOTEBOOK_DIED}
+_NO_EXCEPTION = {FailureKind.HOST_KILL, FailureKind.SCHEDULER_KILL, FailureKind.NOTEBOOK_DIED}
 _RAISED = re.compile(r"[\w.]*(?:Error|Exception)\b")
 _RULES = tuple(rule for rule in RULES if CAUSES[rule.kind].family is not Family.NUMBERS)
 
 
-def recognise(error: BaseException) -> Finding | None:
+def classify_exception(error: BaseException) -> Finding | None:
     """What an exception says about memory; None when it is about something else.
 
     Follows `raise … from …`. An exception raised while another was handled is followed only where torch or a trainer
@@ -42,7 +42,7 @@ def recognise(error: BaseException) -> Finding | None:
     """
     found = [finding for one in _chain(error) if (finding := _own(one)) is not None]
     # "A worker exited" is raised from the error that says what killed it.
-    return next((one for one in found if one.kind is not Kind.WORKER_GONE), found[0] if found else None)
+    return next((one for one in found if one.kind is not FailureKind.WORKER_GONE), found[0] if found else None)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -86,16 +86,16 @@ def _words(error: BaseException) -> str:
         return ""
 
 
-def _by_type(error: BaseException) -> Kind | None:
+def _by_type(error: BaseException) -> FailureKind | None:
     for cls in type(error).__mro__:
         if cls.__name__ == "OutOfMemoryError" and _root(cls) == "torch":
-            return Kind.CUDA_OOM
+            return FailureKind.CUDA_OOM
         if cls.__name__ == "OutOfMemoryError" and _root(cls) == "cupy":
-            return Kind.FRAMEWORK_OOM
-    return Kind.MEMORY_ERROR if isinstance(error, MemoryError) else None
+            return FailureKind.FRAMEWORK_OOM
+    return FailureKind.MEMORY_ERROR if isinstance(error, MemoryError) else None
 
 
-def _by_words(error: BaseException, text: str) -> Kind | None:
+def _by_words(error: BaseException, text: str) -> FailureKind | None:
     # A ValueError that speaks of memory is somebody's own; libraries raise RuntimeError or types of their own.
     if not (type(error) in {RuntimeError, MemoryError, SystemError} or _root(type(error)) in _LIBRARIES):
         return None
@@ -120,15 +120,15 @@ def _fits(rule: Rule, text: str) -> bool:
 def _system(error: OSError, text: str) -> Finding | None:
     """What the operating system refused, by its number."""
     if getattr(error, "winerror", None) == _WINDOWS_COMMIT:
-        kind = Kind.COMMIT_LIMIT
+        kind = FailureKind.COMMIT_LIMIT
     elif error.errno == errno.ENOMEM:
-        kind = Kind.REFUSED_BY_SYSTEM
+        kind = FailureKind.REFUSED_BY_SYSTEM
     elif error.errno in {errno.EMFILE, errno.ENFILE}:
-        kind = Kind.OPEN_FILES
+        kind = FailureKind.OPEN_FILES
     elif error.errno == errno.ENOSPC and str(error.filename or "").startswith("/dev/shm"):  # noqa: S108  the system's
-        kind = Kind.SHM_FULL
+        kind = FailureKind.SHM_FULL
     elif f"WinError {_WINDOWS_COMMIT}" in text:
-        kind = Kind.COMMIT_LIMIT
+        kind = FailureKind.COMMIT_LIMIT
     else:
         return None
     return find_in(kind, _first_line(text), text)

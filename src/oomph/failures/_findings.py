@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ._figures import read_figures
-from ._kind import Finding, Kind
+from ._kind import FailureKind, Finding
 from ._specifics import specifics
 from ._table import CAUSES
 
 _SHOWN = 400  # characters of evidence that are kept
 
 
-def find_in(kind: Kind, evidence: str, around: str = "", more: Mapping[str, float] | None = None) -> Finding:
+def find_in(kind: FailureKind, evidence: str, around: str = "", more: Mapping[str, float] | None = None) -> Finding:
     """The finding of a kind in a text, with the numbers that stand around it."""
     figures = {**read_figures(around or evidence), **(more or {})}
     detail, advice = specifics(kind, figures)
@@ -20,6 +20,6 @@ def find_in(kind: Kind, evidence: str, around: str = "", more: Mapping[str, floa
     return Finding(CAUSES[kind], line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…", figures, detail, advice)
 
 
-def find_measured(kind: Kind, evidence: str, figures: Mapping[str, float], *detail: str) -> Finding:
+def find_measured(kind: FailureKind, evidence: str, figures: Mapping[str, float], *detail: str) -> Finding:
     """The finding of a symptom that was measured."""
     return Finding(CAUSES[kind], evidence, dict(figures), detail)

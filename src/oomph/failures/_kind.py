@@ -19,7 +19,7 @@ class Family(enum.Enum):
     OTHER = "not memory"
 
 
-class Kind(enum.Enum):
+class FailureKind(enum.Enum):
     """Every cause that oomph can name."""
 
     # Device memory.
@@ -119,7 +119,7 @@ class Cause:
         retryable: whether the same step in smaller pieces can succeed.
     """
 
-    kind: Kind
+    kind: FailureKind
     title: str
     why: str
     fix: tuple[str, ...]
@@ -151,7 +151,7 @@ class Finding:
     advice: tuple[str, ...] = ()
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> FailureKind:
         """The cause's kind."""
         return self.cause.kind
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ._findings import find_in
-from ._kind import Family, Finding, Kind
+from ._kind import FailureKind, Family, Finding
 from ._rules import PLAIN_ERRORS, RULES, Rule
 from ._table import CAUSES
 
@@ -29,31 +29,31 @@ _GOES_ON = 30  # lines of progress after a failure that show that the run surviv
 
 # These follow from something else that went wrong, if anything else did.
 _CONSEQUENCES = {
-    Kind.RANK_TIMEOUT,
-    Kind.PEER_DIED,
-    Kind.WORKER_GONE,
-    Kind.NOTEBOOK_DIED,
-    Kind.STOPPED,
-    Kind.ABORTED,
-    Kind.PYTHON_ERROR,
-    Kind.UNCLEAN_END,
+    FailureKind.RANK_TIMEOUT,
+    FailureKind.PEER_DIED,
+    FailureKind.WORKER_GONE,
+    FailureKind.NOTEBOOK_DIED,
+    FailureKind.STOPPED,
+    FailureKind.ABORTED,
+    FailureKind.PYTHON_ERROR,
+    FailureKind.UNCLEAN_END,
 }
 _WARNINGS = {Family.NUMBERS}
 # Programs often go on without what they could not fetch or build: an error after it is another one.
-_MENDED = {Kind.NETWORK, Kind.COMPILER}
+_MENDED = {FailureKind.NETWORK, FailureKind.COMPILER}
 # Stated by the system itself, or by an allocator: these explain what else is there.
 _DEFINITE = {
-    Kind.HOST_KILL,
-    Kind.SCHEDULER_KILL,
-    Kind.WORKER_KILLED,
-    Kind.WORKER_BUS_ERROR,
-    Kind.SHM_FULL,
+    FailureKind.HOST_KILL,
+    FailureKind.SCHEDULER_KILL,
+    FailureKind.WORKER_KILLED,
+    FailureKind.WORKER_BUS_ERROR,
+    FailureKind.SHM_FULL,
 }
 
 
 @dataclass(frozen=True)
 class _Hit:
-    kind: Kind
+    kind: FailureKind
     start: int
     end: int
     line: str
@@ -102,7 +102,7 @@ def _hits(text: str) -> list[_Hit]:
 
     Of two rules on one line, or inside of one message, the first counts.
     """
-    found: dict[Kind, _Hit] = {}
+    found: dict[FailureKind, _Hit] = {}
     taken: list[_Hit] = []
     for rule in RULES:
         hit = _find(rule, text, taken, _places(rule.words, text))
@@ -179,7 +179,7 @@ def _plain_error(text: str) -> _Hit | None:
     last = None
     for match in _PLAIN.finditer(text, max(start, 0), max(start, 0) + _TRACED):
         last = match
-    return None if last is None else _Hit(Kind.PYTHON_ERROR, last.start(), last.end(), last[0].strip(), last[0])
+    return None if last is None else _Hit(FailureKind.PYTHON_ERROR, last.start(), last.end(), last[0].strip(), last[0])
 
 
 def _ends_with(text: str, start: int) -> bool:
@@ -198,7 +198,7 @@ def _order(hit: _Hit, hits: list[_Hit], text: str) -> tuple[int, int, int, int]:
 
 def _mended(hit: _Hit, hits: Sequence[_Hit]) -> bool:
     """Whether something else went wrong after it."""
-    others = (_CONSEQUENCES - {Kind.PYTHON_ERROR}) | _MENDED
+    others = (_CONSEQUENCES - {FailureKind.PYTHON_ERROR}) | _MENDED
     return hit.kind in _MENDED and any(other.start > hit.start and other.kind not in others for other in hits)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..units import GIB, MIB, format_size
-from ._kind import Kind
+from ._kind import FailureKind
 from ._table import CAUSES
 
 Specific = tuple[str, tuple[str, ...]]
 
-_ALLOCATORS = {Kind.CUDA_OOM, Kind.HIP_OOM, Kind.XPU_OOM, Kind.MPS_OOM}
+_ALLOCATORS = {FailureKind.CUDA_OOM, FailureKind.HIP_OOM, FailureKind.XPU_OOM, FailureKind.MPS_OOM}
 # From here on reserved and unused memory is worth a word: a share of the card, and never a trifle.
 _HOLES_SHARE, _HOLES = 0.04, 256 * MIB
 # What a desktop or a driver holds beside a run is no other process to speak of.
@@ -20,20 +20,20 @@ _BEYOND_CARD = 1.01
 _SECONDS = 1000
 
 
-def specifics(kind: Kind, figures: Mapping[str, float]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def specifics(kind: FailureKind, figures: Mapping[str, float]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Sentences on one failure, and the steps that follow from them."""
     found = list(_specifics(kind, figures))
     return tuple(words for words, _ in found), tuple(step for _, steps in found for step in steps)
 
 
-def _specifics(kind: Kind, figures: Mapping[str, float]) -> Iterator[Specific]:
+def _specifics(kind: FailureKind, figures: Mapping[str, float]) -> Iterator[Specific]:
     if kind in _ALLOCATORS:
         yield from _allocator(figures)
-    elif kind in {Kind.CPU_OOM, Kind.MEMORY_ERROR, Kind.SHM_FULL} and "asked" in figures:
+    elif kind in {FailureKind.CPU_OOM, FailureKind.MEMORY_ERROR, FailureKind.SHM_FULL} and "asked" in figures:
         yield f"It asked for {format_size(figures['asked'])} in one piece.", ()
-    elif kind is Kind.HOST_KILL and "resident" in figures:
+    elif kind is FailureKind.HOST_KILL and "resident" in figures:
         yield f"It held {format_size(figures['resident'])} of RAM when it was killed.", ()
-    elif kind is Kind.RANK_TIMEOUT and "milliseconds" in figures:
+    elif kind is FailureKind.RANK_TIMEOUT and "milliseconds" in figures:
         yield f"It had waited for {figures['milliseconds'] / _SECONDS:.0f} seconds.", ()
 
 
@@ -83,7 +83,7 @@ def _spilled(figures: Mapping[str, float]) -> Iterator[Specific]:
                 f"{format_size(allocated - capacity)} more than the card has is allocated: it had spilled into the "
                 "computer's RAM, as the Windows driver does, and was slow long before it failed."
             ),
-            CAUSES[Kind.SPILL].fix[:2],
+            CAUSES[FailureKind.SPILL].fix[:2],
         )
 
 
@@ -106,7 +106,7 @@ def _others(figures: Mapping[str, float]) -> Iterator[Specific]:
         if hidden >= max(_OTHERS, capacity * 0.05):
             yield (
                 f"{format_size(hidden)} of the GPU is held by processes that can't be seen from here.",
-                CAUSES[Kind.OTHER_PROCESS].fix,
+                CAUSES[FailureKind.OTHER_PROCESS].fix,
             )
 
 
@@ -121,7 +121,7 @@ def _capped(figures: Mapping[str, float]) -> Iterator[Specific]:
     if allowed is not None and "capacity" in figures:
         yield (
             f"The process may use only {format_size(allowed)} of {format_size(figures['capacity'])}.",
-            CAUSES[Kind.CAPPED].fix,
+            CAUSES[FailureKind.CAPPED].fix,
         )
     elif _was_free(figures):
         yield (
@@ -138,5 +138,5 @@ def _holes(figures: Mapping[str, float]) -> Iterator[Specific]:
     if holes >= max(_HOLES, capacity * _HOLES_SHARE) and holes >= asked / 2:
         yield (
             f"{format_size(holes)} is reserved and unused, in pieces too small: fragmentation.",
-            CAUSES[Kind.FRAGMENTATION].fix[:2],
+            CAUSES[FailureKind.FRAGMENTATION].fix[:2],
         )

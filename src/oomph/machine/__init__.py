@@ -1,14 +1,14 @@
-"""Facts: this machine, verdicts on it, and the catalogue of GPUs and cloud machines. No torch."""
+"""Facts: this machine, verdicts on it, and the catalog of GPUs and cloud machines. No torch."""
 
 from ._budget import Bound, Budget
-from ._catalogue import CloudMachine, GpuSpec, Rates, clouds, gpus
+from ._catalog import CloudMachine, GpuSpec, Rates, clouds, gpus
 from ._fact import NO_LIMIT, Fact, NoLimit, Unknown
-from ._gauge import GpuGauge, GpuReading, HostGauge, HostReading
+from ._gauge import GpuMemoryReader, GpuReading, HostMemoryReader, HostReading
 from ._gpu import DriverState, Gpu, GpuProcess, Graphics
 from ._lookup import find, find_cloud, find_gpu, machines_with
 from ._machine import Machine, load_machine, machine_document, read_machine
-from ._peak import peak_resident
-from ._surroundings import Place
+from ._peak import peak_rss_bytes
+from ._surroundings import EnvironmentKind
 from ._target import OUTSIDE, Target, find_target, target_of, this_device
 from .verdicts import Load, Severity, Verdict, default_workers, judge
 
@@ -19,19 +19,19 @@ __all__ = [
     "Budget",
     "CloudMachine",
     "DriverState",
+    "EnvironmentKind",
     "Fact",
     "Gpu",
-    "GpuGauge",
+    "GpuMemoryReader",
     "GpuProcess",
     "GpuReading",
     "GpuSpec",
     "Graphics",
-    "HostGauge",
+    "HostMemoryReader",
     "HostReading",
     "Load",
     "Machine",
     "NoLimit",
-    "Place",
     "Rates",
     "Severity",
     "Target",
@@ -48,7 +48,7 @@ __all__ = [
     "load_machine",
     "machine_document",
     "machines_with",
-    "peak_resident",
+    "peak_rss_bytes",
     "read_machine",
     "target_of",
     "this_device",

@@ -9,7 +9,7 @@ from ._cgroup import MemoryGroup
 from ._fact import Limit, limited
 from ._limits import Limits
 from ._memory import Memory
-from ._surroundings import Surroundings
+from ._surroundings import Environment
 
 CGROUP_LIMIT = "cgroup limit"
 CGROUP_THROTTLE = "cgroup throttle"
@@ -49,7 +49,7 @@ class Budget:
         return min(self.bounds, key=lambda bound: bound.limit, default=None)
 
 
-def find_budget(memory: Memory, groups: tuple[MemoryGroup, ...], limits: Limits, surroundings: Surroundings) -> Budget:
+def find_budget(memory: Memory, groups: tuple[MemoryGroup, ...], limits: Limits, surroundings: Environment) -> Budget:
     """Collect the bounds of a machine."""
     bounds = [
         *_ram(memory),
@@ -108,7 +108,7 @@ def _commit(memory: Memory) -> Iterator[Bound]:
         yield Bound("commit limit", limit.known, max(limit.known - charge.known, 0), limit.source)
 
 
-def _slurm(surroundings: Surroundings) -> Iterator[Bound]:
+def _slurm(surroundings: Environment) -> Iterator[Bound]:
     """What the job asked for: Slurm may enforce it by polling, where no control group shows it."""
     asked = surroundings.slurm_memory
     if asked.known is not None:

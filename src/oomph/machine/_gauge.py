@@ -56,7 +56,7 @@ class HostReading:
     shm_used: int | None = None
 
 
-class HostGauge:
+class HostMemoryReader:
     """The host's memory and the control groups of one process, whose places are found once.
 
     Args:
@@ -148,7 +148,7 @@ class GpuReading:
     processes: tuple[tuple[int, int | None], ...] | None
 
 
-class GpuGauge:
+class GpuMemoryReader:
     """The driver, kept open between readings; without a driver or GPU every reading is empty."""
 
     def __init__(self) -> None:

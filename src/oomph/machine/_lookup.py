@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from ..errors import AmbiguousName, UnknownName
 from ..units import GIB
-from ._catalogue import CloudMachine, GpuSpec, clouds, gpus
+from ._catalog import CloudMachine, GpuSpec, clouds, gpus
 
 _PROVIDERS = {
     "aws": "aws",

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from .. import document
-from ..errors import BadDocument, MissingFile
+from ..errors import InvalidFile, MissingFile
 from ._budget import Budget, find_budget
 from ._cgroup import Cgroups, read_cgroups
 from ._cores import Cores, read_cores
@@ -23,7 +23,7 @@ from ._nvml import Answers, ask_driver
 from ._pressure import Pressure, no_pressure, read_pressure
 from ._software import Software, read_software
 from ._source import Source
-from ._surroundings import Surroundings, read_surroundings, surroundings_elsewhere
+from ._surroundings import Environment, read_surroundings, surroundings_elsewhere
 from ._volume import SHM, Volume, no_volume, read_volume
 
 _KIND, _VERSION = "machine", 1
@@ -34,7 +34,7 @@ _QUOTED = 200  # characters of a wrong name that are shown
 class Machine:
     """Everything oomph knows about a computer."""
 
-    surroundings: Surroundings
+    surroundings: Environment
     graphics: Graphics
     memory: Memory
     cgroups: Cgroups
@@ -111,7 +111,7 @@ def _elsewhere(answers: Answers, software: Software, folder: str) -> Machine:
     return compose(memory, surroundings_elsewhere(system, dict(os.environ)), answers, software, _disk(folder))
 
 
-def compose(memory: Memory, surroundings: Surroundings, answers: Answers, software: Software, disk: Volume) -> Machine:
+def compose(memory: Memory, surroundings: Environment, answers: Answers, software: Software, disk: Volume) -> Machine:
     """Put together a machine that has no Linux files."""
     why, source = f"{surroundings.system} has no such thing", surroundings.system
     limits = no_limits(why, source)
@@ -155,14 +155,14 @@ def load_machine(path: Path) -> Machine:
 
     Raises:
         MissingFile: there is no such file.
-        BadDocument: it holds no machine.
+        InvalidFile: it holds no machine.
     """
     data = document.load(path)
     if isinstance(data, dict) and data.get("oomph") == "diagnosis":
         data = data.get("machine")
     machine = document.read(_KIND, _VERSION, Machine, data)
     if negative := next(_negatives(document.encode(machine), ""), None):
-        raise BadDocument(f"this machine document is damaged ({negative} is below zero)", "write it again")
+        raise InvalidFile(f"this machine document is damaged ({negative} is below zero)", "write it again")
     return machine
 
 

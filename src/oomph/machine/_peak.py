@@ -9,7 +9,7 @@ import psutil
 from ..units import KIB
 
 
-def peak_resident() -> int:
+def peak_rss_bytes() -> int:
     """Bytes, since the process began; 0 where the system doesn't say.
 
     Linux tells it twice. What getrusage says has the peak of the process that started this one in it.

@@ -20,7 +20,7 @@ _TRIAL_SECONDS = 120
 
 
 @dataclass(frozen=True)
-class Trial:
+class ImportCheck:
     """What a fresh interpreter said when it imported torch and torchvision.
 
     Attributes:
@@ -56,7 +56,7 @@ class Software:
     torch_libraries: Fact[int]
     torchvision: Fact[str]
     torchvision_wants: Fact[str]
-    trial: Trial | None
+    trial: ImportCheck | None
 
 
 def read_software(*, try_torch: bool = False, packages: Path | None = None) -> Software:
@@ -154,7 +154,7 @@ print("\\n{_MARK}" + json.dumps(answer), file=sys.__stdout__, flush=True)
 """
 
 
-def _try() -> Trial:
+def _try() -> ImportCheck:
     source = "a trial import"
     try:
         done = subprocess.run(  # noqa: S603  our own interpreter and text
@@ -183,11 +183,11 @@ def _death(done: subprocess.CompletedProcess[str]) -> str:
     return f"the interpreter that imported it {end}" + "".join(f" ({line.strip()})" for line in last)
 
 
-def _no_trial(why: str, source: str) -> Trial:
-    return Trial(Fact(why, source), unknown(why, source), unknown(why, source), unknown(why, source))
+def _no_trial(why: str, source: str) -> ImportCheck:
+    return ImportCheck(Fact(why, source), unknown(why, source), unknown(why, source), unknown(why, source))
 
 
-def _trial(answer: dict[str, object], source: str) -> Trial:
+def _trial(answer: dict[str, object], source: str) -> ImportCheck:
     vision = str(answer.get("torchvision", ""))
     absent = vision.startswith("ModuleNotFoundError") and "'torchvision'" in vision
     failed = "torch" in answer
@@ -198,7 +198,7 @@ def _trial(answer: dict[str, object], source: str) -> Trial:
         return Unknown(gone if failed else str(error)) if name not in answer else answer[name]
 
     archs = told("archs")
-    return Trial(
+    return ImportCheck(
         torch_error=Fact(str(answer.get("torch", "")), source),
         cuda_available=Fact(told("cuda"), source),
         architectures=Fact(archs if isinstance(archs, Unknown) else tuple(map(str, archs)), source),

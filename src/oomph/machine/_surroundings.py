@@ -13,7 +13,7 @@ from ._fact import Fact, Unknown, unknown
 from ._source import Source
 
 
-class Place(enum.Enum):
+class EnvironmentKind(enum.Enum):
     """A kind of surroundings that changes which limits apply and how they are lifted."""
 
     CONTAINER = "container"
@@ -23,15 +23,15 @@ class Place(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Found:
+class Detected:
     """A kind of surroundings and what gave it away."""
 
-    place: Place
+    place: EnvironmentKind
     source: str
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Environment:
     """The operating system and what it runs in; no place at all is a plain machine.
 
     Attributes:
@@ -43,19 +43,19 @@ class Surroundings:
 
     system: str
     release: Fact[str]
-    places: tuple[Found, ...]
+    places: tuple[Detected, ...]
     slurm_memory: Fact[int]
 
-    def inside(self, place: Place) -> bool:
+    def inside(self, place: EnvironmentKind) -> bool:
         """Whether this is one of the places found."""
         return any(found.place is place for found in self.places)
 
 
-def read_surroundings(source: Source) -> Surroundings:
+def read_surroundings(source: Source) -> Environment:
     """Look around on Linux."""
     path = "/proc/sys/kernel/osrelease"
     release = source.text(path)
-    return Surroundings(
+    return Environment(
         system="linux",
         release=Fact(release if isinstance(release, Unknown) else release.strip(), path),
         places=tuple(_places(source, "" if isinstance(release, Unknown) else release)),
@@ -63,9 +63,9 @@ def read_surroundings(source: Source) -> Surroundings:
     )
 
 
-def surroundings_elsewhere(system: str, environ: dict[str, str]) -> Surroundings:
+def surroundings_elsewhere(system: str, environ: dict[str, str]) -> Environment:
     """Look around on macOS and Windows, where only a notebook can be told."""
-    return Surroundings(
+    return Environment(
         system=system,
         release=Fact(platform.release(), "platform.release()"),
         places=tuple(_notebook(Source(environ=environ))),
@@ -73,13 +73,13 @@ def surroundings_elsewhere(system: str, environ: dict[str, str]) -> Surroundings
     )
 
 
-def _places(source: Source, release: str) -> Iterator[Found]:
+def _places(source: Source, release: str) -> Iterator[Detected]:
     if "microsoft" in release.lower():
-        yield Found(Place.WSL, "/proc/sys/kernel/osrelease")
+        yield Detected(EnvironmentKind.WSL, "/proc/sys/kernel/osrelease")
     if origin := _container(source):
-        yield Found(Place.CONTAINER, origin)
+        yield Detected(EnvironmentKind.CONTAINER, origin)
     if "SLURM_JOB_ID" in source.environ:
-        yield Found(Place.SLURM, "environment SLURM_JOB_ID")
+        yield Detected(EnvironmentKind.SLURM, "environment SLURM_JOB_ID")
     yield from _notebook(source)
 
 
@@ -96,13 +96,13 @@ def _container(source: Source) -> str | None:
     return None
 
 
-def _notebook(source: Source) -> Iterator[Found]:
+def _notebook(source: Source) -> Iterator[Detected]:
     for name in ("COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE", "JPY_PARENT_PID"):
         if name in source.environ:
-            yield Found(Place.NOTEBOOK, f"environment {name}")
+            yield Detected(EnvironmentKind.NOTEBOOK, f"environment {name}")
             return
     if source.live and "ipykernel" in sys.modules:
-        yield Found(Place.NOTEBOOK, "ipykernel is loaded")
+        yield Detected(EnvironmentKind.NOTEBOOK, "ipykernel is loaded")
 
 
 def _slurm_memory(source: Source) -> Fact[int]:

@@ -1,12 +1,12 @@
-"""What something is trained on: a GPU of the catalogue, or this machine's processor."""
+"""What something is trained on: a GPU of the catalog, or this machine's processor."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ..units import MIB
-from ._catalogue import CloudMachine, GpuSpec, Rates
+from ._catalog import CloudMachine, GpuSpec, Rates
 from ._lookup import find, find_gpu
 
 CPU = "cpu"
@@ -46,7 +46,7 @@ class Target:
         return self.name == CPU
 
 
-# Cores of one multiprocessor and the clock that the catalogue's fp32 rates were computed with, by compute capability.
+# Cores of one multiprocessor and the clock that the catalog's fp32 rates were computed with, by compute capability.
 _CORES = {
     (6, 0): (64, 1.33e9),
     (6, 1): (128, 1.6e9),
@@ -68,10 +68,10 @@ OUTSIDE = (520 * MIB, 640 * MIB, 900 * MIB)
 
 
 def find_target(name: str) -> Target:
-    """The target of that name: a GPU of the catalogue, the GPU of a cloud machine, or "cpu", this machine's processor.
+    """The target of that name: a GPU of the catalog, the GPU of a cloud machine, or "cpu", this machine's processor.
 
     Raises:
-        WrongCall: there is none, several, or none that runs CUDA.
+        UsageError: there is none, several, or none that runs CUDA.
     """
     if name.strip().lower() == CPU:
         return _this_cpu()
@@ -82,9 +82,9 @@ def find_target(name: str) -> Target:
 
 
 def target_of(spec: GpuSpec, share: float = 1.0) -> Target:
-    """The target that a row of the catalogue describes; a slice of a GPU has that share of its memory."""
+    """The target that a row of the catalog describes; a slice of a GPU has that share of its memory."""
     if spec.compute_capability is None or spec.bandwidth is None or spec.rates.fp32 is None:
-        raise WrongCall(f"predictions need an NVIDIA GPU, and {spec.name} is none", "name another, such as H200")
+        raise UsageError(f"predictions need an NVIDIA GPU, and {spec.name} is none", "name another, such as H200")
     major, minor = spec.compute_capability.split(".")
     capability = int(major), int(minor)
     cores, clock = _CORES.get(capability, (128, 1.7e9))

@@ -1,22 +1,22 @@
 """What a run does to memory, measured: samplers, the Record, verdicts on it, explanations. Imports no torch itself."""
 
 from ._explanation import Explanation, explain, explain_stream
-from ._measure import Measured, measure
+from ._measure import Measurement, measure
 from ._probe import Probe
 from ._record import Record, load_record
 from ._recorder import Recorder
 from ._sampler import Sampler, watch
-from ._survey import Survey
+from ._survey import MachineProbe
 from ._verdicts import judge
 
 __all__ = [
     "Explanation",
-    "Measured",
+    "MachineProbe",
+    "Measurement",
     "Probe",
     "Record",
     "Recorder",
     "Sampler",
-    "Survey",
     "explain",
     "explain_stream",
     "judge",

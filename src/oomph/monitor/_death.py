@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from ..failures import CAUSES, Family, Finding, Kind, find_measured, read_log
+from ..failures import CAUSES, FailureKind, Family, Finding, find_measured, read_log
 from ..units import format_size
 from ._record import Fields, Record
 
@@ -23,7 +23,7 @@ def death(record: Record) -> Iterator[Finding]:
     if record.ended or record.running:
         return
     yield _killed(record) or find_measured(
-        Kind.UNCLEAN_END, f"The Record stops at {clock(record.last)}.", {"at": record.last}
+        FailureKind.UNCLEAN_END, f"The Record stops at {clock(record.last)}.", {"at": record.last}
     )
 
 
@@ -31,8 +31,8 @@ def _error(event: Fields) -> Finding:
     text = f"{event.get('error', 'Error')}: {event.get('text', '')}"
     if found := read_log(text):
         return found[0]
-    kinds = {kind.value: kind for kind in Kind}
-    return find_measured(kinds.get(str(event.get("kind")), Kind.PYTHON_ERROR), text[:400], {})
+    kinds = {kind.value: kind for kind in FailureKind}
+    return find_measured(kinds.get(str(event.get("kind")), FailureKind.PYTHON_ERROR), text[:400], {})
 
 
 def _killed(record: Record) -> Finding | None:
@@ -49,7 +49,7 @@ def _killed(record: Record) -> Finding | None:
     held = worst.get("rss")
     likely = "No error was written; with memory this full, a kill by the kernel is the likeliest end."
     detail = (likely,) if held is None else (likely, f"This run held {format_size(held)} of it.")
-    return find_measured(Kind.HOST_KILL, evidence, {"at": record.last, "used": used, "limit": limit}, *detail)
+    return find_measured(FailureKind.HOST_KILL, evidence, {"at": record.last, "used": used, "limit": limit}, *detail)
 
 
 def fullness(sample: Fields) -> tuple[float, float, float, str]:
@@ -71,5 +71,5 @@ def clock(seconds: float) -> str:
 
 def was_out_of_device_memory(record: Record) -> bool:
     """Whether the device ran out in this run, survived or not."""
-    names = {kind.value for kind in Kind if CAUSES[kind].family is Family.DEVICE}
+    names = {kind.value for kind in FailureKind if CAUSES[kind].family is Family.DEVICE}
     return any(event.get("kind") in names or event["event"] == "oom" for event in record.events)

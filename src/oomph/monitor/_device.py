@@ -6,7 +6,7 @@ import itertools
 import statistics
 from collections.abc import Iterator, Sequence
 
-from ..failures import Finding, Kind, find_measured
+from ..failures import FailureKind, Finding, find_measured
 from ..units import GIB, MIB, format_size
 from ._death import was_out_of_device_memory
 from ._record import Fields, Record
@@ -33,7 +33,7 @@ def device_leak(record: Record) -> Iterator[Finding]:
     growth = find_growth(values, _LEAST)
     if growth is not None:
         yield find_measured(
-            Kind.DEVICE_LEAK,
+            FailureKind.DEVICE_LEAK,
             f"Allocated memory grew by {format_size(growth.slope * _THOUSAND)} in {by}, to {format_size(values[-1])}.",
             {"per_thousand": growth.slope * _THOUSAND, "grown": growth.total},
         )
@@ -49,7 +49,7 @@ def thrash(record: Record) -> Iterator[Finding]:
     grew = sum(after > before for before, after in itertools.pairwise(recent))
     if grew >= max(_RETRYING, _RETRYING_SHARE * len(recent)):
         yield find_measured(
-            Kind.THRASH,
+            FailureKind.THRASH,
             f"{grew} of the last {len(recent)} {unit} had to give cached blocks back and ask again "
             f"({recent[-1] - recent[0]:.0f} retries).",
             {"retries": recent[-1] - recent[0], "of": len(recent)},
@@ -65,7 +65,7 @@ def fragmentation(record: Record) -> Iterator[Finding]:
     holes = reserved - peak
     if holes >= max(_HOLES, _HOLES_SHARE * reserved):
         yield find_measured(
-            Kind.FRAGMENTATION,
+            FailureKind.FRAGMENTATION,
             f"{format_size(reserved)} was reserved, and never more than {format_size(peak)} of it in use.",
             {"reserved": reserved, "peak": peak},
         )
@@ -85,7 +85,7 @@ def other_process(record: Record) -> Iterator[Finding]:
         others, gpu = worst
         who = f" (the largest is process {gpu['other_pid']})" if "other_pid" in gpu else ""
         yield find_measured(
-            Kind.OTHER_PROCESS,
+            FailureKind.OTHER_PROCESS,
             f"Others held {format_size(others)} of the {format_size(gpu['total'])} of GPU {gpu['index']}{who}.",
             {"others": others, "total": gpu["total"], "device": gpu["index"]},
         )
@@ -100,13 +100,13 @@ def spill(record: Record) -> Iterator[Finding]:
     total = max(totals.values(), default=0)
     if total and reserved > total:
         yield find_measured(
-            Kind.SPILL,
+            FailureKind.SPILL,
             f"{format_size(reserved)} was reserved on a card of {format_size(total)}.",
             {"reserved": reserved, "total": total},
         )
     elif _is_tight(record, _FULL) and (slower := _slower(record)) >= _SLOWER:
         yield find_measured(
-            Kind.SPILL,
+            FailureKind.SPILL,
             f"The card is full, and steps take {slower:.0f} times as long as the fastest ones.",
             {"slower": slower, "total": total},
         )

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import BadDocument, MissingFile
+from ..errors import InvalidFile, MissingFile
 from ..failures import Family, Finding, last_error, read_log
 from ..units import MIB, format_size
 from ._death import clock, fullness
@@ -55,7 +55,7 @@ def explain(source: str | PathLike[str]) -> Explanation:
 
     Raises:
         MissingFile: a path leads nowhere.
-        BadDocument: the file can't be read.
+        InvalidFile: the file can't be read.
     """
     if isinstance(source, str) and not _is_file(source):
         found = explain_bytes(source.encode("utf-8", "replace"), "the text")
@@ -70,14 +70,14 @@ def explain(source: str | PathLike[str]) -> Explanation:
     except FileNotFoundError:
         raise MissingFile(f"there is no file {str(path)[:200]!r}", "check the path") from None
     except OSError as error:
-        raise BadDocument(f"{str(path)[:200]!r} can't be read ({error.strerror})", "name a log or a Record") from None
+        raise InvalidFile(f"{str(path)[:200]!r} can't be read ({error.strerror})", "name a log or a Record") from None
 
 
 def explain_stream(stream: BinaryIO, name: str) -> Explanation:
     """Explain what a file or a pipe holds; of something huge, its beginning and its end.
 
     Raises:
-        BadDocument: it is a Record of another version.
+        InvalidFile: it is a Record of another version.
     """
     data, left_out = stream.read(_HEAD), 0
     tail: deque[bytes] = deque()
@@ -106,7 +106,7 @@ def explain_bytes(data: bytes, name: str) -> Explanation:
     """Explain what was read from a file or a pipe.
 
     Raises:
-        BadDocument: it is a Record of another version.
+        InvalidFile: it is a Record of another version.
     """
     if is_head(data.partition(b"\n")[0]):
         record = parse_record(data, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..failures import Finding, Kind, find_measured
+from ..failures import FailureKind, Finding, find_measured
 from ..units import MIB, format_rate, format_size
 from ._death import fullness
 from ._record import Fields, Record
@@ -33,7 +33,7 @@ def host_leak(record: Record) -> Iterator[Finding]:
     if samples[-1].get("workers") and growth.total > 2 * _own_growth(samples):
         detail.append("Most of it is in the child processes: loader workers copy pages of Python objects they touch.")
     yield find_measured(
-        Kind.HOST_LEAK,
+        FailureKind.HOST_LEAK,
         f"The process tree grew by {format_size(per_second * _HOUR)} an hour, to {format_size(samples[-1]['rss'])}.",
         {"per_hour": per_second * _HOUR, "grown": growth.total},
         *detail,
@@ -58,7 +58,7 @@ def paging(record: Record) -> Iterator[Finding]:
     steps = [f"That is {stalled / len(record.steps):.2f} seconds a step."] if lost and record.steps else []
     moved = f"Up to {format_rate(max(rates, default=0))} moved to and from the disk." if felt else "Memory was short."
     yield find_measured(
-        Kind.PAGING,
+        FailureKind.PAGING,
         moved + lost,
         {"rate": max(rates, default=0), "seconds_lost": stalled, "seconds": seconds},
         *steps,

@@ -18,7 +18,7 @@ import psutil
 from .. import document
 from ..errors import OomphError
 from ..job import load_job
-from ..machine import peak_resident
+from ..machine import peak_rss_bytes
 from ..settings import Settings
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _START = f"import sys; from oomph.monitor._measure import child; child({_MARK!r}
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """What a few steps took.
 
     Attributes:
@@ -56,7 +56,7 @@ class Measured:
     seconds: float
 
 
-def measure(reference: str, settings: Settings) -> Measured:
+def measure(reference: str, settings: Settings) -> Measurement:
     """Run a few steps of a Job on this machine's device, in a fresh process.
 
     Args:
@@ -75,7 +75,7 @@ def measure(reference: str, settings: Settings) -> Measured:
     )
     for line in done.stdout.splitlines():
         if line.startswith(_MARK):
-            return Measured(**json.loads(line.removeprefix(_MARK)))
+            return Measurement(**json.loads(line.removeprefix(_MARK)))
     words = [line.strip() for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
     raise OomphError(f"the measured run died: {words[-1][:300]}", "ask for less, or run `oomph explain` on its output")
 
@@ -89,7 +89,7 @@ def child(mark: str) -> None:
     sys.stdout.write(mark + json.dumps(document.encode(found)) + "\n")
 
 
-def _run(job: Job, settings: Settings) -> Measured:
+def _run(job: Job, settings: Settings) -> Measurement:
     import torch  # noqa: PLC0415  only the measured process needs it
     from torch import nn  # noqa: PLC0415
 
@@ -97,11 +97,11 @@ def _run(job: Job, settings: Settings) -> Measured:
     torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)  # torch imports much more when it makes its first optimizer
     before = psutil.Process().memory_info().rss
     times = _train(job, settings, torch.device("cuda" if gpu else "cpu"))
-    host = peak_resident()
+    host = peak_rss_bytes()
     if not gpu:
-        return Measured("cpu", f"torch {torch.__version__}", host - before, host - before, 0, host, times)
+        return Measurement("cpu", f"torch {torch.__version__}", host - before, host - before, 0, host, times)
     free, total = torch.cuda.mem_get_info()
-    return Measured(
+    return Measurement(
         device=torch.cuda.get_device_name(),
         software=f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}",
         allocated=torch.cuda.max_memory_allocated(),
@@ -116,7 +116,7 @@ def _train(job: Job, settings: Settings, device: torch.device) -> float:
     import torch  # noqa: PLC0415
     from torch.utils._pytree import tree_map  # noqa: PLC0415
 
-    from ..changes import blocks, checkpoint, convert_batch, convert_model, set_variant  # noqa: PLC0415
+    from ..patches import blocks, checkpoint, convert_batch, convert_model, set_variant  # noqa: PLC0415
 
     low = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(settings.precision)
     model = job.model().to(device).train()
@@ -134,11 +134,11 @@ def _train(job: Job, settings: Settings, device: torch.device) -> float:
     times = []
     for _ in range(STEPS):
         began = time.perf_counter()
-        for count in settings.pieces:
+        for count in settings.micro_batch_sizes:
             batch = convert_batch(tree_map(move, job.batch(count, settings.size)), settings)
             with torch.autocast(device.type, low or torch.bfloat16, enabled=low is not None):
                 loss = job.run(model, batch)
-            scaler.scale(loss / len(settings.pieces)).backward()
+            scaler.scale(loss / len(settings.micro_batch_sizes)).backward()
             del batch, loss
         scaler.step(optimizer)
         scaler.update()

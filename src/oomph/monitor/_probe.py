@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from ..machine import GpuGauge, GpuReading, HostGauge, HostReading
+from ..machine import GpuMemoryReader, GpuReading, HostMemoryReader, HostReading
 from ._tree import Held, Tree, proportional
 
 # Shared pages are counted rarely, because it takes 25 ms a GiB, in which the process can't map memory: at most this
@@ -24,7 +24,7 @@ class HostMeter:
     """The host's memory, with the rates that come from two readings; a process says whose control group counts."""
 
     def __init__(self, pid: int | str = "self") -> None:
-        self._gauge = HostGauge(pid)
+        self._gauge = HostMemoryReader(pid)
         self._before: tuple[float, HostReading] | None = None
 
     def read(self) -> dict[str, Any]:
@@ -50,14 +50,14 @@ class Probe:
         device: only this GPU, by the driver's number; all if None.
 
     Raises:
-        WrongCall: there is no such process.
+        UsageError: there is no such process.
     """
 
     def __init__(self, pid: int | None = None, device: int | None = None) -> None:
         self.tree = Tree(os.getpid() if pid is None else pid)
         self._own = self.tree.pid == os.getpid()
         self._device = device
-        self._host, self._gpus = HostMeter(self.tree.pid), GpuGauge()
+        self._host, self._gpus = HostMeter(self.tree.pid), GpuMemoryReader()
         self._count_at = float("-inf")
 
     def read(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from ..errors import BadDocument, MissingFile
+from ..errors import InvalidFile, MissingFile
 from ._recorder import END, KIND, VERSION, is_head
 
 Fields = Mapping[str, Any]
@@ -74,14 +74,14 @@ def load_record(path: str | Path) -> Record:
 
     Raises:
         MissingFile: there is no such file.
-        BadDocument: it is no Record, or one of another version.
+        InvalidFile: it is no Record, or one of another version.
     """
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError:
         raise MissingFile(f"there is no file {str(path)!r}", "check the path") from None
     except OSError as error:
-        raise BadDocument(f"{str(path)!r} can't be read ({error.strerror})", "name a Record") from None
+        raise InvalidFile(f"{str(path)!r} can't be read ({error.strerror})", "name a Record") from None
     return parse_record(data, str(path))
 
 
@@ -89,11 +89,11 @@ def parse_record(data: bytes, name: str) -> Record:
     """Read a Record from its bytes.
 
     Raises:
-        BadDocument: it is no Record, or one of another version.
+        InvalidFile: it is no Record, or one of another version.
     """
     first, _, _ = data.partition(b"\n")
     if not is_head(first):
-        raise BadDocument(f"{name!r} is no Record", "name a file that oomph.watch or the guard wrote")
+        raise InvalidFile(f"{name!r} is no Record", "name a file that oomph.watch or the guard wrote")
     groups: dict[str, list[Fields]] = {"head": [], "sample": [], "step": [], "event": []}
     torn = 0
     for line in data.split(b"\n")[:-1]:
@@ -104,7 +104,7 @@ def parse_record(data: bytes, name: str) -> Record:
             torn += 1
     heads = groups["head"]
     if heads[-1]["version"] != VERSION:
-        raise BadDocument(
+        raise InvalidFile(
             f"{name!r} has version {str(heads[-1]['version'])[:40]} and this oomph reads version {VERSION}",
             "read it with the oomph that wrote it",
         )

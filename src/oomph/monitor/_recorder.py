@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import psutil
 
 from .. import __version__
-from ..errors import BadDocument, MissingFile, WrongCall
+from ..errors import InvalidFile, MissingFile, UsageError
 
 KIND, VERSION = "record", 1
 END = "end"
@@ -46,8 +46,8 @@ class Recorder:
 
     Raises:
         MissingFile: there is no such folder.
-        BadDocument: the file is there and is no Record.
-        WrongCall: the file can't be written.
+        InvalidFile: the file is there and is no Record.
+        UsageError: the file can't be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -77,7 +77,7 @@ class Recorder:
         self._write({"t": _stamp(time.time()), "sample": _plain("a sample", fields)})
 
     def event(self, kind: str, /, **facts: Any) -> None:
-        """Write that something happened: `recorder.event("oom", pieces=4)`."""
+        """Write that something happened: `recorder.event("oom", micro_batches=4)`."""
         self._write({**_plain("an event", facts), "t": _stamp(time.time()), "event": kind})
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ def _look(path: Path) -> tuple[bool, bool]:
             if not head.strip():
                 return False, False
             if not is_head(head):
-                raise BadDocument(f"{str(path)!r} is there and is no Record", "name another file")
+                raise InvalidFile(f"{str(path)!r} is there and is no Record", "name another file")
             file.seek(-1, os.SEEK_END)
             return True, file.read(1) != b"\n"
     except FileNotFoundError:
@@ -132,7 +132,7 @@ def _look(path: Path) -> tuple[bool, bool]:
 def _refuse(path: Path, error: OSError) -> NoReturn:
     if not path.parent.is_dir():
         raise MissingFile(f"there is no folder {str(path.parent)!r}", "make it, or name another one") from None
-    raise WrongCall(f"{str(path)!r} can't be written ({error.strerror})", "name another file") from None
+    raise UsageError(f"{str(path)!r} can't be written ({error.strerror})", "name another file") from None
 
 
 def is_head(line: bytes) -> bool:
@@ -186,4 +186,6 @@ def _value(what: str, name: str, value: Any) -> Any:
     # Reading a tensor on a GPU would make the step wait for it: that is the caller's decision.
     if hasattr(value, "item") and getattr(getattr(value, "device", None), "type", "cpu") == "cpu":
         return _value(what, name, value.item())
-    raise WrongCall(f"{name} of {what} is a {type(value).__name__}", "give a plain number or text, such as loss.item()")
+    raise UsageError(
+        f"{name} of {what} is a {type(value).__name__}", "give a plain number or text, such as loss.item()"
+    )

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from os import PathLike
 from types import TracebackType
 
-from ..errors import WrongCall
-from ..failures import recognise
+from ..errors import UsageError
+from ..failures import classify_exception
 from ._probe import Probe
 from ._recorder import Recorder
 
@@ -27,14 +27,14 @@ class Sampler:
         device: only this GPU, by the driver's number; all if None.
 
     Raises:
-        WrongCall: the interval is no time, or there is no such process.
+        UsageError: the interval is no time, or there is no such process.
     """
 
     def __init__(
         self, recorder: Recorder, interval: float = 1.0, pid: int | None = None, device: int | None = None
     ) -> None:
         if not interval >= _FASTEST:
-            raise WrongCall(f"an interval of {interval!r} seconds", f"it must be at least {_FASTEST}")
+            raise UsageError(f"an interval of {interval!r} seconds", f"it must be at least {_FASTEST}")
         self._recorder, self._interval = recorder, interval
         self._probe = Probe(pid, device)
         self._stop = threading.Event()
@@ -89,13 +89,13 @@ def watch(
                 record.step({"step": number, "seconds": seconds, "loss": loss.item()})
 
     Raises:
-        WrongCall: the file can't be written, or the interval is no time.
+        UsageError: the file can't be written, or the interval is no time.
     """
     with Recorder(path) as recorder, Sampler(recorder, interval, device=device):
         try:
             yield recorder
         except BaseException as error:
-            found = recognise(error)
+            found = classify_exception(error)
             recorder.event(
                 "error",
                 error=type(error).__name__,

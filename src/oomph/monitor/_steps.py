@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ..failures import Finding, Kind, find_measured
+from ..failures import FailureKind, Finding, find_measured
 from ._record import Fields, Record
 
 _SETTLED = 5  # steps in which workers start and kernels load
@@ -17,15 +17,15 @@ _SKIPPED_SHARE, _SKIPPED_OF = 0.2, 50
 
 def bad_loss(record: Record) -> Iterator[Finding]:
     """A loss that is NaN or infinite."""
-    yield from _not_finite(record, "loss", Kind.BAD_LOSS, "The loss")
+    yield from _not_finite(record, "loss", FailureKind.BAD_LOSS, "The loss")
 
 
 def bad_gradients(record: Record) -> Iterator[Finding]:
     """Gradients that are, where no scaler has thrown them away."""
-    yield from _not_finite(record, "grad_norm", Kind.BAD_GRADIENTS, "The norm of the gradients")
+    yield from _not_finite(record, "grad_norm", FailureKind.BAD_GRADIENTS, "The norm of the gradients")
 
 
-def _not_finite(record: Record, field: str, kind: Kind, name: str) -> Iterator[Finding]:
+def _not_finite(record: Record, field: str, kind: FailureKind, name: str) -> Iterator[Finding]:
     bad = [
         step
         for step in record.steps
@@ -53,7 +53,7 @@ def skipped_steps(record: Record) -> Iterator[Finding]:
     often = len(skipped) >= _SKIPPED_OF and sum(skipped) >= _SKIPPED_SHARE * len(skipped)
     if longest >= _SKIPPED_IN_A_ROW or often:
         evidence = f"{sum(skipped)} of {len(skipped)} steps were skipped, up to {longest} in a row."
-        yield find_measured(Kind.SKIPPED_STEPS, evidence, {"skipped": sum(skipped), "in_a_row": longest})
+        yield find_measured(FailureKind.SKIPPED_STEPS, evidence, {"skipped": sum(skipped), "in_a_row": longest})
 
 
 def starved(record: Record) -> Iterator[Finding]:
@@ -70,4 +70,4 @@ def starved(record: Record) -> Iterator[Finding]:
         evidence = (
             f"{share:.0%} of the time went into waiting for the loader, {waited / len(timed):.2f} s before each step."
         )
-        yield find_measured(Kind.STARVED, evidence, {"share": share, "seconds_lost": waited})
+        yield find_measured(FailureKind.STARVED, evidence, {"share": share, "seconds_lost": waited})

@@ -7,8 +7,8 @@ from typing import Any
 
 import psutil
 
-from ..errors import WrongCall
-from ..machine import GpuGauge
+from ..errors import UsageError
+from ..machine import GpuMemoryReader
 from ._probe import HostMeter
 from ._tree import Tree
 
@@ -16,11 +16,11 @@ _SHOWN = 6
 _PROGRAMS = ("python", "pt_main_thread", "pt_data_worker", "torchrun", "accelerate", "deepspeed", "jupyter", "ray")
 
 
-class Survey:
+class MachineProbe:
     """Looks at the whole machine again and again."""
 
     def __init__(self) -> None:
-        self._host, self._gpus = HostMeter(), GpuGauge()
+        self._host, self._gpus = HostMeter(), GpuMemoryReader()
 
     def read(self) -> dict[str, Any]:
         """The machine now, in the fields of a sample, and `processes`: the largest trees that look like training."""
@@ -59,7 +59,7 @@ def _largest(held: dict[int, int]) -> list[dict[str, Any]]:
 def _row(pid: int, name: str, held: dict[int, int]) -> dict[str, Any] | None:
     try:
         tree = Tree(pid).read()
-    except WrongCall:
+    except UsageError:
         return None  # it ended while we looked
     resident = sum(one.resident for one in tree)
     if not resident:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from ..errors import WrongCall
+from ..errors import UsageError
 
 _LINUX = platform.system() == "Linux"
 _DEEPEST = 10_000  # processes of one tree; more is a mistake somewhere
@@ -31,7 +31,7 @@ class Tree:
         pid: the process at the top.
 
     Raises:
-        WrongCall: there is no such process.
+        UsageError: there is no such process.
     """
 
     def __init__(self, pid: int) -> None:
@@ -39,7 +39,7 @@ class Tree:
             self._top = psutil.Process(pid)
             self.name = self._top.name()
         except (psutil.NoSuchProcess, OverflowError, ValueError):
-            raise WrongCall(f"there is no process {pid}", "`oomph watch` without a number shows what runs") from None
+            raise UsageError(f"there is no process {pid}", "`oomph watch` without a number shows what runs") from None
         except psutil.AccessDenied:
             self.name = "?"
         self.pid = pid

@@ -9,7 +9,7 @@ from ..settings import Settings
 
 
 @dataclass(frozen=True)
-class Move:
+class PlanChange:
     """One change to what was asked for, why it was made, and what it costs."""
 
     what: str
@@ -17,9 +17,9 @@ class Move:
     cost: str
 
 
-def moves(asked: Settings, chosen: Settings, why: str) -> tuple[Move, ...]:
+def moves(asked: Settings, chosen: Settings, why: str) -> tuple[PlanChange, ...]:
     """How one became the other, pieces last."""
-    return tuple(Move(what, why, cost) for what, cost in _told(asked, chosen))
+    return tuple(PlanChange(what, why, cost) for what, cost in _told(asked, chosen))
 
 
 def _told(asked: Settings, chosen: Settings) -> Iterator[tuple[str, str]]:
@@ -35,8 +35,8 @@ def _told(asked: Settings, chosen: Settings) -> Iterator[tuple[str, str]]:
         )
     if chosen.size != asked.size:
         yield f"images are {chosen.size} and not {asked.size} pixels a side", "Detail is lost, as you allowed"
-    if chosen.pieces != asked.pieces:
+    if chosen.micro_batch_sizes != asked.micro_batch_sizes:
         yield (
-            f"the batch of {asked.batch} goes through in {len(chosen.pieces)} pieces of at most {chosen.micro_batch}",
+            f"the batch of {asked.batch} goes through in {len(chosen.micro_batch_sizes)} pieces of at most {chosen.micro_batch}",
             "BatchNorm sees the pieces; the optimizer still sees the whole batch",
         )

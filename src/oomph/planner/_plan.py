@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..errors import CannotFit
-from ..ledger import Prediction
+from ..prediction import Prediction
 from ..settings import Settings
 from ..units import format_size
-from ._leeway import Leeway
-from ._move import Move, moves
+from ._leeway import AllowedChanges
+from ._move import PlanChange, moves
 
 Predict = Callable[[Settings], Prediction]
 _LARGEST_BATCH = 1024
@@ -24,25 +24,25 @@ class Plan:
     """Settings that fit.
 
     Attributes:
-        asked: the settings that were asked for.
-        settings: those to train with.
-        budget: bytes of the device (of the process on the CPU) that they must fit into.
-        beside: bytes of the user's budget that were taken off before, for what isn't predicted.
-        before: what was asked for would need.
-        after: what the chosen settings need.
-        moves: how one became the other.
+        requested: the settings that were requested.
+        settings: the settings to train with.
+        budget: bytes of the device (on the CPU: of the process) that they must fit into.
+        requested_need: the prediction for the requested settings.
+        planned_need: the prediction for the settings to train with.
+        changes: how the requested settings became the planned ones.
+        reserved: bytes of the user's budget set aside beforehand for memory that isn't predicted.
     """
 
-    asked: Settings
+    requested: Settings
     settings: Settings
     budget: int
-    before: Prediction
-    after: Prediction
-    moves: tuple[Move, ...]
-    beside: int = 0
+    requested_need: Prediction
+    planned_need: Prediction
+    changes: tuple[PlanChange, ...]
+    reserved: int = 0
 
 
-def plan(asked: Settings, budget: int, predict: Predict, least: int = 1, leeway: Leeway | None = None) -> Plan:
+def plan(asked: Settings, budget: int, predict: Predict, least: int = 1, leeway: AllowedChanges | None = None) -> Plan:
     """Split the batch into the largest pieces that fit comfortably; where none do, change what may be changed.
 
     Args:
@@ -59,7 +59,7 @@ def plan(asked: Settings, budget: int, predict: Predict, least: int = 1, leeway:
     before = predict(asked)
     if _fits(before, budget):
         return Plan(asked, asked, budget, before, before, ())
-    leeway, least = leeway or Leeway(), min(least, asked.micro_batch or asked.batch)
+    leeway, least = leeway or AllowedChanges(), min(least, asked.micro_batch or asked.batch)
     way = _way(asked, least, leeway, budget, predict)
     if way is None:
         raise _refusal(asked, least, leeway, budget, predict)
@@ -88,21 +88,21 @@ def _fits(made: Prediction, budget: int) -> bool:
     return made.device.high <= budget
 
 
-def _way(asked: Settings, least: int, leeway: Leeway, budget: int, predict: Predict) -> Settings | None:
+def _way(asked: Settings, least: int, leeway: AllowedChanges, budget: int, predict: Predict) -> Settings | None:
     """The settings with the fewest changes whose smallest pieces fit."""
 
     def fits(way: Settings) -> bool:
         return _fits(predict(replace(way, micro_batch=least)), budget)
 
-    found = next((way for way in leeway.ways(asked) if fits(way)), None)
-    smaller = [] if found is not None else leeway.smaller(asked)
+    found = next((way for way in leeway.candidates(asked) if fits(way)), None)
+    smaller = [] if found is not None else leeway.smaller_images(asked)
     at = bisect.bisect_left(smaller, True, key=fits)  # noqa: FBT003  the first one for which it holds
     return smaller[at] if at < len(smaller) else found
 
 
-def _refusal(asked: Settings, least: int, leeway: Leeway, budget: int, predict: Predict) -> CannotFit:
+def _refusal(asked: Settings, least: int, leeway: AllowedChanges, budget: int, predict: Predict) -> CannotFit:
     """What all that is allowed would need, and what would fit."""
-    tried = [*leeway.ways(asked), *leeway.smaller(asked)[-1:]]
+    tried = [*leeway.candidates(asked), *leeway.smaller_images(asked)[-1:]]
     need = min(predict(replace(way, micro_batch=least)).device.high for way in tried)
     fix = "take a smaller network, or give it more memory"
     for more in _helpful(leeway, asked, least, budget, predict):
@@ -115,12 +115,16 @@ def _refusal(asked: Settings, least: int, leeway: Leeway, budget: int, predict: 
     return CannotFit(f"pieces of {least} need up to {format_size(need)}, and the budget is {format_size(budget)}", fix)
 
 
-def _helpful(leeway: Leeway, asked: Settings, least: int, budget: int, predict: Predict) -> Iterator[Leeway]:
+def _helpful(
+    leeway: AllowedChanges, asked: Settings, least: int, budget: int, predict: Predict
+) -> Iterator[AllowedChanges]:
     """More and more to say yes to; nothing where not even all of it would help."""
-    wider = list(leeway.wider())
-    *_, furthest = [asked] if not wider else [*wider[-1].ways(asked), *wider[-1].smaller(asked)]
+    with_more = list(leeway.with_more())
+    *_, furthest = (
+        [asked] if not with_more else [*with_more[-1].candidates(asked), *with_more[-1].smaller_images(asked)]
+    )
     if _fits(predict(replace(furthest, micro_batch=least)), budget):
-        yield from wider
+        yield from with_more
 
 
 def _largest(way: Settings, least: int, budget: int, predict: Predict) -> tuple[Settings, Prediction]:

@@ -1,6 +1,6 @@
 """One story for every output: terminal, pipe, JSON. No torch."""
 
-from ._catalogue import CloudList, GpuList, OneGpu
+from ._catalog import CloudList, GpuList, OneGpu
 from ._detect import FoundReport, ScoresReport
 from ._doctor import DoctorReport
 from ._emit import Report, emit

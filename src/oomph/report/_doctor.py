@@ -10,17 +10,28 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .. import document
-from ..machine import DriverState, Fact, Gpu, Machine, NoLimit, Place, Severity, Unknown, Verdict, machine_document
+from ..machine import (
+    DriverState,
+    EnvironmentKind,
+    Fact,
+    Gpu,
+    Machine,
+    NoLimit,
+    Severity,
+    Unknown,
+    Verdict,
+    machine_document,
+)
 from ..units import format_rate, format_size
 from ._table import table
 from ._text import body_line, printable
 
 _STYLE = {Severity.FAILS: "bold red", Severity.RISKY: "bold yellow", Severity.NOTE: "bold cyan"}
 _PLACE = {
-    Place.CONTAINER: "in a container",
-    Place.WSL: "under WSL",
-    Place.SLURM: "in a Slurm job",
-    Place.NOTEBOOK: "in a notebook",
+    EnvironmentKind.CONTAINER: "in a container",
+    EnvironmentKind.WSL: "under WSL",
+    EnvironmentKind.SLURM: "in a Slurm job",
+    EnvironmentKind.NOTEBOOK: "in a notebook",
 }
 
 Row = tuple[str, str, str]

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import document
-from ..ledger import Owner, Prediction, Range
 from ..machine import Target
-from ..monitor import Measured
+from ..monitor import Measurement
+from ..prediction import Estimate, Owner, Prediction
 from ..settings import Settings
 from ..units import format_size
 from ._table import table
@@ -39,7 +39,7 @@ class PredictReport:
     prediction: Prediction
     settings: Settings
     target: Target
-    measured: Measured | None = None
+    measured: Measurement | None = None
 
     @property
     def fits(self) -> bool:
@@ -98,11 +98,11 @@ class PredictReport:
         made = table("", ">low", ">predicted", ">high", "", plain=plain)
         if self.target.is_cpu:
             return self._on_cpu(made)
-        rows: tuple[tuple[str, Range, str], ...] = (
+        rows: tuple[tuple[str, Estimate, str], ...] = (
             ("allocated", self.prediction.allocated, "what torch.cuda.max_memory_allocated() will say"),
             ("reserved", self.prediction.reserved, "what torch.cuda.max_memory_reserved() will say, uncapped"),
             ("needed", self.prediction.needed, "the smallest allocator cap under which it runs at all"),
-            ("comfortable", self.prediction.comfortable, "a cap at which it runs at full speed"),
+            ("full_speed", self.prediction.full_speed, "a cap at which it runs at full speed"),
             ("device", self.prediction.device, "comfortable and the CUDA context, as nvidia-smi shows it"),
             ("host", self.prediction.host, "resident memory of the process"),
         )
@@ -112,7 +112,7 @@ class PredictReport:
         grown = ("growth", self.prediction.allocated, "what training adds to the memory that the imports take")
         return self._filled(made, (grown, ("process", self.prediction.host, "resident memory of the whole process")))
 
-    def _filled(self, made: Table, rows: tuple[tuple[str, Range, str], ...]) -> Table:
+    def _filled(self, made: Table, rows: tuple[tuple[str, Estimate, str], ...]) -> Table:
         for name, figure, words in rows:
             sizes = (format_size(value) for value in (figure.low, figure.value, figure.high))
             made.add_row(Text(name, "bold"), *sizes, Text(words, "dim"))

@@ -65,7 +65,14 @@ class TrainTeller:
         speed, host = f"{facts['images_per_second']:.0f} images/s", f"host {format_size(facts['host'])}"
         memory = [format_size(facts["memory"])] if facts["memory"] else []
         left = f"{format_time(facts['seconds_left'])} left"
-        words = [left, f"loss {facts['loss']:.3f}", speed, count_of(facts["pieces"], "piece"), *memory, host]
+        words = [
+            left,
+            f"loss {facts['loss']:.3f}",
+            speed,
+            count_of(facts["micro_batches"], "micro-batch", "micro-batches"),
+            *memory,
+            host,
+        ]
         what = f"epoch {epoch + 1}/{facts['epochs']}"
         self._bar.update(self._task, completed=done, total=total, what=what, facts="  ".join(words))
 
@@ -80,15 +87,15 @@ class TrainTeller:
 
 def plan_lines(made: Plan) -> list[str]:
     """A plan in words."""
-    need = f"{format_size(made.before.device.value)} (up to {format_size(made.before.device.high)})"
-    asked = f"asked: batch {made.asked.batch} at {made.asked.size}, {made.asked.precision}: needs {need}"
+    need = f"{format_size(made.requested_need.device.value)} (up to {format_size(made.requested_need.device.high)})"
+    asked = f"asked: batch {made.requested.batch} at {made.requested.size}, {made.requested.precision}: needs {need}"
     asked = f"{asked} of {format_size(made.budget)}"
-    if made.beside:
-        asked += f" ({format_size(made.budget + made.beside)} less what waiting batches and the guard need)"
-    if not made.moves:
+    if made.reserved:
+        asked += f" ({format_size(made.budget + made.reserved)} less what waiting batches and the guard need)"
+    if not made.changes:
         return [asked, "plan: it fits as asked"]
-    moves = [f"plan: {move.what}, since {move.why}. {move.cost}." for move in made.moves]
-    return [asked, *moves, f"plan: it will need {format_size(made.after.device.value)}"]
+    moves = [f"plan: {move.what}, since {move.why}. {move.cost}." for move in made.changes]
+    return [asked, *moves, f"plan: it will need {format_size(made.planned_need.device.value)}"]
 
 
 @dataclass(frozen=True)
@@ -108,10 +115,10 @@ class TrainReport:
             "best": done.best,
             "kept": done.kept,
             "memory": {"predicted": done.predicted, "measured": done.measured},
-            "asked_needs": done.plan.before.device.value,
-            "budget": done.plan.budget + done.plan.beside,
+            "asked_needs": done.plan.requested_need.device.value,
+            "budget": done.plan.budget + done.plan.reserved,
             "retries": done.retries,
-            "pieces": len(done.plan.settings.pieces),
+            "micro_batches": len(done.plan.settings.micro_batch_sizes),
         }
 
     def render(self, *, plain: bool) -> RenderableType:
@@ -128,7 +135,7 @@ class TrainReport:
         off = 100 * (done.predicted / max(done.measured, 1) - 1)
         sizes = f"predicted {format_size(done.predicted)}, measured {format_size(done.measured)}"
         lines.append(f"memory: {sizes} ({off:+.1f} %)")
-        if done.plan.moves:
+        if done.plan.changes:
             lines.append(_otherwise(done.plan))
         if done.retries:
             lines.append(
@@ -140,7 +147,7 @@ class TrainReport:
 
 def _otherwise(made: Plan) -> str:
     """What would have become of the run as it was asked for."""
-    need, room = made.before.device, format_size(made.budget)
+    need, room = made.requested_need.device, format_size(made.budget)
     if need.value > made.budget:
         return f"as asked it would have needed {format_size(need.value)}, and there were {room}"
     return f"as asked it might have needed {format_size(need.high)}, and there were {room}"

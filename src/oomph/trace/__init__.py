@@ -9,20 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._device import Device, Host
-from ._events import RECURRENT, Kind, Phase, Storage, Trace, Work
+from ._events import RECURRENT, OpCost, Phase, Storage, StorageKind, Trace
 
 if TYPE_CHECKING:
     from ..job import Job
     from ..settings import Settings
 
-__all__ = ["RECURRENT", "Device", "Host", "Kind", "Phase", "Storage", "Trace", "Work", "trace_step"]
+__all__ = ["RECURRENT", "Device", "Host", "OpCost", "Phase", "Storage", "StorageKind", "Trace", "trace_step"]
 
 
 def trace_step(job: Job, settings: Settings, device: Device | Host) -> Trace:
     """Trace several training steps of a Job as they would run there, then validation and what else keeps memory.
 
     Raises:
-        WrongCall: the Job raises, or its loss is no scalar.
+        UsageError: the Job raises, or its loss is no scalar.
     """
     from ._step import trace_step as trace  # noqa: PLC0415  torch costs seconds
 

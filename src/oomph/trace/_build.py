@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-from ..errors import WrongCall
+from ..errors import UsageError
 from ..job import Job
 
 _NEEDS_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
@@ -31,7 +31,7 @@ def build_model(job: Job, mode: FakeTensorMode) -> nn.Module:
     except Exception as error:
         raise _raised("model", error) from error
     if not isinstance(model, nn.Module):
-        raise WrongCall(f"the Job's model returned a {type(model).__name__}", "return an nn.Module")
+        raise UsageError(f"the Job's model returned a {type(model).__name__}", "return an nn.Module")
     _to_fake(model, mode)
     return model.train()
 
@@ -105,6 +105,6 @@ def _call(name: str, function: Any, *args: Any) -> Any:
         raise _raised(name, error) from error
 
 
-def _raised(name: str, error: Exception) -> WrongCall:
+def _raised(name: str, error: Exception) -> UsageError:
     words = " ".join(str(error).split()) or "no message"
-    return WrongCall(f"the Job's {name} raised {type(error).__name__}: {words[:300]}", f"mend the function {name}")
+    return UsageError(f"the Job's {name} raised {type(error).__name__}: {words[:300]}", f"mend the function {name}")

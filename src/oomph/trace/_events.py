@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 
-class Kind(enum.Enum):
+class StorageKind(enum.Enum):
     """What a piece of memory is for."""
 
     PARAMETER = "parameter"
@@ -49,7 +49,7 @@ class Storage:
     """
 
     size: int
-    kind: Kind
+    kind: StorageKind
     op: str
     module: str
     phase: Phase
@@ -58,7 +58,7 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class Work:
+class OpCost:
     """What the traced step computes, for an estimate of its time: one entry a kernel-sized operation.
 
     Attributes:
@@ -91,5 +91,5 @@ class Trace:
     events: tuple[int, ...]
     marks: tuple[tuple[int, int, Phase], ...]
     trained: int
-    work: tuple[Work, ...]
+    work: tuple[OpCost, ...]
     assumptions: tuple[str, ...]

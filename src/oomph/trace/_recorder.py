@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from ._data import Taken, answer_for
 from ._device import Device, Host
-from ._events import Kind, Phase, Storage, Trace, Work
+from ._events import OpCost, Phase, Storage, StorageKind, Trace
 from ._host import HOST_RULES
 from ._sums import merge
 from ._temporaries import BLAS, RULES, Drop, Result, Step
@@ -57,7 +57,7 @@ class Recorder(TorchDispatchMode):
         self._recording = False
         self._trained: int | None = None
         self._blas: set[str] = set()
-        self._work: list[Work] = []
+        self._work: list[OpCost] = []
         self._node: dict[int, int] = {}  # living storage to the node of the backward pass that made it
         self._sums: dict[int, tuple[int, ...]] = {}
 
@@ -97,13 +97,13 @@ class Recorder(TorchDispatchMode):
         """Forget the work of earlier steps: the last one counts."""
         self._work.clear()
 
-    def adopt(self, tensor: Tensor, kind: Kind, name: str = "") -> None:
+    def adopt(self, tensor: Tensor, kind: StorageKind, name: str = "") -> None:
         """Count a tensor that was made outside of the recording as born now."""
         storage = tensor.untyped_storage()
         if storage._cdata not in self._alive and storage.nbytes():
             self._birth(storage, Storage(storage.nbytes(), kind, "", name, self._place.phase, self._place.step))
 
-    def label(self, tensor: Tensor, kind: Kind, name: str = "") -> None:
+    def label(self, tensor: Tensor, kind: StorageKind, name: str = "") -> None:
         """Say what a living tensor is for."""
         index = self._alive.get(tensor.untyped_storage()._cdata)
         if index is not None:
@@ -122,7 +122,7 @@ class Recorder(TorchDispatchMode):
         """Everything recorded so far."""
         merged = merge(self._events, self._sums)
         for index, host in merged.hosts.items():
-            if self._storages[index].kind is Kind.GRADIENT:
+            if self._storages[index].kind is StorageKind.GRADIENT:
                 self._storages[host] = replace(self._storages[index], op=self._storages[host].op)
         trained = len(self._events) if self._trained is None else self._trained
         self._events = list(merged.events)
@@ -195,7 +195,7 @@ class Recorder(TorchDispatchMode):
         if storage._cdata in self._alive or not storage.nbytes():
             return
         place, size = self._place, size or storage.nbytes()
-        self._birth(storage, Storage(size, Kind.TEMPORARY, op, module, place.phase, place.step))
+        self._birth(storage, Storage(size, StorageKind.TEMPORARY, op, module, place.phase, place.step))
 
     def _reuse(self, op: str, out: Tensor, args: tuple[Any, ...]) -> None:
         """Note a result that autograd writes into an argument, if it isn't a fake one."""
@@ -214,7 +214,7 @@ class Recorder(TorchDispatchMode):
             self._sums[total] = (indices[0],)
 
     def _take(self, size: int, op: str, module: str, *, workspace: bool = True, optional: bool = False) -> int:
-        kind = Kind.WORKSPACE if workspace else Kind.TEMPORARY
+        kind = StorageKind.WORKSPACE if workspace else StorageKind.TEMPORARY
         self._storages.append(Storage(size, kind, op, module, self._place.phase, self._place.step, optional))
         self._events.append(len(self._storages))
         return len(self._storages) - 1
@@ -256,10 +256,10 @@ class Recorder(TorchDispatchMode):
         death: dict[int, int] = {-event - 1: place for place, event in enumerate(self._events) if event < 0}
         starts = [place for place, _, _ in self._marks]
         for index, storage in enumerate(self._storages):
-            if storage.kind is Kind.TEMPORARY and storage.phase is Phase.FORWARD and index in death:
+            if storage.kind is StorageKind.TEMPORARY and storage.phase is Phase.FORWARD and index in death:
                 mark = self._marks[max(bisect_right(starts, death[index]) - 1, 0)]
                 if mark[2] is not Phase.FORWARD:
-                    yield replace(storage, kind=Kind.ACTIVATION)
+                    yield replace(storage, kind=StorageKind.ACTIVATION)
                     continue
             yield storage
 

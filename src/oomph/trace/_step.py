@@ -18,15 +18,15 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from ..changes import blocks, checkpoint, convert_batch, convert_model, set_variant
-from ..errors import OomphError, WrongCall
+from ..errors import OomphError, UsageError
 from ..job import Job
+from ..patches import blocks, checkpoint, convert_batch, convert_model, set_variant
 from ..settings import Settings
 from ._autocast import CudaAutocast
 from ._build import build_batch, build_model, build_optimizer, in_order, own_tensors
 from ._data import Taken
 from ._device import Device, Host
-from ._events import Kind, Phase, Trace
+from ._events import Phase, StorageKind, Trace
 from ._kernels import CudaKernels
 from ._recorder import Recorder, watching
 from ._recurrent import flatten
@@ -39,15 +39,15 @@ def trace_step(job: Job, settings: Settings, device: Device | Host, steps: int =
     """Trace several training steps of a Job as they would run there, then validation and what else keeps memory.
 
     Raises:
-        WrongCall: the Job raises, or its loss is no scalar.
+        UsageError: the Job raises, or its loss is no scalar.
     """
     try:
         return _trace(job, settings, device, steps, Taken(job.selected))
-    except WrongCall as refused:
+    except UsageError as refused:
         # Code that checks its data (`if bad.any(): raise`) goes on only if nothing is bad.
         try:
             return _trace(job, settings, device, steps, Taken(job.selected, truth=False))
-        except WrongCall:
+        except UsageError:
             raise refused from refused.__cause__
 
 
@@ -106,7 +106,7 @@ class _Run:
 
     def _move(self, prefix: str, module: nn.Module) -> None:
         for name, tensor, is_parameter in own_tensors(module):
-            self.recorder.adopt(tensor, Kind.PARAMETER if is_parameter else Kind.BUFFER, prefix + name)
+            self.recorder.adopt(tensor, StorageKind.PARAMETER if is_parameter else StorageKind.BUFFER, prefix + name)
         if isinstance(module, nn.RNNBase) and isinstance(self.recorder.device, Device):
             with self.mode:
                 flatten(module)
@@ -114,12 +114,12 @@ class _Run:
 
     def _name(self, prefix: str, module: nn.Module) -> None:
         for name, tensor, is_parameter in own_tensors(module):
-            self.recorder.label(tensor, Kind.PARAMETER if is_parameter else Kind.BUFFER, prefix + name)
+            self.recorder.label(tensor, StorageKind.PARAMETER if is_parameter else StorageKind.BUFFER, prefix + name)
 
     def step(self, step: int) -> None:
         """One optimizer step over all pieces."""
         self.recorder.begin_step()
-        pieces = self.settings.pieces
+        pieces = self.settings.micro_batch_sizes
         for count in pieces:
             self._piece(step, count, len(pieces))
         with self.recorder.phase(Phase.OPTIMIZER, step):
@@ -128,7 +128,7 @@ class _Run:
             for state in self.optimizer.state.values():
                 for value in tree_leaves(dict(state)):
                     if isinstance(value, Tensor):
-                        self.recorder.label(value, Kind.STATE)
+                        self.recorder.label(value, StorageKind.STATE)
             self.optimizer.zero_grad(set_to_none=True)
 
     def afterwards(self, step: int) -> None:
@@ -136,8 +136,8 @@ class _Run:
         self.model.eval()
         try:
             with self.recorder.phase(Phase.VALIDATION, step), torch.no_grad():
-                self._loss(self._batch(self.settings.pieces[0]))
-        except WrongCall:
+                self._loss(self._batch(self.settings.micro_batch_sizes[0]))
+        except UsageError:
             # In eval mode some models return predictions, of which the loss can make nothing.
             self.recorder.assumptions.append("validation was not traced: the loss needs the model in training mode")
         self.model.train()
@@ -146,7 +146,7 @@ class _Run:
                 torch.empty_like(tensor) for _, module in in_order(self.model) for _, tensor, _ in own_tensors(module)
             ]
             for tensor in average:
-                self.recorder.label(tensor, Kind.STATE)
+                self.recorder.label(tensor, StorageKind.STATE)
             del average
         with self.recorder.phase(Phase.CHECKPOINT, step):
             pass  # torch.save copies one tensor after the other to the host: nothing more on the device
@@ -162,7 +162,7 @@ class _Run:
             share.backward()
             for name, parameter in self.model.named_parameters():
                 if parameter.grad is not None:
-                    self.recorder.label(parameter.grad, Kind.GRADIENT, name)
+                    self.recorder.label(parameter.grad, StorageKind.GRADIENT, name)
             del batch, loss, share
 
     def _batch(self, count: int) -> Any:
@@ -171,11 +171,11 @@ class _Run:
         self.recorder._recording = recording
         for leaf in tree_leaves(batch):
             if isinstance(leaf, Tensor):
-                self.recorder.adopt(leaf, Kind.INPUT)
+                self.recorder.adopt(leaf, StorageKind.INPUT)
         changed = convert_batch(batch, self.settings)
         for leaf in tree_leaves(changed):
             if isinstance(leaf, Tensor):
-                self.recorder.label(leaf, Kind.INPUT)
+                self.recorder.label(leaf, StorageKind.INPUT)
         return changed
 
     def _loss(self, batch: Any) -> Tensor:
@@ -187,7 +187,7 @@ class _Run:
             raise
         except Exception as error:
             words = " ".join(str(error).split())[:300]
-            raise WrongCall(
+            raise UsageError(
                 f"the Job can't be run with {self.settings.batch} samples of size {self.settings.size}: "
                 f"{type(error).__name__}: {words}",
                 "check the Job's batch, loss and the size",
@@ -208,7 +208,7 @@ def _scalar(loss: object) -> Tensor:
     if isinstance(loss, Tensor) and loss.numel() == 1:
         return loss
     got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
-    raise WrongCall(f"the Job's loss is {got}, not a scalar", "return one number, such as a mean")
+    raise UsageError(f"the Job's loss is {got}, not a scalar", "return one number, such as a mean")
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from ._events import Work
+from ._events import OpCost
 
 
-def work_of(op: str, args: tuple[Any, ...], outs: tuple[Any, ...]) -> Iterator[Work]:
+def work_of(op: str, args: tuple[Any, ...], outs: tuple[Any, ...]) -> Iterator[OpCost]:
     """The work of one operation; a view does none."""
     name = op.split(".")[1]
     tensors = [leaf for leaf in tree_leaves((args, outs)) if isinstance(leaf, Tensor)]
@@ -21,7 +21,7 @@ def work_of(op: str, args: tuple[Any, ...], outs: tuple[Any, ...]) -> Iterator[W
     traffic = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     first = next((tensor for tensor in tensors if tensor.is_floating_point()), tensors[0])
     flops = _FLOPS.get(name, _elementwise)(args, outs)
-    yield Work(name, str(first.dtype).removeprefix("torch."), flops, traffic)
+    yield OpCost(name, str(first.dtype).removeprefix("torch."), flops, traffic)
 
 
 _VIEWS = frozenset(

@@ -1,30 +1,30 @@
 """Only the pixels that are needed: whole images at the nearest scale, windows by their rows or tiles. No torch."""
 
 from ._blocks import codecs
-from ._cost import cost, reads_alone, windows_cost
+from ._cost import decode_cost, decode_windows_cost, has_random_access
 from ._decode import decode, decode_windows
-from ._geometry import Letterbox, Window, fitted, letterbox, place, stored_size
+from ._geometry import Letterbox, Window, fit_size, letterbox, paste_letterbox, stored_size
 from ._picture import Picture
 from ._raster import Raster, raster_of
-from ._tone import Pixels
+from ._tone import PixelConversion
 from ._turbo import turbo
 
 __all__ = [
     "Letterbox",
     "Picture",
-    "Pixels",
+    "PixelConversion",
     "Raster",
     "Window",
     "codecs",
-    "cost",
     "decode",
+    "decode_cost",
     "decode_windows",
-    "fitted",
+    "decode_windows_cost",
+    "fit_size",
+    "has_random_access",
     "letterbox",
-    "place",
+    "paste_letterbox",
     "raster_of",
-    "reads_alone",
     "stored_size",
     "turbo",
-    "windows_cost",
 ]

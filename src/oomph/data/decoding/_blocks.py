@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import JpegImagePlugin
 
-from ..headers import Broken, Layout
+from ..headers import Layout, UnreadableImage
 
 NONE, LZW, JPEG, DEFLATE, OLD_DEFLATE, PACKBITS, ZSTD = 1, 5, 7, 8, 32946, 32773, 50000
 _OWN = {NONE, DEFLATE, OLD_DEFLATE, JPEG}
@@ -62,7 +62,7 @@ def unpack(layout: Layout, data: bytes, row: int) -> NDArray[np.generic]:
     size = wide * tall * bands * dtype.itemsize
     raw = _bytes(layout.compression, data, size)
     if len(raw) < size:
-        raise Broken("broken TIFF: a tile is shorter than it must be")
+        raise UnreadableImage("broken TIFF: a tile is shorter than it must be")
     if layout.predictor == _FLOAT_PREDICTOR:
         return _undo_float(np.frombuffer(raw, np.uint8, size), dtype, (tall, wide, bands))
     samples = np.frombuffer(raw, dtype.newbyteorder("<" if layout.order == "<" else ">"), wide * tall * bands)
@@ -99,7 +99,7 @@ def _bytes(compression: int, data: bytes, size: int) -> bytes:
         unpackers = {LZW: "lzw_decode", PACKBITS: "packbits_decode", ZSTD: "zstd_decode"}
         return getattr(found, unpackers[compression])(data, out=size)  # type: ignore[no-any-return]
     except (RuntimeError, ValueError, zlib.error) as error:
-        raise Broken(f"broken TIFF: a tile can't be unpacked ({str(error)[:60]})") from None
+        raise UnreadableImage(f"broken TIFF: a tile can't be unpacked ({str(error)[:60]})") from None
 
 
 def _inflated(found: Any | None, data: bytes, size: int) -> bytes:
@@ -114,15 +114,15 @@ def _inflated(found: Any | None, data: bytes, size: int) -> bytes:
 def _jpeg(layout: Layout, data: bytes, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
     """A JPEG of its own, with tables that all blocks share put in, and told which colours it holds."""
     if data[:2] != b"\xff\xd8":
-        raise Broken("broken TIFF: a tile that should be a JPEG isn't one")
+        raise UnreadableImage("broken TIFF: a tile that should be a JPEG isn't one")
     adobe = _ADOBE + (b"\x01" if layout.photometric == _YCBCR else b"\x00") if layout.bands > 1 else b""
     tables = layout.tables[2:-2] if len(layout.tables) > 4 else b""  # noqa: PLR2004  start and end markers
     whole = b"\xff\xd8" + adobe + tables + data[2:]
     try:
         image = JpegImagePlugin.JpegImageFile(io.BytesIO(whole))
         if image.size[0] > shape[1] or image.size[1] > shape[0]:
-            raise Broken("broken TIFF: a tile is larger than it says")
+            raise UnreadableImage("broken TIFF: a tile is larger than it says")
         pixels = np.asarray(image)
     except (OSError, SyntaxError, ValueError) as error:
-        raise Broken(f"broken TIFF: a tile can't be decoded ({str(error)[:60]})") from None
+        raise UnreadableImage(f"broken TIFF: a tile can't be decoded ({str(error)[:60]})") from None
     return pixels.reshape(*pixels.shape[:2], -1)[:, :, : shape[2]]

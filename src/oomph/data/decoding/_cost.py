@@ -20,7 +20,7 @@ _WEBP = 20  # bytes a pixel: two canvases, the bytes handed over, Pillow's image
 _RASTER_BAND = 64
 
 
-def cost(header: Header, size: tuple[int, int]) -> int:
+def decode_cost(header: Header, size: tuple[int, int]) -> int:
     """Bytes at once to decode a whole image to a width and height as it is seen."""
     wide, tall = stored_size(size, header.orientation)
     result = wide * tall * 14  # resized, as bytes, as an array, turned
@@ -87,14 +87,14 @@ def _block(header: Header) -> int:
     return header.block_width * header.block_height * header.bands * np.dtype(header.dtype).itemsize * 4
 
 
-def reads_alone(header: Header) -> bool:
+def has_random_access(header: Header) -> bool:
     """Whether a window can be read without the rest of the image: by tiles, strips, rows or mapped."""
     if header.format in {"tiff", "npy"}:
         return _is_raster(header)
     return can_cut(header)
 
 
-def windows_cost(header: Header, windows: list[Window]) -> int:
+def decode_windows_cost(header: Header, windows: list[Window]) -> int:
     """Bytes at once to cut windows out of an image, the results included."""
     results = sum((right - left) * (bottom - top) * 3 for left, top, right, bottom in windows)
     largest = max((right - left) * (bottom - top) for left, top, right, bottom in windows)

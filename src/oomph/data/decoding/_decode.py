@@ -8,21 +8,26 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import WrongCall
-from ..headers import Broken, Flag, Header, read_header
+from ...errors import UsageError
+from ..headers import Flag, Header, UnreadableImage, read_header
 from . import _pillow, _raster
-from ._geometry import Window, fitted, stored_size, stored_window, turned
+from ._geometry import Window, fit_size, stored_size, stored_window, turned
 from ._picture import Picture
 from ._rows import as_file, can_cut, cut_rows
-from ._tone import Pixels, to_bytes, to_rgb
+from ._tone import PixelConversion, to_bytes, to_rgb
 from ._turbo import decode_bytes, decode_file
 
 Name = str | os.PathLike[str]
-_DEFAULT = Pixels()
+_DEFAULT = PixelConversion()
 
 
 def decode(
-    path: Name, box: tuple[int, int], header: Header | None = None, pixels: Pixels = _DEFAULT, *, stretch: bool = False
+    path: Name,
+    box: tuple[int, int],
+    header: Header | None = None,
+    pixels: PixelConversion = _DEFAULT,
+    *,
+    stretch: bool = False,
 ) -> Picture:
     """Decode an image to the largest size that fits into a box, decoding as few pixels as that takes.
 
@@ -38,14 +43,14 @@ def decode(
     """
     name = os.fspath(path)
     header = header or read_header(name)
-    size = box if stretch else fitted(header.shown, box)
+    size = box if stretch else fit_size(header.shown, box)
     own = stored_size(size, header.orientation)
     raw = _whole(name, header, own, pixels)
     shown = header.shown
     return Picture(turned(raw, header.orientation), *shown, Window(0, 0, *shown))
 
 
-def _whole(path: str, header: Header, size: tuple[int, int], pixels: Pixels) -> NDArray[np.uint8]:
+def _whole(path: str, header: Header, size: tuple[int, int], pixels: PixelConversion) -> NDArray[np.uint8]:
     if header.format in {"tiff", "npy"}:
         raster = _raster.raster_of(path, header, size)
         if raster is not None:
@@ -57,7 +62,7 @@ def _whole(path: str, header: Header, size: tuple[int, int], pixels: Pixels) -> 
 
 
 def decode_windows(
-    path: Name, windows: list[Window], header: Header | None = None, pixels: Pixels = _DEFAULT
+    path: Name, windows: list[Window], header: Header | None = None, pixels: PixelConversion = _DEFAULT
 ) -> list[Picture]:
     """Cut windows out of an image in its full size, each a copy, out of one decoding.
 
@@ -69,7 +74,7 @@ def decode_windows(
 
     Raises:
         Broken: the file can't be decoded.
-        WrongCall: a window lies outside of the image.
+        UsageError: a window lies outside of the image.
     """
     name = os.fspath(path)
     header = header or read_header(name)
@@ -77,7 +82,7 @@ def decode_windows(
     for window in windows:
         inside = 0 <= window.left < window.right <= shown[0] and 0 <= window.top < window.bottom <= shown[1]
         if not inside:
-            raise WrongCall(f"the window {tuple(window)} is not inside an image of {shown[0]}×{shown[1]}", "clip it")
+            raise UsageError(f"the window {tuple(window)} is not inside an image of {shown[0]}×{shown[1]}", "clip it")
     own = [stored_window(window, header) for window in windows]
     parts = _cut(name, header, own, pixels)
     return [
@@ -85,7 +90,7 @@ def decode_windows(
     ]
 
 
-def _cut(path: str, header: Header, windows: list[Window], pixels: Pixels) -> list[NDArray[np.uint8]]:
+def _cut(path: str, header: Header, windows: list[Window], pixels: PixelConversion) -> list[NDArray[np.uint8]]:
     if header.format in {"tiff", "npy"}:
         raster = _raster.raster_of(path, header)
         if raster is not None:
@@ -106,13 +111,13 @@ def _cut_jpeg(path: str, header: Header, windows: list[Window]) -> list[NDArray[
     if can_cut(header):
         try:
             return _cut_by_rows(path, header, windows, grey=grey)
-        except Broken:
+        except UnreadableImage:
             pass  # the markers lie: decode the whole
     whole = decode_file(path, grey=grey)
     if whole is None:
         return None
     if whole.shape[:2] != (header.height, header.width):
-        raise Broken("changed since it was indexed")
+        raise UnreadableImage("changed since it was indexed")
     return [whole[top:bottom, left:right].copy() for left, top, right, bottom in windows]
 
 

@@ -65,7 +65,7 @@ class Letterbox:
         return np.asarray((boxes - np.tile(shift, 2)) / np.array([x, y, x, y]))
 
 
-def fitted(size: tuple[int, int], box: tuple[int, int]) -> tuple[int, int]:
+def fit_size(size: tuple[int, int], box: tuple[int, int]) -> tuple[int, int]:
     """The largest size of the same shape inside a box; both are width and height."""
     scale = min(box[0] / size[0], box[1] / size[1])
     return (
@@ -79,7 +79,7 @@ def letterbox(window: Window, size: tuple[int, int], canvas: tuple[int, int]) ->
     return Letterbox(window, size, (canvas[0] - size[0]) // 2, (canvas[1] - size[1]) // 2)
 
 
-def place(pixels: Array, window: Window, canvas: Array) -> Letterbox:
+def paste_letterbox(pixels: Array, window: Window, canvas: Array) -> Letterbox:
     """Put pixels into the middle of a canvas (rows, columns, bands) and grey around them."""
     tall, wide = pixels.shape[:2]
     spot = letterbox(window, (wide, tall), (canvas.shape[1], canvas.shape[0]))

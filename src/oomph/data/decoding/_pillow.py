@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
 
-from ..headers import Broken, Flag, Header
+from ..headers import Flag, Header, UnreadableImage
 from ._geometry import Window
-from ._tone import Pixels, to_bytes
+from ._tone import PixelConversion, to_bytes
 
 _PLUGINS: dict[str, Callable[[Any], Image.Image]] = {
     "jpeg": JpegImagePlugin.JpegImageFile,
@@ -37,9 +37,9 @@ def opened(file: IO[bytes], header: Header) -> Image.Image:
     with _faults(fix):
         image = _PLUGINS[header.format](file)
     if image.size != (header.width, header.height) and header.format != "tiff":
-        raise Broken("broken: its header and its picture have different sizes")
+        raise UnreadableImage("broken: its header and its picture have different sizes")
     if image.info.get("progressive") and not header.coefficients:
-        raise Broken("changed since it was indexed, and takes more bytes now", "index it again")
+        raise UnreadableImage("changed since it was indexed, and takes more bytes now", "index it again")
     return image
 
 
@@ -54,17 +54,17 @@ def _faults(fix: str = "mend or remove the file") -> Iterator[None]:
     """Whatever Pillow raises on a damaged file is a reason to set it aside; the machine's own troubles are not."""
     try:
         yield
-    except (MemoryError, Broken):
+    except (MemoryError, UnreadableImage):
         raise
     except Exception as error:
         # Pillow tells decoding errors and those of the disk by the same class; only the latter have a number.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         text = str(error) or type(error).__name__
-        raise Broken(f"can't be decoded: {text[:100]}", fix) from None
+        raise UnreadableImage(f"can't be decoded: {text[:100]}", fix) from None
 
 
-def shrunk(image: Image.Image, header: Header, size: tuple[int, int], pixels: Pixels) -> NDArray[np.uint8]:
+def shrunk(image: Image.Image, header: Header, size: tuple[int, int], pixels: PixelConversion) -> NDArray[np.uint8]:
     """Decode an image and shrink or enlarge it to a size; stays in the file's own directions."""
     if header.format == "jpeg":
         twice = (max(size[0] * 2, 1), max(size[1] * 2, 1))
@@ -80,13 +80,13 @@ def shrunk(image: Image.Image, header: Header, size: tuple[int, int], pixels: Pi
     return np.asarray(small)
 
 
-def cut(image: Image.Image, windows: list[Window], pixels: Pixels) -> list[NDArray[np.uint8]]:
+def cut(image: Image.Image, windows: list[Window], pixels: PixelConversion) -> list[NDArray[np.uint8]]:
     """Decode an image and copy windows out of it."""
     load(image)
     return [np.asarray(_plain(image.crop(window), pixels)) for window in windows]
 
 
-def _reduced(image: Image.Image, factor: int, pixels: Pixels) -> Image.Image:
+def _reduced(image: Image.Image, factor: int, pixels: PixelConversion) -> Image.Image:
     """Bring an image to bytes and shrink it by a whole number, some rows at a time, so that no second copy exists."""
     rows = max(_BAND // factor, 1) * factor
     small: Image.Image | None = None
@@ -101,7 +101,7 @@ def _reduced(image: Image.Image, factor: int, pixels: Pixels) -> Image.Image:
     return small
 
 
-def _plain(image: Image.Image, pixels: Pixels) -> Image.Image:
+def _plain(image: Image.Image, pixels: PixelConversion) -> Image.Image:
     """An image in bytes, grey or in colours; what is transparent shows its colour."""
     if image.mode.startswith("I;16") or image.mode in {"I", "F"}:
         samples = np.asarray(image)

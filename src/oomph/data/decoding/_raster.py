@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ..headers import Broken, Header, Layout, Reader, read_layouts
+from ..headers import Header, Layout, Reader, UnreadableImage, read_layouts
 from ._blocks import readable, unpack
 from ._geometry import Window
-from ._tone import Pixels, to_bytes, to_rgb
+from ._tone import PixelConversion, to_bytes, to_rgb
 
 Samples = NDArray[np.generic]
 _BAND = 64  # rows at a time where blocks don't say
@@ -46,13 +46,13 @@ class Npy:
         try:
             mapped = np.load(self._path, mmap_mode="r", allow_pickle=False)
         except (ValueError, EOFError, TypeError, SyntaxError) as error:
-            raise Broken(f"broken .npy: {str(error)[:80]}") from None
+            raise UnreadableImage(f"broken .npy: {str(error)[:80]}") from None
         if mapped.ndim == 2:  # noqa: PLR2004  no bands
             mapped = mapped[:, :, None]
         elif mapped.shape[:2] != (self.height, self.width):
             mapped = np.moveaxis(mapped, 0, 2)
         if mapped.shape != (self.height, self.width, self._header.bands):
-            raise Broken("changed since it was indexed")
+            raise UnreadableImage("changed since it was indexed")
         part = mapped[window.top : window.bottom, window.left : window.right]
         return np.array(_bands(part, bands))
 
@@ -166,7 +166,7 @@ def raster_of(path: str, header: Header, size: tuple[int, int] | None = None) ->
     layouts = _layouts(path, header.size, header.mtime_ns, whole=size is not None)
     best = layouts[0]
     if (best.width, best.height) != (header.width, header.height):
-        raise Broken("changed since it was indexed")
+        raise UnreadableImage("changed since it was indexed")
     least = (2 * size[0], 2 * size[1]) if size is not None else (best.width, best.height)
     for layout in layouts[1:]:
         big_enough = layout.width >= least[0] and layout.height >= least[1]
@@ -175,7 +175,7 @@ def raster_of(path: str, header: Header, size: tuple[int, int] | None = None) ->
     return Tiff(path, best) if readable(best) else None
 
 
-def shrunk(raster: Raster, bands: tuple[int, ...], size: tuple[int, int], pixels: Pixels) -> NDArray[np.uint8]:
+def shrunk(raster: Raster, bands: tuple[int, ...], size: tuple[int, int], pixels: PixelConversion) -> NDArray[np.uint8]:
     """A raster shrunk to a size, some rows at a time: never more than a band of it is in memory."""
     factor = max(int(min(raster.width / size[0], raster.height / size[1]) / 2), 1)
     small: Image.Image | None = None
@@ -201,6 +201,8 @@ def shrunk(raster: Raster, bands: tuple[int, ...], size: tuple[int, int], pixels
     return np.asarray(small.resize(size, Image.Resampling.BICUBIC, box=box))
 
 
-def cut(raster: Raster, bands: tuple[int, ...], windows: list[Window], pixels: Pixels) -> list[NDArray[np.uint8]]:
+def cut(
+    raster: Raster, bands: tuple[int, ...], windows: list[Window], pixels: PixelConversion
+) -> list[NDArray[np.uint8]]:
     """Windows of a raster."""
     return [to_rgb(to_bytes(raster.read(window, bands), pixels.levels)) for window in windows]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..headers import Broken, Flag, Header, Reader, read_scan
+from ..headers import Flag, Header, Reader, UnreadableImage, read_scan
 
 _MARK, _END, _FIRST, _LAST = 0xFF, 0xD9, 0xD0, 0xD7
 _HEIGHT_AT = 5  # into a frame: marker, length, precision, then the height
@@ -58,7 +58,7 @@ def cut_rows(path: str, header: Header, top: int, bottom: int) -> Cut:
         scan = read_scan(reader)
         segments = -(-(mcu_rows * across) // header.restart)
         if len(starts) != segments + 1:
-            raise Broken("broken JPEG: restart markers are missing")
+            raise UnreadableImage("broken JPEG: restart markers are missing")
         head = bytearray(reader.at(0, scan.data))
         data = bytearray(reader.at(int(starts[begin]), int(starts[end] - starts[begin])))
     rows = min(last * tall, header.height) - first * tall

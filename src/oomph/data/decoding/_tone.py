@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Pixels:
+class PixelConversion:
     """How samples become bytes.
 
     Attributes:

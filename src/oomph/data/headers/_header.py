@@ -10,7 +10,7 @@ from ...errors import OomphError
 _ROTATED = 5  # EXIF orientations from here on swap width and height
 
 
-class Broken(OomphError):  # noqa: N818  the name is the sentence: "raise Broken"
+class UnreadableImage(OomphError):
     """An image that can't be used; `why` is the reason it is set aside with."""
 
     def __init__(self, why: str, fix: str = "mend or remove the file") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from ._header import Broken, Flag, Header
+from ._header import Flag, Header, UnreadableImage
 from ._reader import Reader
 
 _SOI, _EOI, _SOS, _DRI, _APP1, _APP14 = 0xD8, 0xD9, 0xDA, 0xDD, 0xE1, 0xEE
@@ -77,22 +77,22 @@ def read_scan(reader: Reader) -> Scan:
         if marker in _BARE:
             continue
         if marker == _EOI:
-            raise Broken("broken JPEG: it ends before its picture begins")
+            raise UnreadableImage("broken JPEG: it ends before its picture begins")
         (length,) = reader.unpack(">H", offset)
         if length < 2:  # noqa: PLR2004  the length counts itself
-            raise Broken("broken JPEG: a segment of no length")
+            raise UnreadableImage("broken JPEG: a segment of no length")
         _take(scan, marker, offset, reader.at(offset, length)[2:])
         offset += length
         if marker == _SOS:
             scan.data = offset
             return scan
-    raise Broken("broken JPEG: no picture among its first segments")
+    raise UnreadableImage("broken JPEG: no picture among its first segments")
 
 
 def _next_marker(reader: Reader, offset: int) -> tuple[int, int]:
     (first,) = reader.at(offset, 1)
     if first != 0xFF:  # noqa: PLR2004  every marker starts so
-        raise Broken("broken JPEG: no marker where one must be")
+        raise UnreadableImage("broken JPEG: no marker where one must be")
     while (marker := reader.at(offset, 1)[0]) == 0xFF:  # noqa: PLR2004  any number of fill bytes
         offset += 1
     return marker, offset + 1
@@ -110,22 +110,22 @@ def _take(scan: Scan, marker: int, offset: int, body: bytes) -> None:
     elif marker == _SOS and body:
         scan.scanned = body[0]
         if not scan.marker:
-            raise Broken("broken JPEG: a scan before its frame")
+            raise UnreadableImage("broken JPEG: a scan before its frame")
 
 
 def _take_frame(scan: Scan, marker: int, offset: int, body: bytes) -> None:
     if scan.marker:
-        raise Broken("broken JPEG: two frames")
+        raise UnreadableImage("broken JPEG: two frames")
     if len(body) < 6 or len(body) < 6 + 3 * body[5]:  # noqa: PLR2004  fixed part, then three bytes a component
-        raise Broken("broken JPEG: its frame header is cut short")
+        raise UnreadableImage("broken JPEG: its frame header is cut short")
     scan.marker, scan.frame, scan.precision = marker, offset, body[0]
     scan.height, scan.width = struct.unpack_from(">HH", body, 1)
     factors = [body[6 + 3 * i + 1] for i in range(body[5])]
     scan.factors = [(factor >> 4, factor & 15) for factor in factors]
     if not scan.width or not scan.height:
-        raise Broken("broken JPEG: a side of zero pixels")
+        raise UnreadableImage("broken JPEG: a side of zero pixels")
     if len(scan.factors) not in {1, 3, 4} or any(not 1 <= side <= 4 for pair in scan.factors for side in pair):  # noqa: PLR2004
-        raise Broken("broken JPEG: components that no decoder knows")
+        raise UnreadableImage("broken JPEG: components that no decoder knows")
 
 
 def orientation(tiff: bytes) -> int:
@@ -148,11 +148,15 @@ def read_jpeg(reader: Reader) -> Header:
     """The header of a JPEG; the file must hold the end of its picture too."""
     scan = read_scan(reader)
     if scan.marker in _UNREADABLE:
-        raise Broken(f"a {_UNREADABLE[scan.marker]} JPEG, which no decoder here reads", "save it as a baseline JPEG")
+        raise UnreadableImage(
+            f"a {_UNREADABLE[scan.marker]} JPEG, which no decoder here reads", "save it as a baseline JPEG"
+        )
     if scan.precision != _LOW:
-        raise Broken(f"a JPEG of {scan.precision} bits a sample, which no decoder here reads", "save it with 8 bits")
+        raise UnreadableImage(
+            f"a JPEG of {scan.precision} bits a sample, which no decoder here reads", "save it with 8 bits"
+        )
     if reader.at(reader.size - 2, 2) != b"\xff\xd9" and reader.find_last(b"\xff\xd9", scan.data) < 0:
-        raise Broken("truncated: the JPEG has no end")
+        raise UnreadableImage("truncated: the JPEG has no end")
     wide, tall = scan.mcu
     flags = Flag(0) if scan.sequential else Flag.PROGRESSIVE
     if len(scan.factors) == 4:  # noqa: PLR2004  CMYK

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._header import Broken, Flag, Header
+from ._header import Flag, Header, UnreadableImage
 from ._jpeg import orientation
 from ._reader import Reader
 
@@ -15,12 +15,12 @@ _LONGEST = 2**31 - 1
 def read_png(reader: Reader) -> Header:
     """The header of a PNG and the chunks before its data."""
     if reader.at(8, 8) != b"\0\0\0\x0dIHDR":
-        raise Broken("broken PNG: its first chunk is not the header")
+        raise UnreadableImage("broken PNG: its first chunk is not the header")
     width, height, depth, colour, squeeze, filtering, interlaced = reader.unpack(">IIBBBBB", 16)
     if not 0 < width <= _LONGEST or not 0 < height <= _LONGEST:
-        raise Broken("broken PNG: a side of zero pixels or of billions")
+        raise UnreadableImage("broken PNG: a side of zero pixels or of billions")
     if depth not in _DEPTHS.get(colour, ()) or squeeze or filtering or interlaced > 1:
-        raise Broken("broken PNG: a kind of pixels that doesn't exist")
+        raise UnreadableImage("broken PNG: a kind of pixels that doesn't exist")
     flags, turned = _chunks(reader)
     if colour == 3:  # noqa: PLR2004  PNG's number
         flags |= Flag.PALETTE
@@ -29,7 +29,7 @@ def read_png(reader: Reader) -> Header:
     if interlaced:
         flags |= Flag.INTERLACED
     if reader.at(reader.size - 8, 4) != b"IEND" and reader.find_last(b"IEND", 8) < 0:
-        raise Broken("truncated: the PNG has no end")
+        raise UnreadableImage("truncated: the PNG has no end")
     return Header(
         format="png",
         width=width,
@@ -57,4 +57,4 @@ def _chunks(reader: Reader) -> tuple[Flag, int]:
         elif name == b"IEND":
             break
         offset += 12 + length
-    raise Broken("broken PNG: no picture in it")
+    raise UnreadableImage("broken PNG: no picture in it")

@@ -8,7 +8,7 @@ import stat
 import struct
 from collections.abc import Callable
 
-from ._header import Broken, Flag, Header
+from ._header import Flag, Header, UnreadableImage
 from ._jpeg import read_jpeg
 from ._png import read_png
 from ._reader import Reader, suffix_of
@@ -55,13 +55,13 @@ def read_header(path: str) -> Header:
     try:
         status = os.stat(path)  # noqa: PTH116  a str in, as in the index
         if not stat.S_ISREG(status.st_mode):
-            raise Broken("not a file" if not stat.S_ISDIR(status.st_mode) else "a folder, not a file")
+            raise UnreadableImage("not a file" if not stat.S_ISDIR(status.st_mode) else "a folder, not a file")
         with Reader.open(path) as reader:
             header = _read(reader)
     except OSError as error:
-        raise Broken(f"can't be read: {error.strerror or error}", "look at its rights and its disk") from None
+        raise UnreadableImage(f"can't be read: {error.strerror or error}", "look at its rights and its disk") from None
     except (ValueError, struct.error, OverflowError):
-        raise Broken("broken: its header makes no sense") from None
+        raise UnreadableImage("broken: its header makes no sense") from None
     right = suffix_of(path) in _FORMATS[header.format]
     flags = header.flags if right else header.flags | Flag.MISNAMED
     return dataclasses.replace(header, flags=flags, size=status.st_size, mtime_ns=status.st_mtime_ns)
@@ -69,14 +69,14 @@ def read_header(path: str) -> Header:
 
 def _read(reader: Reader) -> Header:
     if not reader.size:
-        raise Broken("empty: zero bytes")
+        raise UnreadableImage("empty: zero bytes")
     if reader.size < _SHORTEST:
-        raise Broken(f"truncated: only {reader.size} bytes")
+        raise UnreadableImage(f"truncated: only {reader.size} bytes")
     start = reader.at(0, min(reader.size, 64))
     for magic, at, parse in _MAGIC:
         if start.startswith(magic, at):
             return parse(reader)
     for magic, at, name in _OTHERS:
         if start.startswith(magic, at):
-            raise Broken(f"a {name} file, which no decoder here reads", "convert it to JPEG, PNG or TIFF")
-    raise Broken("not an image: its first bytes are no format's")
+            raise UnreadableImage(f"a {name} file, which no decoder here reads", "convert it to JPEG, PNG or TIFF")
+    raise UnreadableImage("not an image: its first bytes are no format's")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ._header import Broken
+from ._header import UnreadableImage
 
 _BLOCK = 16 * 1024  # most headers end before it does
 _LARGEST = 256 * 1024 * 1024  # nothing in a header is longer
@@ -40,14 +40,14 @@ class Reader:
             Broken: the file ends before.
         """
         if offset < 0 or count < 0 or offset + count > self.size or count > _LARGEST:
-            raise Broken("truncated: its header points past the end of the file")
+            raise UnreadableImage("truncated: its header points past the end of the file")
         begin = offset - self._start
         if begin < 0 or begin + count > len(self._block):
             self._start, begin = offset, 0
             self._block = _pread(self._descriptor, max(count, min(_BLOCK, self.size - offset)), offset)
         found = self._block[begin : begin + count]
         if len(found) < count:
-            raise Broken("truncated: the file became shorter while it was read")
+            raise UnreadableImage("truncated: the file became shorter while it was read")
         return found
 
     def unpack(self, layout: str, offset: int) -> tuple[int, ...]:

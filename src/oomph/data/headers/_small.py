@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 
-from ._header import Broken, Flag, Header
+from ._header import Flag, Header, UnreadableImage
 from ._jpeg import orientation
 from ._reader import Reader
 
@@ -22,7 +22,7 @@ def read_webp(reader: Reader) -> Header:
     """The header of a WebP, plain or extended."""
     (length,) = reader.unpack("<I", 4)
     if length + 8 > reader.size:
-        raise Broken("truncated: the WebP says that it is longer than its file")
+        raise UnreadableImage("truncated: the WebP says that it is longer than its file")
     name = reader.at(12, 4)
     flags, turned = Flag(0), 1
     if name == b"VP8X":
@@ -37,9 +37,9 @@ def read_webp(reader: Reader) -> Header:
     elif name == b"VP8 ":
         width, height = (side & 0x3FFF for side in reader.unpack("<HH", 26))
     else:
-        raise Broken("broken WebP: a kind of picture that doesn't exist")
+        raise UnreadableImage("broken WebP: a kind of picture that doesn't exist")
     if not width or not height:
-        raise Broken("broken WebP: a side of zero pixels")
+        raise UnreadableImage("broken WebP: a side of zero pixels")
     bands = 4 if flags & Flag.ALPHA else 3
     return Header(format="webp", width=width, height=height, bands=bands, flags=flags, orientation=turned)
 
@@ -66,9 +66,9 @@ def read_bmp(reader: Reader) -> Header:
         width, height, _, bits, squeeze = reader.unpack("<iiHHI", 18)
     height = abs(height)
     if width <= 0 or not height or bits not in {1, 4, 8, 16, 24, 32} or squeeze > 6:  # noqa: PLR2004
-        raise Broken("broken BMP: pixels or sides that don't exist")
+        raise UnreadableImage("broken BMP: pixels or sides that don't exist")
     if squeeze in {0, 3, 6} and start + (width * bits + 31) // 32 * 4 * height > reader.size:
-        raise Broken("truncated: the BMP ends before its last row")
+        raise UnreadableImage("truncated: the BMP ends before its last row")
     flags = Flag.PALETTE if bits <= 8 else Flag.ALPHA if bits == 32 else Flag(0)  # noqa: PLR2004
     bands = 1 if bits <= 8 else 4 if bits == 32 else 3  # noqa: PLR2004
     return Header(format="bmp", width=width, height=height, bands=bands, flags=flags)
@@ -78,7 +78,7 @@ def read_gif(reader: Reader) -> Header:
     """The header of a GIF; a second picture in it makes it animated."""
     width, height, packed = reader.unpack("<HHB", 6)
     if not width or not height:
-        raise Broken("broken GIF: a side of zero pixels")
+        raise UnreadableImage("broken GIF: a side of zero pixels")
     offset = 13 + (3 << (packed & 7) + 1 if packed & 128 else 0)
     flags, pictures = Flag.PALETTE, 0
     while pictures < 2:  # noqa: PLR2004  more need not be counted
@@ -92,10 +92,10 @@ def read_gif(reader: Reader) -> Header:
         elif kind == 0x21:  # noqa: PLR2004  an extension
             offset += 2
         else:
-            raise Broken("broken GIF: a block that doesn't exist")
+            raise UnreadableImage("broken GIF: a block that doesn't exist")
         offset = _skip_blocks(reader, offset)
     if not pictures:
-        raise Broken("broken GIF: no picture in it")
+        raise UnreadableImage("broken GIF: no picture in it")
     if pictures > 1:
         flags |= Flag.ANIMATED
     return Header(format="gif", width=width, height=height, bands=1, flags=flags)
@@ -111,24 +111,24 @@ def read_npy(reader: Reader) -> Header:
     """The header of a saved array of two (rows, columns) or three dimensions (bands last, or first when few)."""
     major = reader.at(6, 1)[0]
     if major not in {1, 2, 3}:
-        raise Broken("broken .npy: a version that doesn't exist")
+        raise UnreadableImage("broken .npy: a version that doesn't exist")
     layout, start = ("<H", 10) if major == 1 else ("<I", 12)
     (length,) = reader.unpack(layout, 8)
     if length > _LONGEST_NPY:
-        raise Broken("broken .npy: a header of absurd length")
+        raise UnreadableImage("broken .npy: a header of absurd length")
     order, fortran, shape = _npy_fields(reader.at(start, length))
     dtype = _DTYPES.get(order[1:])
     if dtype is None or order[0] not in "<>|=":
-        raise Broken(f"an array of type {order[:20]!r}, which is no image's")
+        raise UnreadableImage(f"an array of type {order[:20]!r}, which is no image's")
     if len(shape) not in {2, 3} or min(shape) <= 0 or max(shape) >= 1 << 31:
-        raise Broken("an array whose shape is no image's: rows, columns and perhaps bands")
+        raise UnreadableImage("an array whose shape is no image's: rows, columns and perhaps bands")
     if start + length + math.prod(shape) * int(order[2:]) > reader.size:
-        raise Broken("truncated: the array is longer than its file")
+        raise UnreadableImage("truncated: the array is longer than its file")
     first = len(shape) == 3 and shape[0] <= 16 < min(shape[1:])  # noqa: PLR2004  bands first, as torch has them
     bands = 1 if len(shape) == 2 else shape[0] if first else shape[2]  # noqa: PLR2004  dimensions
     height, width = shape[1:] if first else shape[:2]
     if bands >= 1 << 16:
-        raise Broken("an array whose shape is no image's: rows, columns and perhaps bands")
+        raise UnreadableImage("an array whose shape is no image's: rows, columns and perhaps bands")
     flags = Flag.TILED | (Flag.FORTRAN if fortran else Flag(0)) | (Flag.PLANAR if first else Flag(0))
     return Header(format="npy", width=width, height=height, bands=bands, dtype=dtype, flags=flags, block_height=1)
 
@@ -138,9 +138,9 @@ def _npy_fields(text: bytes) -> tuple[str, bool, tuple[int, ...]]:
         fields = ast.literal_eval(text.decode("latin1").strip())
         order, fortran, shape = fields["descr"], fields["fortran_order"], fields["shape"]
     except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError):
-        raise Broken("broken .npy: its header can't be read") from None
+        raise UnreadableImage("broken .npy: its header can't be read") from None
     if not isinstance(order, str) or len(order) < 3 or not isinstance(shape, tuple):  # noqa: PLR2004  such as <u1
-        raise Broken("broken .npy: its header can't be read")
+        raise UnreadableImage("broken .npy: its header can't be read")
     if not all(type(side) is int for side in shape):
-        raise Broken("broken .npy: its header can't be read")
+        raise UnreadableImage("broken .npy: its header can't be read")
     return order, bool(fortran), shape

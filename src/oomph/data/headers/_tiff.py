@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ._header import Broken, Flag, Header
+from ._header import Flag, Header, UnreadableImage
 from ._reader import Reader
 
 _TYPES = {1: "B", 2: "s", 3: "H", 4: "I", 6: "b", 7: "B", 8: "h", 9: "i", 11: "f", 12: "d", 16: "Q", 17: "q", 18: "Q"}
@@ -120,12 +120,12 @@ def read_layouts(reader: Reader, most: int = _PAGES) -> list[Layout]:
         if found:
             try:
                 found.append(_layout(reader, tags, order))
-            except Broken:
+            except UnreadableImage:
                 continue  # pages after the first may be masks or anything
         else:
             found.append(_layout(reader, tags, order))
     if not found:
-        raise Broken("broken TIFF: no picture in it")
+        raise UnreadableImage("broken TIFF: no picture in it")
     return found
 
 
@@ -133,7 +133,7 @@ def _directory(reader: Reader, offset: int, order: str, *, big: bool) -> tuple[T
     head, entry, inline = ("Q", "HHQ", 8) if big else ("H", "HHI", 4)
     (count,) = reader.unpack(order + head, offset)
     if count > _ENTRIES:
-        raise Broken("broken TIFF: a directory of absurd length")
+        raise UnreadableImage("broken TIFF: a directory of absurd length")
     offset += struct.calcsize(order + head)
     size = struct.calcsize(order + entry) + inline
     tags: Tags = {}
@@ -151,7 +151,7 @@ def _values(reader: Reader, how: tuple[str, int], what: tuple[int, int], at: int
     letter = _TYPES[kind]
     length = struct.calcsize("<" + letter) * many
     if many > _BLOCKS:
-        raise Broken("broken TIFF: more tiles than any picture has")
+        raise UnreadableImage("broken TIFF: more tiles than any picture has")
     if length > inline:
         (at,) = reader.unpack(order + ("Q" if inline == 8 else "I"), at)  # noqa: PLR2004  BigTIFF's
     if kind == 7:  # noqa: PLR2004  bytes
@@ -170,12 +170,12 @@ def _layout(reader: Reader, tags: Tags, order: str) -> Layout:
 
     width, height, bands = number(_WIDTH, 0), number(_HEIGHT, 0), number(_SAMPLES, 1)
     if not 0 < width < 1 << 31 or not 0 < height < 1 << 31 or not 0 < bands < 1 << 16:
-        raise Broken("broken TIFF: a side or a pixel of nothing")
+        raise UnreadableImage("broken TIFF: a side or a pixel of nothing")
     tiled = _TILES in tags
     planar = number(_PLANAR, 1) == 2 and bands > 1  # noqa: PLR2004  TIFF's number
     block = (number(_TILE_WIDTH, 0), number(_TILE_HEIGHT, 0)) if tiled else (width, min(number(_ROWS, height), height))
     if not 0 < block[0] < 1 << 24 or not 0 < block[1] < 1 << 31:
-        raise Broken("broken TIFF: tiles of no size")
+        raise UnreadableImage("broken TIFF: tiles of no size")
     layout = Layout(
         width=width,
         height=height,
@@ -214,7 +214,7 @@ def _dtype(tags: Tags) -> str:
     if bits[0] < 8 and kind[0] == 1:  # noqa: PLR2004  bits packed into bytes: Pillow's work
         return "uint8"
     if name not in _DTYPES or len(set(bits)) > 1:
-        raise Broken(f"a TIFF of {name} samples, which no decoder here reads", "save it with 8 or 16 bits")
+        raise UnreadableImage(f"a TIFF of {name} samples, which no decoder here reads", "save it with 8 or 16 bits")
     return name
 
 
@@ -222,7 +222,7 @@ def _check(reader: Reader, layout: Layout) -> None:
     across, down = layout.grid
     blocks = across * down * (layout.bands if layout.planar else 1)
     if len(layout.offsets) < blocks or len(layout.counts) < blocks:
-        raise Broken("broken TIFF: its list of tiles is too short")
+        raise UnreadableImage("broken TIFF: its list of tiles is too short")
     ends = layout.offsets[:blocks] + layout.counts[:blocks]
     if min(layout.offsets.min(), layout.counts.min(), ends.min()) < 0 or ends.max() > reader.size:
-        raise Broken("truncated: the TIFF's tiles lie past the end of the file")
+        raise UnreadableImage("truncated: the TIFF's tiles lie past the end of the file")

@@ -1,30 +1,30 @@
 """Batches from images within a budget of bytes. Torch only where a tensor is made."""
 
-from ._account import LoadReport, Measured
+from ._account import LoaderMeasurement, LoadReport
 from ._batch import Batch
 from ._loader import Loader
-from ._order import Order, Planned, Share, Shuffled
-from ._plan import Decision, HostOptions, HostPlan, plan_host
-from ._recipe import Piece, Recipe, Transform, Want, Whole
-from ._tuning import Pace
+from ._order import BatchSampler, BatchSpec, Shard, ShuffledSampler
+from ._plan import Decision, LoaderOptions, LoaderPlan, plan_loader
+from ._recipe import DecodedImage, ImageRequest, LetterboxSamples, SampleBuilder, Transform
+from ._tuning import Timings
 
 __all__ = [
     "Batch",
+    "BatchSampler",
+    "BatchSpec",
     "Decision",
-    "HostOptions",
-    "HostPlan",
+    "DecodedImage",
+    "ImageRequest",
+    "LetterboxSamples",
     "LoadReport",
     "Loader",
-    "Measured",
-    "Order",
-    "Pace",
-    "Piece",
-    "Planned",
-    "Recipe",
-    "Share",
-    "Shuffled",
+    "LoaderMeasurement",
+    "LoaderOptions",
+    "LoaderPlan",
+    "SampleBuilder",
+    "Shard",
+    "ShuffledSampler",
+    "Timings",
     "Transform",
-    "Want",
-    "Whole",
-    "plan_host",
+    "plan_loader",
 ]

@@ -9,16 +9,16 @@ from .._index import ImageIndex
 from ..decoding import codecs, turbo
 from ..headers import Flag
 from ._pays import SIZES
-from ._plan import OFF, HostPlan
+from ._plan import OFF, LoaderPlan
 from ._shelf import Decoded
-from ._tuning import WAITS, Pace
+from ._tuning import WAITS, Timings
 
 _HALF = 0.5
 _QUEUES = 0.25  # share of the threads' time from which the budget is what they wait for
 
 
 @dataclass(frozen=True)
-class Measured:
+class LoaderMeasurement:
     """What was held at most, in bytes.
 
     Attributes:
@@ -48,10 +48,10 @@ class LoadReport:
         bottleneck: one sentence when the consumer waits for data: how much, and what would help; None otherwise.
     """
 
-    plan: HostPlan
-    measured: Measured
-    pace: Pace
-    recent: Pace
+    plan: LoaderPlan
+    measured: LoaderMeasurement
+    pace: Timings
+    recent: Timings
     bottleneck: str | None
 
     def __str__(self) -> str:
@@ -67,10 +67,10 @@ class LoadReport:
 class Course:
     """What the sentence on a bottleneck is made of."""
 
-    plan: HostPlan
+    plan: LoaderPlan
     index: ImageIndex
-    recent: Pace
-    total: Pace
+    recent: Timings
+    total: Timings
     decoded: Decoded
     copies: int
 
@@ -104,7 +104,7 @@ def _recipe(course: Course) -> str | None:
     busy = course.total.worked - course.total.queued
     if course.plan.workers or busy <= 0 or course.decoded.seconds > busy * _HALF or not course.decoded.pictures:
         return None
-    return "a faster recipe, or HostOptions(workers=…) if it keeps Python busy"
+    return "a faster recipe, or LoaderOptions(workers=…) if it keeps Python busy"
 
 
 def _cache(course: Course) -> str | None:
@@ -113,7 +113,7 @@ def _cache(course: Course) -> str | None:
         return None
     if plan.options.cache is None and course.copies < min(plan.room.memory // 2, plan.room.shm):
         return "copies in memory, which are kept from the second pass on"
-    return f"a cache on a disk with {format_size(course.copies)}: HostOptions(cache=Cache(folder, cap))"
+    return f"a cache on a disk with {format_size(course.copies)}: LoaderOptions(cache=Cache(folder, cap))"
 
 
 def _packages(course: Course) -> str | None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 
 
-class Closed(Exception):  # noqa: N818  not an error: the loader is being closed
+class Closed(Exception):
     """Nobody is let in any more."""
 
 

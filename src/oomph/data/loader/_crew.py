@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from ...errors import OomphError, WrongCall
+from ...errors import OomphError, UsageError
 from ._admission import Closed
 from ._maker import Maker, Spoiled
 from ._process import Process, launch
@@ -31,7 +31,7 @@ class RemoteError(Exception):
         return f"\n{self.args[0]}"
 
 
-class WorkerDied(Exception):  # noqa: N818  caught inside this file only
+class WorkerDied(Exception):
     """A worker ended without an answer."""
 
 
@@ -87,7 +87,7 @@ class Worker:
         try:
             process, ours = launch(self._start, serve, (self._maker, self._slab.path, os.getpid()))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise WrongCall(
+            raise UsageError(
                 f"the recipe can't be sent to a worker process ({error})",
                 "define it at the top of a module, or use threads",
             ) from None

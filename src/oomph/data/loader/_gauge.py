@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from ...machine import peak_resident
+from ...machine import peak_rss_bytes
 
 
 class Gauge:
@@ -21,7 +21,7 @@ class Gauge:
         self._private = _unique if forked else _private
         self._process = psutil.Process()
         self._base = self._now()
-        self._mark = peak_resident()
+        self._mark = peak_rss_bytes()
         self._highest = self._base
         self.workers = 0
 
@@ -31,7 +31,7 @@ class Gauge:
     def look(self, workers: Iterable[int] = ()) -> None:
         """Note what is held now."""
         self._highest = max(self._highest, self._now())
-        mark = peak_resident()
+        mark = peak_rss_bytes()
         if mark > self._mark:  # a new record of the whole process: it was set since we began
             self._highest = max(self._highest, mark)
         self.workers = max(self.workers, sum(map(self._private, workers)))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ...units import MIB, format_size
 from .._index import ImageIndex
 from .._row import header_of
-from ..decoding import cost, fitted
+from ..decoding import decode_cost, fit_size
 
 _ALIKE = [
     "width", "height", "bands", "flags", "format", "dtype", "orientation", "coefficients", "restart", "block_width",
@@ -36,7 +36,7 @@ class Limits:
     """
 
     samples: NDArray[np.int64]
-    aside: dict[int, str]
+    skipped: dict[int, str]
     threads: int
     admitted: int
     alone: int
@@ -52,12 +52,12 @@ def limits(index: ImageIndex, canvas: tuple[int, int], budget: int, threads: int
     admitted = max(budget - threads * _PER_THREAD, budget // 2)
     alone = max(budget - _PER_THREAD, budget // 2)
     over = needed > alone
-    aside = {
+    skipped = {
         number: f"decoding it takes {format_size(size)}, more than the {format_size(alone)} that the budget leaves"
         for number, size in zip(usable[over].tolist(), needed[over].tolist(), strict=True)
     }
     largest = int(needed[~over].max(initial=0)) + _PER_THREAD
-    return Limits(usable[~over], aside, threads, admitted, alone, largest)
+    return Limits(usable[~over], skipped, threads, admitted, alone, largest)
 
 
 def _needed(index: ImageIndex, canvas: tuple[int, int]) -> NDArray[np.int64]:
@@ -72,6 +72,6 @@ def _needed(index: ImageIndex, canvas: tuple[int, int]) -> NDArray[np.int64]:
     for number in range(len(kinds)):
         row = rows[int(np.flatnonzero((kind_of == number) & (rows["size"] == largest[number]))[0])]
         header = header_of(row)
-        size = fitted(header.shown, canvas)
-        needed[number] = cost(header, size) + size[0] * size[1] * 3
+        size = fit_size(header.shown, canvas)
+        needed[number] = decode_cost(header, size) + size[0] * size[1] * 3
     return np.asarray(needed[kind_of], np.int64)

@@ -11,21 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import OomphError, WrongCall
-from .._host import HostMemory
-from .._index import Aside, ImageIndex, Name, index_of
-from ..decoding import Pixels
+from ...errors import OomphError, UsageError
+from .._host import LoaderMemory
+from .._index import ImageIndex, Name, SkippedImage, index_of
+from ..decoding import PixelConversion
 from ._account import LoadReport
 from ._admission import Admission
 from ._batch import Batch
 from ._crew import Crew, Worker
 from ._maker import Maker
-from ._order import Order, Planned, Share, Shuffled
+from ._order import BatchSampler, BatchSpec, Shard, ShuffledSampler
 from ._pilot import Pilot
-from ._plan import Frame, HostOptions, HostPlan, asked, cache_of, copies_of, pooled, settle
+from ._plan import Frame, LoaderOptions, LoaderPlan, asked, cache_of, copies_of, pooled, settle
 from ._pool import Pool
-from ._recipe import Recipe, Whole
-from ._ring import Bytes, Ring, Room, Slots
+from ._recipe import LetterboxSamples, SampleBuilder
+from ._ring import BatchAllocator, Bytes, Ring, Slots
 from ._run import Desk, Hand, Run, Work
 from ._shelf import Shelf
 from ._slab import Slab
@@ -34,7 +34,7 @@ _BROKEN = ("replace", "drop")
 # Samples that a worker process is asked for in one message, at most: with each answer a thread takes Python's lock from
 # whoever trains.
 _AT_ONCE = 16
-_PIXELS, _ALL = Pixels(), Share()
+_PIXELS, _ALL = PixelConversion(), Shard()
 Clock = Callable[[], float]
 
 
@@ -61,19 +61,19 @@ class Loader:
         collate: puts the targets of a batch together; called with their list.
         shuffle: draw a new order every epoch.
         seed: what order and recipes' random numbers are drawn from.
-        share: which samples are taken, where several processes share them.
-        order: an Order of your own, in place of `shuffle` and `share`.
+        shard: which samples are taken, where several processes share them.
+        sampler: a BatchSampler of your own, in place of `shuffle` and `shard`.
         broken: a sample that can't be decoded is "replace"d by the next one of the epoch, or "drop"ped from its batch.
         pixels: how 16-bit and many-band images become bytes.
         threads: decoding threads; chosen and tuned, without.
         workers: worker processes in their place, at most, for recipes that keep Python busy; how many of them are at
             work is tuned, unless `threads` says it.
         budget: bytes (or "256MB") that decoding may hold at once; chosen, without.
-        host: what else is asked of the host, or a plan that was made before.
+        options: other requests to the planner, or a finished plan.
 
     Raises:
         CannotFit: the least that loading takes is more than the machine leaves.
-        WrongCall: there is nothing to load, or a word has no meaning.
+        UsageError: there is nothing to load, or a word has no meaning.
     """
 
     def __init__(  # noqa: PLR0913  the words of a DataLoader, each by its name
@@ -82,46 +82,48 @@ class Loader:
         size: int | tuple[int, int] = 640,
         batch: int = 2,
         *,
-        recipe: Recipe | None = None,
+        builder: SampleBuilder | None = None,
         collate: Callable[[list[Any]], Any] = tuple,
         shuffle: bool = False,
         seed: int = 0,
-        share: Share = _ALL,
-        order: Order | None = None,
-        broken: str = "replace",
-        pixels: Pixels = _PIXELS,
+        shard: Shard = _ALL,
+        sampler: BatchSampler | None = None,
+        on_error: str = "replace",
+        pixels: PixelConversion = _PIXELS,
         threads: int | None = None,
         workers: int | None = None,
         budget: int | str | None = None,
-        host: HostOptions | HostPlan | None = None,
+        options: LoaderOptions | LoaderPlan | None = None,
     ) -> None:
-        if broken not in _BROKEN:
-            raise WrongCall(f"broken={broken!r} is not a way to treat broken files", 'say "replace" or "drop"')
+        if on_error not in _BROKEN:
+            raise UsageError(f"broken={on_error!r} is not a way to treat broken files", 'say "replace" or "drop"')
         self.index = self.dataset = index_of(source)  # the second name is what DataLoaders call it
-        self.batch_size, self._collate, self._replace = batch, collate, broken == "replace"
+        self.batch_size, self._collate, self._replace = batch, collate, on_error == "replace"
         height, width = (size, size) if isinstance(size, int) else size
-        frame = Frame((width, height), max(batch, 1), recipe is None, getattr(recipe, "reuses", False))
-        if order is not None:
-            largest = order.largest
+        frame = Frame((width, height), max(batch, 1), builder is None, getattr(builder, "reuses", False))
+        if sampler is not None:
+            largest = sampler.largest
             frame = frame._replace(canvas=(largest.width, largest.height), batch=len(largest.indices))
-        plan, shares = settle(self.index, frame, asked(host, threads=threads, workers=workers, budget=budget))
-        images = 1 if recipe is None else getattr(recipe, "images", None)
+        plan, shares = settle(self.index, frame, asked(options, threads=threads, workers=workers, budget=budget))
+        images = 1 if builder is None else getattr(builder, "images", None)
         self._heaviest: int | None = None if images is None else images * shares.largest
-        self._admitted, self._unusable = shares.admitted, dict(shares.aside) if recipe is None else {}
-        if order is None and not len(shares.samples):
-            raise _nothing(self.index, shares.aside)
-        self._order = order or Shuffled(
-            shares.samples, batch, (width, height), shuffle, seed, **dataclasses.asdict(share), even=self._replace
+        self._admitted, self._unusable = shares.admitted, dict(shares.skipped) if builder is None else {}
+        if sampler is None and not len(shares.samples):
+            raise _nothing(self.index, shares.skipped)
+        self._order = sampler or ShuffledSampler(
+            shares.samples, batch, (width, height), shuffle, seed, **dataclasses.asdict(shard), even=self._replace
         )
         shelf = Shelf(cache_of(plan))
         pool = Pool(pooled(plan.budget, reuses=frame.reuses))
-        self._maker = Maker(self.index, recipe or Whole(), pixels, seed, shares.alone, pool, shelf, self._unusable)
+        self._maker = Maker(
+            self.index, builder or LetterboxSamples(), pixels, seed, shares.alone, pool, shelf, self._unusable
+        )
         import torch  # noqa: F401, PLC0415  now, so that what it takes isn't counted as the loader's
 
         self._pilot = Pilot(plan, shelf, copies_of(self.index, frame.canvas), repeats=shuffle)
         self._epoch = self._start = 0
         self._run: Run | None = None
-        self._plan: tuple[int, Sequence[Planned]] | None = None
+        self._plan: tuple[int, Sequence[BatchSpec]] | None = None
         self._place = (0, 0)
         self._crew: Crew | None = None
         self._slots: Slots = self._prepare()
@@ -134,7 +136,7 @@ class Loader:
         return Slab(count, size) if self.plan.workers else Ring(count, size)
 
     @property
-    def plan(self) -> HostPlan:
+    def plan(self) -> LoaderPlan:
         """How it loads, and why: threads and cache as they are by now."""
         return self._pilot.plan
 
@@ -148,7 +150,7 @@ class Loader:
         """Seconds that consumers waited for batches."""
         return self._pilot.pace.waited
 
-    def predicted(self) -> HostMemory:
+    def predicted(self) -> LoaderMemory:
         """What the loader takes of the host at most: index, budget, batches, workers, pinned memory, copies."""
         return self.plan.memory
 
@@ -164,7 +166,7 @@ class Loader:
         """Samples of an epoch's last batch, which may be fewer than those of the others."""
         return len(self._planned(self._epoch)[len(self) - 1].indices)
 
-    def _planned(self, epoch: int) -> Sequence[Planned]:
+    def _planned(self, epoch: int) -> Sequence[BatchSpec]:
         """The batches of an epoch, remembered: shuffling millions takes a while."""
         if self._plan is None or self._plan[0] != epoch:
             self._plan = (epoch, self._order.epoch(epoch))
@@ -182,7 +184,7 @@ class Loader:
         """
         return self._pass(_pinned if pin else None, clock)
 
-    def _pass(self, room: Room | None, clock: Clock) -> Iterator[Batch]:
+    def _pass(self, room: BatchAllocator | None, clock: Clock) -> Iterator[Batch]:
         self._stop()
         self._slots.renew()
         begin, self._start = self._start, 0
@@ -195,7 +197,7 @@ class Loader:
         self._run, self._place = run, (self._epoch, begin)
         return self._batches(run, room, clock)
 
-    def _batches(self, run: Run, room: Room | None, clock: Clock) -> Iterator[Batch]:
+    def _batches(self, run: Run, room: BatchAllocator | None, clock: Clock) -> Iterator[Batch]:
         try:
             began, mark = time.perf_counter(), clock()
             while (job := run.desk.take()) is not None:
@@ -273,11 +275,11 @@ class Loader:
         """Go to where another loader of the same data and settings was.
 
         Raises:
-            WrongCall: it had another order.
+            UsageError: it had another order.
         """
         epoch, batch = int(state["epoch"]), int(state["batch"])
         if state["order"] != self._fingerprint(epoch):
-            raise WrongCall(
+            raise UsageError(
                 "this place is of a loader with another order (other files, seed, batch, size or ranks)",
                 "resume with the settings that it was saved with",
             )
@@ -295,11 +297,11 @@ class Loader:
                 digest.update(os.fsencode(self.index.path(self._maker.image_of(int(index)))))
         return digest.hexdigest()
 
-    def aside(self) -> list[Aside]:
+    def skipped(self) -> list[SkippedImage]:
         """Files that are not used, each with its reason: by their headers, and those that broke while decoding."""
-        known = self.index.aside()
+        known = self.index.skipped()
         later = [(image, reason) for image, reason in sorted(self._unusable.items()) if not self.index.reason(image)]
-        return known + [Aside(self.index.path(image), reason) for image, reason in later]
+        return known + [SkippedImage(self.index.path(image), reason) for image, reason in later]
 
     def _stop(self) -> None:
         if self._run is not None:
@@ -348,10 +350,10 @@ def _pinned(shape: tuple[int, ...]) -> Bytes:
         return np.empty(shape, np.uint8)
 
 
-def _nothing(index: ImageIndex, aside: dict[int, str]) -> OomphError:
+def _nothing(index: ImageIndex, skipped: dict[int, str]) -> OomphError:
     if not len(index):
-        return WrongCall("there are no images here", "name images or a folder of them")
-    first = next(iter(aside.values()), None) or index.aside()[0].reason
-    return WrongCall(
+        return UsageError("there are no images here", "name images or a folder of them")
+    first = next(iter(skipped.values()), None) or index.skipped()[0].reason
+    return UsageError(
         f"none of the {len(index)} files can be used (the first one: {first})", "look at the index's aside()"
     )

@@ -15,10 +15,10 @@ from PIL import Image
 
 from ...units import format_size
 from .._index import ImageIndex
-from ..decoding import Picture, Pixels, cost, decode_windows, fitted, windows_cost
-from ..headers import Broken, Header, read_header
+from ..decoding import Picture, PixelConversion, decode_cost, decode_windows, decode_windows_cost, fit_size
+from ..headers import Header, UnreadableImage, read_header
 from ._pool import Pool
-from ._recipe import Piece, Recipe, Want, generator
+from ._recipe import DecodedImage, ImageRequest, SampleBuilder, generator
 from ._shelf import Shelf
 
 # The machine's trouble, not the file's.
@@ -26,7 +26,7 @@ _NOT_THE_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 Take = Callable[[int], AbstractContextManager[None]]
 
 
-class Spoiled(Exception):  # noqa: N818  caught inside this layer only
+class Spoiled(Exception):
     """A sample can't be made because of one of its images: which, and why."""
 
     def __init__(self, image: int, reason: str) -> None:
@@ -56,17 +56,17 @@ class Maker:
     """
 
     index: ImageIndex
-    recipe: Recipe
-    pixels: Pixels
+    builder: SampleBuilder
+    pixels: PixelConversion
     seed: int
     budget: int
     pool: Pool
     shelf: Shelf = field(default_factory=Shelf)
-    aside: dict[int, str] = field(default_factory=dict)
+    skipped: dict[int, str] = field(default_factory=dict)
 
     def image_of(self, sample: int) -> int:
         """The image that a sample is about; recipes that number samples otherwise say which."""
-        found = getattr(self.recipe, "image_of", None)
+        found = getattr(self.builder, "image_of", None)
         return int(found(sample)) if found is not None else sample
 
     def bytes_of(self, sample: int, epoch: int, canvas: tuple[int, int]) -> int:
@@ -75,10 +75,10 @@ class Maker:
         Raises:
             Spoiled: one of its images can't be used, or not within the budget.
         """
-        wants = self.recipe.needs(sample, canvas, generator(self.seed, epoch, sample))
+        wants = self.builder.requests(sample, canvas, generator(self.seed, epoch, sample))
         return self._bytes(wants)
 
-    def _bytes(self, wants: Sequence[Want]) -> int:
+    def _bytes(self, wants: Sequence[ImageRequest]) -> int:
         kept = highest = largest = 0
         for want in wants:
             header = self._header(want)
@@ -92,8 +92,8 @@ class Maker:
             raise Spoiled(largest, f"decoding it takes {asked}, more than the {given} that the budget leaves")
         return highest + kept
 
-    def _header(self, want: Want) -> Header:
-        reason = self.index.reason(want.index) or self.aside.get(want.index)
+    def _header(self, want: ImageRequest) -> Header:
+        reason = self.index.reason(want.index) or self.skipped.get(want.index)
         if reason is not None:
             raise Spoiled(want.index, reason)
         return self.index[want.index]
@@ -106,20 +106,20 @@ class Maker:
         """
         rng = generator(self.seed, epoch, sample)
         size = (canvas.shape[1], canvas.shape[0])
-        wants = self.recipe.needs(sample, size, rng)
+        wants = self.builder.requests(sample, size, rng)
         with take(self._bytes(wants)):
-            pieces = [Piece(want, self._picture(want)) for want in wants]
+            pieces = [DecodedImage(want, self._picture(want)) for want in wants]
             try:
-                return self.recipe.build(pieces, canvas, rng)
-            except Broken as broken:  # a recipe may find fault with an image too
-                raise Spoiled(wants[0].index, broken.why) from None
+                return self.builder.build(pieces, canvas, rng)
+            except UnreadableImage as on_error:  # a recipe may find fault with an image too
+                raise Spoiled(wants[0].index, on_error.why) from None
 
-    def _picture(self, want: Want) -> Picture:
+    def _picture(self, want: ImageRequest) -> Picture:
         path, header = self.index.path(want.index), self._header(want)
         try:
             return self._decode(path, header, want)
-        except Broken as broken:
-            raise Spoiled(want.index, broken.why) from None
+        except UnreadableImage as on_error:
+            raise Spoiled(want.index, on_error.why) from None
         except FileNotFoundError:
             raise Spoiled(want.index, "it was there when the index was made, and is gone") from None
         except OSError as error:
@@ -127,7 +127,7 @@ class Maker:
                 raise
             raise Spoiled(want.index, f"can't be read: {error.strerror or error}") from None
 
-    def _decode(self, path: str, header: Header, want: Want) -> Picture:
+    def _decode(self, path: str, header: Header, want: ImageRequest) -> Picture:
         header = self._current(path, header, want)
         if want.window is None:
             return self.shelf.picture(path, header, want.box or header.shown, self.pixels)
@@ -142,31 +142,31 @@ class Maker:
         )
         return picture if want.box is None else _resized(picture, want.box)
 
-    def _current(self, path: str, header: Header, want: Want) -> Header:
+    def _current(self, path: str, header: Header, want: ImageRequest) -> Header:
         """The header, read again when the file was changed: nothing larger may come in under its name."""
         status = Path(path).stat()
         if (status.st_size, status.st_mtime_ns) == (header.size, header.mtime_ns):
             return header
         now = read_header(path)
         if want_cost(want, now) > want_cost(want, header):
-            raise Broken("changed since it was indexed, and takes more bytes now", "index it again")
+            raise UnreadableImage("changed since it was indexed, and takes more bytes now", "index it again")
         return now
 
 
-def want_cost(want: Want, header: Header) -> int:
+def want_cost(want: ImageRequest, header: Header) -> int:
     """Bytes at once to decode what is wanted."""
     if want.window is None:
-        return cost(header, fitted(header.shown, want.box or header.shown))
-    return windows_cost(header, [want.window, *want.siblings])
+        return decode_cost(header, fit_size(header.shown, want.box or header.shown))
+    return decode_windows_cost(header, [want.window, *want.siblings])
 
 
-def _result(want: Want, header: Header) -> tuple[int, int]:
+def _result(want: ImageRequest, header: Header) -> tuple[int, int]:
     shown = header.shown if want.window is None else want.window.size
-    return shown if want.box is None else fitted(shown, want.box)
+    return shown if want.box is None else fit_size(shown, want.box)
 
 
 def _resized(picture: Picture, box: tuple[int, int]) -> Picture:
-    size = fitted(picture.window.size, box)
+    size = fit_size(picture.window.size, box)
     if size == picture.window.size:
         return picture
     image = Image.fromarray(picture.pixels).resize(size, Image.Resampling.BICUBIC, reducing_gap=2.0)

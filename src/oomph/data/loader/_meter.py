@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from ._tuning import Pace
+from ._tuning import Timings
 
 _FIRST, _LONGEST = 8, 256  # batches that are judged together
 
@@ -26,7 +26,7 @@ class Meter:
     """
 
     def __init__(self) -> None:
-        self._own = self._mark = self.last = Pace()
+        self._own = self._mark = self.last = Timings()
         self._desk: _Worked | None = None
         self._admission: _Queued | None = None
         self._window = _FIRST
@@ -38,7 +38,7 @@ class Meter:
         self._desk, self._admission, self._skip, self._lead = desk, admission, lead, lead
 
     @property
-    def total(self) -> Pace:
+    def total(self) -> Timings:
         """Everything so far."""
         worked = self._desk.worked if self._desk is not None else 0.0
         queued = self._admission.queued if self._admission is not None else 0.0
@@ -48,7 +48,7 @@ class Meter:
         """The consumer waited for a batch."""
         self._own = replace(self._own, waited=self._own.waited + seconds)
 
-    def used(self, seconds: float) -> Pace | None:
+    def used(self, seconds: float) -> Timings | None:
         """The consumer is done with a batch; the pace of some batches, when a window is complete."""
         self._own = replace(self._own, batches=self._own.batches + 1, used=self._own.used + seconds)
         if self._skip:

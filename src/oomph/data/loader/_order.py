@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import WrongCall
+from ...errors import UsageError
 
 
-class Planned(NamedTuple):
+class BatchSpec(NamedTuple):
     """A batch before it is made: its samples, and the size of its canvas."""
 
     indices: NDArray[np.int64]
@@ -20,21 +20,21 @@ class Planned(NamedTuple):
     height: int
 
 
-class Order(Protocol):
+class BatchSampler(Protocol):
     """The batches of every epoch. An epoch's order depends on nothing but its number."""
 
     @property
-    def largest(self) -> Planned:
+    def largest(self) -> BatchSpec:
         """A batch as large as any: what memory is prepared for."""
         ...
 
-    def epoch(self, number: int) -> Sequence[Planned]:
+    def epoch(self, number: int) -> Sequence[BatchSpec]:
         """The batches of an epoch; may compute them when they are asked for."""
         ...
 
 
 @dataclass(frozen=True)
-class Share:
+class Shard:
     """Which part of the samples a loader takes.
 
     Attributes:
@@ -44,12 +44,12 @@ class Share:
     """
 
     rank: int = 0
-    ranks: int = 1
+    world_size: int = 1
     drop_last: bool = False
 
 
 @dataclass(frozen=True, eq=False)
-class Shuffled:
+class ShuffledSampler:
     """The usual order: all samples once an epoch, shuffled or not, dealt out to ranks.
 
     Attributes:
@@ -70,65 +70,65 @@ class Shuffled:
     shuffle: bool = False
     seed: int = 0
     rank: int = 0
-    ranks: int = 1
+    world_size: int = 1
     drop_last: bool = False
     even: bool = True
 
     def __post_init__(self) -> None:
         if self.batch < 1:
-            raise WrongCall(f"a batch of {self.batch} samples can't be made", "ask for 1 or more")
-        if not 0 <= self.rank < self.ranks:
-            raise WrongCall(f"there is no rank {self.rank} of {self.ranks}", "ranks count from 0")
+            raise UsageError(f"a batch of {self.batch} samples can't be made", "ask for 1 or more")
+        if not 0 <= self.rank < self.world_size:
+            raise UsageError(f"there is no rank {self.rank} of {self.world_size}", "ranks count from 0")
         if min(self.canvas) < 1:
-            raise WrongCall(f"a canvas of {self.canvas[0]}×{self.canvas[1]} has no pixels", "ask for a size above 0")
+            raise UsageError(f"a canvas of {self.canvas[0]}×{self.canvas[1]} has no pixels", "ask for a size above 0")
 
     @property
-    def largest(self) -> Planned:
+    def largest(self) -> BatchSpec:
         """Every batch but the last is full."""
-        return Planned(np.zeros(min(self.batch, max(self._share, 1)), np.int64), *self.canvas)
+        return BatchSpec(np.zeros(min(self.batch, max(self._share, 1)), np.int64), *self.canvas)
 
     @property
     def _share(self) -> int:
         """Samples of this rank in an epoch."""
         whole = len(self.samples)
         if self.drop_last:
-            return whole // self.ranks
+            return whole // self.world_size
         if self.even:
-            return -(-whole // self.ranks)
-        return len(range(self.rank, whole, self.ranks))
+            return -(-whole // self.world_size)
+        return len(range(self.rank, whole, self.world_size))
 
-    def epoch(self, number: int) -> Sequence[Planned]:
+    def epoch(self, number: int) -> Sequence[BatchSpec]:
         """The batches of an epoch."""
         samples = self.samples
         if self.shuffle:
             samples = np.random.default_rng([self.seed, number]).permutation(samples)
-        own = samples[self.rank :: self.ranks][: self._share]
+        own = samples[self.rank :: self.world_size][: self._share]
         if len(own) < self._share:  # ranks go on from the start so that all have as many
-            extra = np.resize(samples, self.ranks * self._share)
-            own = extra[self.rank :: self.ranks]
+            extra = np.resize(samples, self.world_size * self._share)
+            own = extra[self.rank :: self.world_size]
         return _Dealt(own, self)
 
 
-class _Dealt(Sequence[Planned]):
+class _Dealt(Sequence[BatchSpec]):
     """Samples cut into batches as they are asked for."""
 
-    def __init__(self, samples: NDArray[np.int64], order: Shuffled) -> None:
+    def __init__(self, samples: NDArray[np.int64], order: ShuffledSampler) -> None:
         self._samples, self._order = samples, order
 
     def __len__(self) -> int:
         count, batch = len(self._samples), self._order.batch
         return count // batch if self._order.drop_last else -(-count // batch)
 
-    def __getitem__(self, number: int | slice) -> Planned:  # type: ignore[override]
+    def __getitem__(self, number: int | slice) -> BatchSpec:  # type: ignore[override]
         if isinstance(number, slice):
             raise TypeError("batches are asked for one by one")
         if not 0 <= number < len(self):
             raise IndexError(number)
         start = number * self._order.batch
-        return Planned(self._samples[start : start + self._order.batch], *self._order.canvas)
+        return BatchSpec(self._samples[start : start + self._order.batch], *self._order.canvas)
 
 
-def following(plan: Sequence[Planned], batch: int, row: int) -> Iterator[int]:
+def following(plan: Sequence[BatchSpec], batch: int, row: int) -> Iterator[int]:
     """The sample at a place of an epoch and those behind it, going round at its end for ever."""
     while True:
         yield from plan[batch].indices[row:].tolist()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...units import format_size
-from .._room import Room
+from .._room import HostResources
 from ._shelf import Decoded
-from ._tuning import WAITS, Pace
+from ._tuning import WAITS, Timings
 
 # Reading a copy: its name by what the file holds, then its bytes with their checksum. Measured: 1.0 ms for 820 kB.
 _FIND, _PER_BYTE = 0.4e-3, 1 / 1.2e9
@@ -28,10 +28,10 @@ class Case:
         room: what the machine leaves now.
     """
 
-    pace: Pace
+    pace: Timings
     decoded: Decoded
     all: int
-    room: Room
+    room: HostResources
 
 
 @dataclass(frozen=True)

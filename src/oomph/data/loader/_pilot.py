@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from ...errors import OomphError
 from .._cache import Cache
 from .._index import ImageIndex
-from .._room import read_room
-from ._account import Course, LoadReport, Measured, bottleneck
+from .._room import read_resources
+from ._account import Course, LoaderMeasurement, LoadReport, bottleneck
 from ._admission import Admission
 from ._gauge import Gauge
 from ._meter import Meter
 from ._pays import Case, judge_cache
-from ._plan import HostPlan
+from ._plan import LoaderPlan
 from ._ring import Slots
 from ._run import Desk, Run
 from ._shelf import Shelf
-from ._tuning import Pace, Tuner
+from ._tuning import Timings, Tuner
 
 
 class Pilot:
@@ -30,7 +30,7 @@ class Pilot:
         repeats: whether more passes over the same images are to be expected; after one, they are in any case.
     """
 
-    def __init__(self, plan: HostPlan, shelf: Shelf, copies: int, *, repeats: bool) -> None:
+    def __init__(self, plan: LoaderPlan, shelf: Shelf, copies: int, *, repeats: bool) -> None:
         self.plan = plan
         self._shelf, self._copies, self._repeats = shelf, copies, repeats
         self._tuner, self._meter = Tuner(plan.threads, plan.most), Meter()
@@ -40,7 +40,7 @@ class Pilot:
         self._highest = 0
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> Timings:
         """The time of all batches."""
         return self._meter.total
 
@@ -80,8 +80,8 @@ class Pilot:
         elif self._asks_cache and self._repeats and self._tuner.exhausted:
             self._consider_cache(window)
 
-    def _consider_cache(self, window: Pace) -> None:
-        verdict = judge_cache(Case(window, self._shelf.decoded, self._copies, read_room()))
+    def _consider_cache(self, window: Timings) -> None:
+        verdict = judge_cache(Case(window, self._shelf.decoded, self._copies, read_resources()))
         self._asks_cache = verdict.open
         self.plan = self.plan.with_cache(0, verdict.why)
         if verdict.bytes:
@@ -99,7 +99,7 @@ class Pilot:
         self._note()
         self._gauge.look(workers)
         plan, recent, cache = self.plan, self._meter.last, self._shelf.cache
-        measured = Measured(
+        measured = LoaderMeasurement(
             decoding=self._highest,
             batches=slots.nbytes,
             copies=cache.used if cache is not None else 0,
@@ -114,7 +114,7 @@ class Pilot:
             self._highest = max(self._highest, self._admission.highest)
 
 
-def _why(window: Pace, *, more: bool) -> str:
+def _why(window: Timings, *, more: bool) -> str:
     if more:
         return f"{window.waiting:.0%} of the consumer's time was spent waiting"
     return f"the others brought nothing while {window.waiting:.0%} of the consumer's time was spent waiting"

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...errors import CannotFit, WrongCall
+from ...errors import CannotFit, UsageError
 from ...units import MIB, format_size, parse_size
 from .._cache import Cache
-from .._host import HostLoad, HostMemory, default_budget, predict_host
+from .._host import LoaderMemory, LoaderWorkload, default_budget, predict_loader_memory
 from .._index import ImageIndex
-from .._room import Room, read_room
-from ..decoding import fitted, stored_size
+from .._room import HostResources, read_resources
+from ..decoding import fit_size, stored_size
 from ._limit import Limits, limits
 from ._process import STARTS
 
@@ -35,7 +35,7 @@ class Decision(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HostOptions:
+class LoaderOptions:
     """What is asked of the host; whatever is left out is chosen.
 
     Attributes:
@@ -58,18 +58,18 @@ class HostOptions:
 
     def __post_init__(self) -> None:
         if self.start not in STARTS:
-            raise WrongCall(f"start={self.start!r} is no way to start a process", f"say {', '.join(STARTS)}")
+            raise UsageError(f"start={self.start!r} is no way to start a process", f"say {', '.join(STARTS)}")
         low = min(1 if self.threads is None else self.threads, 1 if self.prefetch is None else self.prefetch)
         if low < 1 or self.workers < 0:
-            raise WrongCall(
+            raise UsageError(
                 "threads and prefetch must be 1 or more, workers 0 or more", "leave them out to have them chosen"
             )
         if isinstance(self.cache, str) and self.cache != OFF:
-            raise WrongCall(f"cache={self.cache!r} is not a cache", 'give a Cache(folder, "20GB"), or "off"')
+            raise UsageError(f"cache={self.cache!r} is not a cache", 'give a Cache(folder, "20GB"), or "off"')
 
 
 @dataclass(frozen=True)
-class HostPlan:
+class LoaderPlan:
     """How data are loaded on this machine, and what that takes at most; sizes in bytes.
 
     Attributes:
@@ -97,10 +97,10 @@ class HostPlan:
     pin: bool
     cache: str
     copies: int
-    memory: HostMemory
-    room: Room
+    memory: LoaderMemory
+    room: HostResources
     decisions: tuple[Decision, ...]
-    options: HostOptions
+    options: LoaderOptions
 
     @property
     def peak(self) -> int:
@@ -111,11 +111,11 @@ class HostPlan:
         """The reason of one choice."""
         return next(decision.why for decision in self.decisions if decision.what == what)
 
-    def with_threads(self, threads: int, why: str) -> HostPlan:
+    def with_threads(self, threads: int, why: str) -> LoaderPlan:
         """The plan with another number of threads."""
         return replace(self, threads=threads, decisions=self._anew(Decision("threads", str(threads), why)))
 
-    def with_cache(self, copies: int, why: str) -> HostPlan:
+    def with_cache(self, copies: int, why: str) -> LoaderPlan:
         """The plan with copies kept in memory, or with another reason why none are."""
         where = "memory" if copies else OFF
         memory = replace(self.memory, copies=copies)
@@ -152,13 +152,13 @@ class Frame(NamedTuple):
         return self.canvas[0] * self.canvas[1] * 3
 
 
-def plan_host(
+def plan_loader(
     index: ImageIndex,
     size: int | tuple[int, int],
     batch: int,
-    options: HostOptions | None = None,
-    room: Room | None = None,
-) -> HostPlan:
+    options: LoaderOptions | None = None,
+    room: HostResources | None = None,
+) -> LoaderPlan:
     """Choose how images are loaded on this machine.
 
     Args:
@@ -170,20 +170,20 @@ def plan_host(
 
     Raises:
         CannotFit: the least that loading takes is more than is left.
-        WrongCall: a size or a batch of nothing.
+        UsageError: a size or a batch of nothing.
     """
     tall, wide = (size, size) if isinstance(size, int) else size
     if min(tall, wide, batch) < 1:
-        raise WrongCall(f"a batch of {batch} images of {wide}×{tall} has no pixels", "ask for 1 or more of each")
-    plan, _ = plan_with_limits(index, Frame((wide, tall), batch), options or HostOptions(), room)
+        raise UsageError(f"a batch of {batch} images of {wide}×{tall} has no pixels", "ask for 1 or more of each")
+    plan, _ = plan_with_limits(index, Frame((wide, tall), batch), options or LoaderOptions(), room)
     return plan
 
 
 def plan_with_limits(
-    index: ImageIndex, frame: Frame, options: HostOptions, room: Room | None = None
-) -> tuple[HostPlan, Limits]:
+    index: ImageIndex, frame: Frame, options: LoaderOptions, room: HostResources | None = None
+) -> tuple[LoaderPlan, Limits]:
     """The plan, and which images can be decoded within its budget."""
-    room = room or read_room()
+    room = room or read_resources()
     most, why_threads = _threads(options, room)
     load, said = _fit(_load(index, frame, options, (room, most)), options, room)
     budget = load.budget or _LEAST
@@ -200,7 +200,7 @@ def plan_with_limits(
         Decision("workers", str(load.workers), _why_workers(load, room)),
         Decision("cache", cache, why_cache),
     )
-    plan = HostPlan(
+    plan = LoaderPlan(
         budget=budget,
         threads=threads,
         most=shares.threads if options.threads is None else threads,
@@ -210,7 +210,7 @@ def plan_with_limits(
         pin=load.pin,
         cache=cache,
         copies=copies,
-        memory=predict_host(replace(load, copies=copies if cache == "memory" else 0)),
+        memory=predict_loader_memory(replace(load, copies=copies if cache == "memory" else 0)),
         room=room,
         decisions=decisions,
         options=options,
@@ -218,21 +218,23 @@ def plan_with_limits(
     return plan, shares
 
 
-def asked(host: HostOptions | HostPlan | None, **words: int | str | None) -> HostOptions | HostPlan:
+def asked(host: LoaderOptions | LoaderPlan | None, **words: int | str | None) -> LoaderOptions | LoaderPlan:
     """What a loader is told of the host, put together."""
     own = {name: value for name, value in words.items() if value is not None}
-    if isinstance(host, HostPlan):
+    if isinstance(host, LoaderPlan):
         if own:
-            raise WrongCall(f"the host plan has {' and '.join(own)} already", "give it alone, or HostOptions instead")
+            raise UsageError(
+                f"the host plan has {' and '.join(own)} already", "give it alone, or LoaderOptions instead"
+            )
         return host
-    return replace(host or HostOptions(), **own)  # type: ignore[arg-type]
+    return replace(host or LoaderOptions(), **own)  # type: ignore[arg-type]
 
 
-def settle(index: ImageIndex, frame: Frame, host: HostOptions | HostPlan) -> tuple[HostPlan, Limits]:
+def settle(index: ImageIndex, frame: Frame, host: LoaderOptions | LoaderPlan) -> tuple[LoaderPlan, Limits]:
     """The plan of a loader: made here, or made before and taken for these batches."""
-    if isinstance(host, HostOptions):
+    if isinstance(host, LoaderOptions):
         return plan_with_limits(index, frame, host)
-    load = HostLoad(
+    load = LoaderWorkload(
         batch=frame.batch,
         sample=frame.sample,
         decode=0,
@@ -247,10 +249,10 @@ def settle(index: ImageIndex, frame: Frame, host: HostOptions | HostPlan) -> tup
     shares = share_out(index, frame, host.budget, host.most)
     if frame.plain and not load.workers:
         load = replace(load, threads=shares.threads, decode=shares.largest)
-    return replace(host, memory=predict_host(load)), shares
+    return replace(host, memory=predict_loader_memory(load)), shares
 
 
-def cache_of(plan: HostPlan) -> Cache | None:
+def cache_of(plan: LoaderPlan) -> Cache | None:
     """The cache that a plan begins with."""
     if isinstance(plan.options.cache, Cache):
         return plan.options.cache
@@ -267,9 +269,9 @@ def pooled(budget: int, *, reuses: bool) -> int:
     return budget // 4 if reuses else 0
 
 
-def _load(index: ImageIndex, frame: Frame, options: HostOptions, hands: tuple[Room, int]) -> HostLoad:
+def _load(index: ImageIndex, frame: Frame, options: LoaderOptions, hands: tuple[HostResources, int]) -> LoaderWorkload:
     room, threads = hands
-    return HostLoad(
+    return LoaderWorkload(
         batch=frame.batch,
         sample=frame.sample,
         decode=0,
@@ -282,7 +284,9 @@ def _load(index: ImageIndex, frame: Frame, options: HostOptions, hands: tuple[Ro
     )
 
 
-def _fit(load: HostLoad, options: HostOptions, room: Room) -> tuple[HostLoad, tuple[Decision, ...]]:
+def _fit(
+    load: LoaderWorkload, options: LoaderOptions, room: HostResources
+) -> tuple[LoaderWorkload, tuple[Decision, ...]]:
     """Give up what costs least first, until it fits: batches ahead, pinned memory, then bytes for decoding."""
     ahead = "as asked" if options.prefetch else "so that threads always have samples to make"
     pin = "as asked" if options.pin is not None else "batches go to a GPU" if room.gpu else "there is no GPU"
@@ -300,7 +304,7 @@ def _fit(load: HostLoad, options: HostOptions, room: Room) -> tuple[HostLoad, tu
     if over > 0 and options.budget is None and had > _LEAST:
         load, budget = replace(load, budget=max(had - over, _LEAST)), short
     if _over(load, room) > 0:
-        needed = predict_host(load)
+        needed = predict_loader_memory(load)
         raise CannotFit(
             f"loading batches of {load.batch} takes up to {format_size(needed.total)} of host memory, "
             f"{format_size(needed.batches)} of it for batches made ahead, and {short}",
@@ -314,17 +318,17 @@ def _fit(load: HostLoad, options: HostOptions, room: Room) -> tuple[HostLoad, tu
     return load, decisions
 
 
-def _over(load: HostLoad, room: Room) -> int:
+def _over(load: LoaderWorkload, room: HostResources) -> int:
     """Bytes that are missing; the index is there already."""
-    return predict_host(load).total - load.index - room.memory
+    return predict_loader_memory(load).total - load.index - room.memory
 
 
-def _usual(options: HostOptions, room: Room) -> int:
+def _usual(options: LoaderOptions, room: HostResources) -> int:
     """Threads to begin with: workers take cores from whoever trains, who needs two and is slower long before."""
     return -(-room.cores * 5 // 8) if options.workers else min(room.cores, _USUAL_THREADS)
 
 
-def _threads(options: HostOptions, room: Room) -> tuple[int, str]:
+def _threads(options: LoaderOptions, room: HostResources) -> tuple[int, str]:
     """How many there may be."""
     if options.threads is not None:
         return min(options.threads, options.workers or options.threads), "as asked"
@@ -333,16 +337,16 @@ def _threads(options: HostOptions, room: Room) -> tuple[int, str]:
     return min(room.cores, _MOST_THREADS), f"{room.cores} cores may be used; tuned while batches are made"
 
 
-def _why_workers(load: HostLoad, room: Room) -> str:
+def _why_workers(load: LoaderWorkload, room: HostResources) -> str:
     if not load.workers:
         return "decoders let go of Python's lock, and threads take no memory of their own"
-    shared = predict_host(load).shared
+    shared = predict_loader_memory(load).shared
     if shared <= room.shm:
         return f"as asked; {format_size(shared)} of batches lie in /dev/shm"
     return f"as asked; batches lie on the disk, because /dev/shm has {format_size(room.shm)} of {format_size(shared)}"
 
 
-def _cache(index: ImageIndex, frame: Frame, options: HostOptions) -> tuple[str, int, str]:
+def _cache(index: ImageIndex, frame: Frame, options: LoaderOptions) -> tuple[str, int, str]:
     if isinstance(options.cache, Cache):
         return ("memory" if options.cache.in_memory else "disk"), options.cache.cap, "as asked"
     if options.cache == OFF:
@@ -358,5 +362,5 @@ def copies_of(index: ImageIndex, canvas: tuple[int, int]) -> int:
     total = 0
     for kind, count in zip(kinds, counts.tolist(), strict=True):
         shown = stored_size((int(kind["width"]), int(kind["height"])), int(kind["orientation"]))
-        total += Cache.size_of(*fitted(shown, canvas)) * count
+        total += Cache.size_of(*fit_size(shown, canvas)) * count
     return total

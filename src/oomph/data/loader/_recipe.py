@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import WrongCall
-from ..decoding import Letterbox, Picture, Window, place
+from ...errors import UsageError
+from ..decoding import Letterbox, Picture, Window, paste_letterbox
 
 
 @dataclass(frozen=True)
-class Want:
+class ImageRequest:
     """An image, or a window of it, that a sample needs.
 
     Attributes:
@@ -30,45 +30,45 @@ class Want:
     siblings: tuple[Window, ...] = ()
 
 
-class Piece(NamedTuple):
+class DecodedImage(NamedTuple):
     """What was wanted, and what was decoded."""
 
-    want: Want
+    want: ImageRequest
     picture: Picture
 
 
-class Recipe(Protocol):
+class SampleBuilder(Protocol):
     """How a sample is made: first say what is needed, so that its bytes are known; then make it.
 
     The random generator is made from seed, epoch and sample, so a sample is the same whichever thread makes it, and is
-    handed on from `needs` to `build`.
+    handed on from `requests` to `build`.
 
     A recipe may also have `image_of(sample)`, when its samples are not numbered like images, and `reuses = True`, when
     its wants have siblings: a quarter of the budget then keeps those until they are used.
     """
 
-    def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
+    def requests(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[ImageRequest]:
         """The images that a sample is made of; canvas is width and height."""
         ...
 
-    def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Any:
+    def build(self, pieces: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Any:
         """Paint every pixel of the canvas (rows, columns, 3) and return what goes into the batch's targets."""
         ...
 
 
-class Whole:
+class LetterboxSamples:
     """One whole image, letterboxed; the target is its Letterbox."""
 
-    def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
+    def requests(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[ImageRequest]:
         """The image itself."""
         del rng
-        return (Want(index, canvas),)
+        return (ImageRequest(index, canvas),)
 
-    def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Letterbox:
+    def build(self, pieces: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Letterbox:
         """Put it into the middle."""
         del rng
         picture = pieces[0].picture
-        return place(picture.pixels, picture.window, canvas)
+        return paste_letterbox(picture.pixels, picture.window, canvas)
 
 
 class Transform:
@@ -81,21 +81,21 @@ class Transform:
     def __init__(self, function: Callable[[NDArray[np.uint8], int, np.random.Generator], Any]) -> None:
         self._function = function
 
-    def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
+    def requests(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[ImageRequest]:
         """The image itself."""
         del rng
-        return (Want(index, canvas),)
+        return (ImageRequest(index, canvas),)
 
-    def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Any:
+    def build(self, pieces: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Any:
         """Put it into the middle and call the function."""
         piece = pieces[0]
-        target: Any = place(piece.picture.pixels, piece.picture.window, canvas)
+        target: Any = paste_letterbox(piece.picture.pixels, piece.picture.window, canvas)
         made = self._function(canvas, piece.want.index, rng)
         if isinstance(made, tuple):
             made, target = made
         found = np.asarray(made)
         if found.shape != canvas.shape or found.dtype != np.uint8:
-            raise WrongCall(
+            raise UsageError(
                 f"the transform returned {found.dtype} of shape {found.shape}, not bytes of shape {canvas.shape}",
                 "return an image like the one it was given; a recipe's `build` may return anything else beside it",
             )

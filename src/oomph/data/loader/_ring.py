@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
-Room = Callable[[tuple[int, ...]], Bytes]  # memory for a batch
+BatchAllocator = Callable[[tuple[int, ...]], Bytes]  # memory for a batch
 
 
 class Slots(Protocol):
@@ -22,7 +22,7 @@ class Slots(Protocol):
         """Memory for a batch."""
         ...
 
-    def hand_out(self, canvas: Bytes, room: Room | None = None) -> Bytes:
+    def hand_out(self, canvas: Bytes, room: BatchAllocator | None = None) -> Bytes:
         """The batch as its consumer may keep it, for as long as it likes; in memory of a kind, if there is one."""
         ...
 
@@ -68,7 +68,7 @@ class Ring:
         weakref.finalize(held, self._free.append, slot).atexit = False
         return held.reshape(shape)
 
-    def hand_out(self, canvas: Bytes, room: Room | None = None) -> Bytes:
+    def hand_out(self, canvas: Bytes, room: BatchAllocator | None = None) -> Bytes:
         """The memory itself, or a copy in memory of a kind."""
         return canvas if room is None else copied(canvas, room)
 
@@ -81,7 +81,7 @@ class Ring:
         return self.made * self._size
 
 
-def copied(canvas: Bytes, room: Room) -> Bytes:
+def copied(canvas: Bytes, room: BatchAllocator) -> Bytes:
     """A copy in memory of a kind."""
     copy = room(canvas.shape)
     np.copyto(copy, canvas)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...errors import OomphError
 from ._admission import Admission, Closed
 from ._maker import Spoiled
-from ._order import Planned, following
+from ._order import BatchSpec, following
 from ._ring import Bytes, Slots
 
 Perform = Callable[[int, Bytes], Any]
@@ -79,11 +79,11 @@ class Work:
         replace: a sample that is unusable is replaced by the next one in the epoch; left out otherwise.
     """
 
-    plan: Sequence[Planned]
+    plan: Sequence[BatchSpec]
     ahead: int
     slots: Slots
     admission: Admission
-    aside: dict[int, str]
+    skipped: dict[int, str]
     replace: bool
 
 
@@ -167,14 +167,14 @@ class Desk:
             try:
                 job.targets[row] = perform(sample, job.canvas[row])
             except Spoiled as spoiled:
-                self.work.aside[spoiled.image] = spoiled.reason
+                self.work.skipped[spoiled.image] = spoiled.reason
             else:
                 job.indices[row] = sample
                 return
             if not self.work.replace:
                 job.kept[row] = False
                 return
-        last = next(reversed(self.work.aside.values()), "nothing is left")
+        last = next(reversed(self.work.skipped.values()), "nothing is left")
         raise OomphError(f"no sample can be made: all are set aside (the last one: {last})", "look at loader.aside()")
 
     def done(self, job: Job, rows: range, error: BaseException | None, seconds: float = 0.0) -> None:

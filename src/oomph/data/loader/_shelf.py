@@ -7,7 +7,7 @@ import time
 from typing import Any, NamedTuple
 
 from .._cache import Cache
-from ..decoding import Picture, Pixels, decode
+from ..decoding import Picture, PixelConversion, decode
 from ..headers import Header
 
 _BOXES = 8  # sizes that are told apart; more are many
@@ -32,7 +32,7 @@ class Shelf:
         self._seconds = 0.0
         self._boxes: set[tuple[int, int]] = set()
 
-    def picture(self, path: str, header: Header, box: tuple[int, int], pixels: Pixels) -> Picture:
+    def picture(self, path: str, header: Header, box: tuple[int, int], pixels: PixelConversion) -> Picture:
         """The picture of a file, fitted into a box."""
 
         def make() -> Picture:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import CannotFit
 from ...units import format_size
-from ._ring import Bytes, Room, copied
+from ._ring import BatchAllocator, Bytes, copied
 
 _SHM = "/dev/shm"  # noqa: S108  the name is the system's
 
@@ -39,7 +39,7 @@ class Slab:
         start = self._free.popleft() * self._size
         return self.bytes[start : start + int(np.prod(shape))].reshape(shape)
 
-    def hand_out(self, canvas: Bytes, room: Room | None = None) -> Bytes:
+    def hand_out(self, canvas: Bytes, room: BatchAllocator | None = None) -> Bytes:
         """A copy; the slot is free again."""
         copy = copied(canvas, room or _plain)
         self._free.append(self.offset(canvas) // self._size)

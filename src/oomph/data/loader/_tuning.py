@@ -12,7 +12,7 @@ _GAIN = 0.05  # what more threads must bring
 
 
 @dataclass(frozen=True)
-class Pace:
+class Timings:
     """What some batches took, in seconds.
 
     Attributes:
@@ -39,9 +39,9 @@ class Pace:
         """Seconds from one batch to the next."""
         return (self.waited + self.used) / max(self.batches, 1)
 
-    def since(self, earlier: Pace) -> Pace:
+    def since(self, earlier: Timings) -> Timings:
         """What came after an earlier pace."""
-        return Pace(
+        return Timings(
             self.batches - earlier.batches,
             self.waited - earlier.waited,
             self.used - earlier.used,
@@ -71,7 +71,7 @@ class Tuner:
         """A pass is over: what it needed at least, the next one may not, as when images were decoded once and kept."""
         self._least = 1
 
-    def judge(self, pace: Pace) -> int:
+    def judge(self, pace: Timings) -> int:
         """The number of threads from now on."""
         if self._tried is not None:
             fewer, then = self._tried
@@ -87,7 +87,7 @@ class Tuner:
             self.threads = max(min(self.threads, self._needed(pace)), self._least)
         return self.threads
 
-    def _needed(self, pace: Pace) -> int:
+    def _needed(self, pace: Timings) -> int:
         """Threads that make samples as fast as the consumer uses them up."""
         busy = max(pace.worked - pace.queued, 0.0)
         return min(math.ceil(busy / max(pace.used, 1e-9) * _SPARE), self.most) if busy else 1

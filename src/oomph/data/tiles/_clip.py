@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ..decoding import Window
 
 
-def clip(
+def clip_boxes(
     boxes: NDArray[np.floating], window: Window, visible: float = 0.3
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Boxes as a window shows them, in its own pixels, and which they were.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...errors import WrongCall
+from ...errors import UsageError
 from ..decoding import Window
 
 
@@ -24,7 +24,7 @@ class Tiles:
 
     def __post_init__(self) -> None:
         if self.side < 1 or not 0 <= self.overlap < 1:
-            raise WrongCall(
+            raise UsageError(
                 f"tiles of {self.side} pixels that overlap by {self.overlap} can't be cut",
                 "the side is 1 or more, the overlap from 0 to below 1",
             )

@@ -14,7 +14,7 @@ _EDGE = 2.0  # pixels of the image from a window's border at which a box counts 
 _INSIDE = 0.7  # share of the smaller box of two windows that makes them one
 
 
-class Found(NamedTuple):
+class Detections(NamedTuple):
     """Detections: boxes (left, top, right, bottom), how sure, and of which class."""
 
     boxes: NDArray[np.float64]
@@ -22,9 +22,13 @@ class Found(NamedTuple):
     classes: NDArray[np.int64]
 
 
-def stitch(
-    tiles: Sequence[tuple[Letterbox, Found]], size: tuple[int, int], same: float = 0.5, *, across_classes: bool = False
-) -> Found:
+def merge_tiles(
+    tiles: Sequence[tuple[Letterbox, Detections]],
+    size: tuple[int, int],
+    same: float = 0.5,
+    *,
+    across_classes: bool = False,
+) -> Detections:
     """Detections of windows as detections of their image, each object once.
 
     Boxes of two windows are one object when they overlap by `same` (intersection over union), or when most of the
@@ -38,7 +42,7 @@ def stitch(
         across_classes: whether boxes of different classes may be one object too.
     """
     if not tiles:
-        return Found(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
+        return Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
     parts = [np.clip(spot.to_image(found.boxes), 0, np.tile(size, 2)) for spot, found in tiles]
     boxes = np.concatenate(parts)
     scores = np.concatenate([np.asarray(found.scores, np.float64) for _, found in tiles])
@@ -47,7 +51,7 @@ def stitch(
     pairs = _doubles(parts, np.zeros_like(classes) if across_classes else classes, same)
     kept = _unique(np.lexsort((-scores, cut)), pairs)
     kept = kept[np.argsort(-scores[kept], kind="stable")]
-    return Found(boxes[kept], scores[kept], classes[kept])
+    return Detections(boxes[kept], scores[kept], classes[kept])
 
 
 def _cut(spot: Letterbox, boxes: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.bool_]:

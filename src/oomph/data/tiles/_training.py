@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._index import ImageIndex
-from .._labelled import Chosen
+from .._labelled import BoxTarget
 from .._labels import Labels
-from ..decoding import Window, place, reads_alone
-from ..loader import Piece, Planned, Want
-from ._clip import clip
+from ..decoding import Window, has_random_access, paste_letterbox
+from ..loader import BatchSpec, DecodedImage, ImageRequest
+from ._clip import clip_boxes
 from ._grid import Tiles
 
 
-class TileRecipe:
+class TileSamples:
     """A sample is a window.
 
     Windows are drawn some at a time, `each` of one image, and cut from one decoding. Samples are numbered
@@ -90,25 +90,25 @@ class TileRecipe:
             starts.append(int(rng.integers(min(low, high), max(low, high) + 1)))
         return Window(starts[0], starts[1], starts[0] + sides[0], starts[1] + sides[1])
 
-    def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
+    def requests(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[ImageRequest]:
         """One window, and its siblings beside where the whole image has to be decoded for it."""
         del rng
         image, windows = self.image_of(index), self.windows(index)
         own = windows.pop(index % self.each)
-        return (Want(image, canvas, own, () if reads_alone(self.index[image]) else tuple(windows)),)
+        return (ImageRequest(image, canvas, own, () if has_random_access(self.index[image]) else tuple(windows)),)
 
-    def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Chosen:
+    def build(self, pieces: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator) -> BoxTarget:
         """The window on its canvas, its labels clipped."""
         del rng
         want, picture = pieces[0]
-        spot = place(picture.pixels, picture.window, canvas)
+        spot = paste_letterbox(picture.pixels, picture.window, canvas)
         classes, boxes = self.labels.of(want.index)
-        clipped, kept = clip(boxes, picture.window, self._visible)
+        clipped, kept = clip_boxes(boxes, picture.window, self._visible)
         back = clipped + np.tile([picture.window.left, picture.window.top], 2)
-        return Chosen(want.index, spot, classes[kept], spot.to_canvas(back))
+        return BoxTarget(want.index, spot, classes[kept], spot.to_canvas(back))
 
 
-class TileOrder:
+class TileSampler:
     """Windows in an order that lets them share decodings: some draws at a time, all their windows mixed.
 
     Args:
@@ -117,40 +117,40 @@ class TileOrder:
         canvas: width and height.
         spread: draws whose windows are mixed; each keeps its windows in memory until they are used.
         seed: what the order is drawn from.
-        rank: which share this process takes, of `ranks`.
+        rank: which share this process takes, of `world_size`.
         ranks: how many processes share the draws.
     """
 
     def __init__(  # noqa: PLR0913  each by its name
         self,
-        recipe: TileRecipe,
+        builder: TileSamples,
         batch: int,
         canvas: tuple[int, int],
         *,
         spread: int = 4,
         seed: int = 0,
         rank: int = 0,
-        ranks: int = 1,
+        world_size: int = 1,
     ) -> None:
-        self._recipe, self._batch, self._canvas, self._spread = recipe, batch, canvas, spread
-        self._seed, self._rank, self._ranks = seed, rank, ranks
+        self._recipe, self._batch, self._canvas, self._spread = builder, batch, canvas, spread
+        self._seed, self._rank, self._world_size = seed, rank, world_size
 
     @property
-    def largest(self) -> Planned:
+    def largest(self) -> BatchSpec:
         """Every batch but the last is full."""
-        return Planned(np.zeros(self._batch, np.int64), *self._canvas)
+        return BatchSpec(np.zeros(self._batch, np.int64), *self._canvas)
 
-    def epoch(self, number: int) -> Sequence[Planned]:
+    def epoch(self, number: int) -> Sequence[BatchSpec]:
         """The batches of an epoch."""
-        recipe, rng = self._recipe, np.random.default_rng([self._seed, number])
-        drawn = recipe.draws
-        draws = rng.permutation(np.flatnonzero(np.isin(drawn, recipe.index.usable)))
-        draws = np.resize(draws, -(-len(draws) // self._ranks) * self._ranks)[self._rank :: self._ranks]
+        builder, rng = self._recipe, np.random.default_rng([self._seed, number])
+        drawn = builder.draws
+        draws = rng.permutation(np.flatnonzero(np.isin(drawn, builder.index.usable)))
+        draws = np.resize(draws, -(-len(draws) // self._world_size) * self._world_size)[self._rank :: self._world_size]
         samples = []
         for start in range(0, len(draws), self._spread):
-            first = (number * len(drawn) + draws[start : start + self._spread]) * recipe.each
-            samples.append(rng.permutation((first[:, None] + np.arange(recipe.each)).ravel()))
+            first = (number * len(drawn) + draws[start : start + self._spread]) * builder.each
+            samples.append(rng.permutation((first[:, None] + np.arange(builder.each)).ravel()))
         whole = np.concatenate(samples) if samples else np.zeros(0, np.int64)
         return [
-            Planned(whole[start : start + self._batch], *self._canvas) for start in range(0, len(whole), self._batch)
+            BatchSpec(whole[start : start + self._batch], *self._canvas) for start in range(0, len(whole), self._batch)
         ]

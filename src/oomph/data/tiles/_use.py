@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._index import ImageIndex
-from ..decoding import Letterbox, Window, place, reads_alone
-from ..loader import Piece, Shuffled, Want
+from ..decoding import Letterbox, Window, has_random_access, paste_letterbox
+from ..loader import DecodedImage, ImageRequest, ShuffledSampler
 from ._grid import Tiles
 
 
@@ -22,11 +22,11 @@ class Tile:
     placed: Letterbox
 
 
-class GridRecipe:
+class TileGridSamples:
     """Samples are the windows that cover each image, one image after another.
 
         grid = GridRecipe(index, Tiles(1024))
-        for images, _, tiles in Loader(index, recipe=grid, order=grid.order(16, (640, 640)), broken="drop"):
+        for images, _, tiles in Loader(index, recipe=grid, sampler=grid.order(16, (640, 640)), on_error="drop"):
             ...  # collect what is found by tile.index, then stitch
 
     Args:
@@ -47,9 +47,9 @@ class GridRecipe:
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
-    def order(self, batch: int, canvas: tuple[int, int], rank: int = 0, ranks: int = 1) -> Shuffled:
+    def order(self, batch: int, canvas: tuple[int, int], rank: int = 0, ranks: int = 1) -> ShuffledSampler:
         """Every window once, in order; ranks take turns."""
-        return Shuffled(np.arange(len(self)), batch, canvas, rank=rank, ranks=ranks, even=False)
+        return ShuffledSampler(np.arange(len(self)), batch, canvas, rank=rank, world_size=ranks, even=False)
 
     def image_of(self, sample: int) -> int:
         """The image that a sample is a window of."""
@@ -59,7 +59,7 @@ class GridRecipe:
         """The windows of an image."""
         return self._tiles.grid(*self._index[image].shown)
 
-    def needs(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[Want]:
+    def requests(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[ImageRequest]:
         """One window, and those of its group beside."""
         del rng
         image = self.image_of(index)
@@ -69,11 +69,11 @@ class GridRecipe:
         group = self.windows_of(image)[start : start + self._each]
         own = group.pop(number - start)
         # Windows of a JPEG that lie beside each other share the rows that are decoded for them.
-        alone = reads_alone(header) and header.format != "jpeg"
-        return (Want(image, canvas, own, () if alone else tuple(group)),)
+        alone = has_random_access(header) and header.format != "jpeg"
+        return (ImageRequest(image, canvas, own, () if alone else tuple(group)),)
 
-    def build(self, pieces: Sequence[Piece], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Tile:
+    def build(self, pieces: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Tile:
         """The window on its canvas."""
         del rng
         want, picture = pieces[0]
-        return Tile(want.index, place(picture.pixels, picture.window, canvas))
+        return Tile(want.index, paste_letterbox(picture.pixels, picture.window, canvas))

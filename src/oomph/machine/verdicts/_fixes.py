@@ -8,7 +8,7 @@ import shlex
 from ...units import GIB
 from .._budget import CGROUP_LIMIT, CGROUP_THROTTLE, Bound
 from .._machine import Machine
-from .._surroundings import Place
+from .._surroundings import EnvironmentKind
 
 _CORES = 8  # what a loader with the usual number of workers can use
 
@@ -21,9 +21,9 @@ def memory_bounds(machine: Machine) -> tuple[Bound, ...]:
 
 def with_rights(machine: Machine, *steps: str) -> tuple[str, ...]:
     """Steps that need an administrator, who in a container or a Slurm job is somebody else."""
-    if machine.surroundings.inside(Place.SLURM):
+    if machine.surroundings.inside(EnvironmentKind.SLURM):
         return ("Ask the administrators of the cluster for this:", *_without_sudo(steps))
-    if machine.surroundings.inside(Place.CONTAINER):
+    if machine.surroundings.inside(EnvironmentKind.CONTAINER):
         return ("On the host, or by whoever runs it:", *_without_sudo(steps))
     return steps
 
@@ -37,11 +37,11 @@ def raise_limit(machine: Machine, bound: Bound) -> tuple[str, ...]:
     more = _whole_gib(machine, 2 * bound.limit)
     if more is None or more * GIB <= bound.limit:
         return ("That is nearly all there is: take a machine with more RAM.",)
-    if machine.surroundings.inside(Place.SLURM):
+    if machine.surroundings.inside(EnvironmentKind.SLURM):
         return ("Ask for more:", f"$ sbatch --mem={more}G …")
     if bound.name == CGROUP_THROTTLE:
         return (f"Raise it, or have it raised ({bound.source}).",)
-    if machine.surroundings.inside(Place.CONTAINER):
+    if machine.surroundings.inside(EnvironmentKind.CONTAINER):
         return ("Start the container with more:", f"$ docker run --memory={more}g …")
     return ("Raise the limit of the service or session that started this process.",)
 
@@ -62,14 +62,14 @@ def add_swap(machine: Machine, added: int) -> tuple[str, ...]:
             'Clear "Automatically manage" and choose "Custom size":',
             f"enter {whole * 1024} MB as initial and maximum size, and restart Windows.",
         )
-    if machine.surroundings.inside(Place.WSL):
+    if machine.surroundings.inside(EnvironmentKind.WSL):
         return (
             f"On Windows put [wsl2] and swap={whole}GB into %UserProfile%\\.wslconfig, then:",
             "$ wsl --shutdown",
         )
-    if machine.surroundings.inside(Place.SLURM):
+    if machine.surroundings.inside(EnvironmentKind.SLURM):
         return ("Swap belongs to the node: ask its administrators, or ask Slurm for more memory.",)
-    if machine.surroundings.inside(Place.CONTAINER):
+    if machine.surroundings.inside(EnvironmentKind.CONTAINER):
         return (
             "Swap belongs to the host: add it there, and let the container use it:",
             "$ docker run --memory-swap=-1 …",
@@ -91,7 +91,7 @@ def more_shm(machine: Machine, needed: int) -> tuple[str, ...]:
         gib = math.ceil(needed / GIB)
     if most is not None and gib > most:
         return ("That is more than the memory there is: make batches smaller",)
-    if machine.surroundings.inside(Place.CONTAINER):
+    if machine.surroundings.inside(EnvironmentKind.CONTAINER):
         return (
             f"$ docker run --shm-size={gib}g …",
             'on Kubernetes, mount an emptyDir with "medium: Memory" at /dev/shm',
@@ -107,11 +107,11 @@ def more_cores(machine: Machine, wanted: int = _CORES) -> tuple[str, ...]:
     if online is None or usable is None or usable >= online:
         return ("Take a machine with more cores.",)
     number = min(wanted, online)
-    if machine.surroundings.inside(Place.SLURM):
+    if machine.surroundings.inside(EnvironmentKind.SLURM):
         return ("Ask for more:", f"$ sbatch --cpus-per-task={number} …")
     if allowed is not None and usable >= allowed:
         return (f"Its affinity binds this process to {allowed} of {online} cores: start it without taskset or cpuset.",)
-    if machine.surroundings.inside(Place.CONTAINER):
+    if machine.surroundings.inside(EnvironmentKind.CONTAINER):
         return ("Start the container with more:", f"$ docker run --cpus={number} …")
     return (
         f"Raise the CPU quota of the service or session that started this process ({machine.cores.usable.source}).",

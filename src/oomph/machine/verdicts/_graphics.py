@@ -8,7 +8,7 @@ from ...units import GIB, format_size
 from .._fact import Unknown
 from .._gpu import DRIVER_SHARE, DriverState, Gpu, GpuProcess
 from .._machine import Machine
-from .._surroundings import Place
+from .._surroundings import EnvironmentKind
 from ._fixes import with_rights
 from ._verdict import Load, Severity, Verdict
 
@@ -40,7 +40,7 @@ def driver_failed(machine: Machine, load: Load) -> Iterator[Verdict]:
 
 
 def _restart(machine: Machine) -> tuple[str, ...]:
-    if machine.surroundings.system == "windows" or machine.surroundings.inside(Place.WSL):
+    if machine.surroundings.system == "windows" or machine.surroundings.inside(EnvironmentKind.WSL):
         return ("Restart Windows.",)
     return with_rights(machine, "$ sudo reboot")
 
@@ -81,9 +81,9 @@ def _held_by_the_invisible(machine: Machine, gpu: Gpu) -> Iterator[Verdict]:
     used = gpu.used.known
     if used is None or used < DRIVER_SHARE:
         return
-    if machine.surroundings.inside(Place.WSL):
+    if machine.surroundings.inside(EnvironmentKind.WSL):
         fix = ("They may run on the Windows side: look in its Task Manager, Details, or there:", "$ nvidia-smi")
-    elif machine.surroundings.inside(Place.CONTAINER):
+    elif machine.surroundings.inside(EnvironmentKind.CONTAINER):
         fix = ("Look from outside of the container:", "$ nvidia-smi")
     else:
         fix = ("Look for processes of other users and containers:", "$ nvidia-smi")
@@ -105,7 +105,7 @@ def _memory_of(gpu: Gpu) -> str:
 def _end(machine: Machine, pids: list[int]) -> tuple[str, ...]:
     if machine.surroundings.system == "windows":
         return (f"$ taskkill {' '.join(f'/PID {pid}' for pid in pids)}",)
-    if machine.surroundings.inside(Place.WSL):
+    if machine.surroundings.inside(EnvironmentKind.WSL):
         return ("End them where they run, here or on the Windows side.",)
     return (f"$ kill {' '.join(map(str, pids))}",)
 

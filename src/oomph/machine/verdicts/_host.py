@@ -9,7 +9,7 @@ from .._budget import CGROUP_LIMIT, CGROUP_THROTTLE
 from .._cgroup import MemoryGroup
 from .._fact import Unknown, limited
 from .._machine import Machine
-from .._surroundings import Place
+from .._surroundings import EnvironmentKind
 from ._fixes import add_swap, count, memory_bounds, raise_limit, with_rights
 from ._verdict import Load, Severity, Verdict
 
@@ -111,9 +111,9 @@ def _forbids_swap(group: MemoryGroup) -> bool:
 
 
 def _allow_swap(machine: Machine) -> tuple[str, ...]:
-    if machine.surroundings.inside(Place.SLURM):
+    if machine.surroundings.inside(EnvironmentKind.SLURM):
         return ("The cluster forbids swap: ask Slurm for more memory.",)
-    if machine.surroundings.inside(Place.CONTAINER):
+    if machine.surroundings.inside(EnvironmentKind.CONTAINER):
         return ("Let the container use the host's swap:", "$ docker run --memory-swap=-1 …")
     return ("Raise the swap limit (MemorySwapMax) of the service or session that started this process.",)
 

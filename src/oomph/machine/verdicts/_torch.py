@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from .._fact import Fact, Unknown
 from .._gpu import DriverState, Gpu
 from .._machine import Machine
-from .._surroundings import Place
+from .._surroundings import EnvironmentKind
 from ._verdict import Load, Severity, Verdict
 
 # CUDA 13 dropped everything before Turing.
@@ -88,7 +88,7 @@ def gpu_not_passed(machine: Machine, load: Load) -> Iterator[Verdict]:
     """A container with a torch for CUDA that was started without the GPU."""
     del load
     build = machine.software.torch_cuda.known
-    inside = machine.surroundings.inside(Place.CONTAINER)
+    inside = machine.surroundings.inside(EnvironmentKind.CONTAINER)
     if not inside or build in {None, "none"} or machine.graphics.state is not DriverState.NO_DRIVER:
         return
     yield Verdict(

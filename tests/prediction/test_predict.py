@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import oomph
+from oomph import document
+from oomph.machine import find_target
+from oomph.prediction import OutOfMemory, Prediction, Rules, predict_trace, replay, smallest_cap
+from oomph.trace import Device, trace_step
+from oomph.units import GIB, MIB
+
+REPO = Path(__file__).parents[2]
+
+
+def images(count: int, size: Any) -> tuple[Tensor, Tensor]:
+    return torch.randn(count, 3, size, size), torch.randint(0, 10, (count,))
+
+
+def net() -> nn.Module:
+    layers: list[nn.Module] = []
+    for ins, outs in ((3, 32), (32, 64), (64, 128)):
+        layers += [nn.Conv2d(ins, outs, 3, padding=1), nn.BatchNorm2d(outs), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
+
+
+JOB = oomph.Job(
+    model=net,
+    batch=images,
+    loss=F.cross_entropy,
+    optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.1, momentum=0.9),
+)
+
+
+def predict(**how: Any) -> Prediction:
+    target = how.pop("target", "H200")
+    return oomph.predict(JOB, oomph.Settings(**{"batch": 16, "size": 128, **how}), target)
+
+
+def test_figures_stand_in_order() -> None:
+    made = predict()
+    assert made.needed.value <= made.full_speed.value <= made.device.value
+    assert made.allocated.value <= made.reserved.value
+    for figure in (made.allocated, made.reserved, made.needed, made.full_speed, made.device, made.seconds):
+        assert 0 < figure.low <= figure.value <= figure.high
+
+
+def test_a_larger_batch_needs_more_and_smaller_pieces_less() -> None:
+    assert predict(batch=32).allocated.value > predict(batch=16).allocated.value
+    assert predict(batch=32, micro_batch=8).allocated.value < predict(batch=16).allocated.value
+
+
+def test_half_precision_needs_less() -> None:
+    assert predict(batch=64, precision="amp-bf16").allocated.value < 0.8 * predict(batch=64).allocated.value
+
+
+def test_the_peak_is_accounted_for_to_the_last_byte() -> None:
+    made = predict()
+    total = sum(size for _, size in made.peak.kinds)
+    assert total == sum(owner.size for owner in made.peak.owners)
+    assert total == pytest.approx(made.allocated.value, rel=0.001)
+    assert made.peak.phase in {"forward", "backward", "optimizer"}
+
+
+def test_a_cap_just_below_needed_fails_and_needed_itself_runs() -> None:
+    trace = trace_step(JOB, oomph.Settings(batch=16, size=128), Device())
+    rules = Rules(expandable=True)
+    free = replay(trace, rules)
+    cap = smallest_cap(trace, rules, free)
+    assert replay(trace, dataclasses.replace(rules, cap=cap)).allocated <= free.allocated
+    with pytest.raises(OutOfMemory):
+        replay(trace, dataclasses.replace(rules, cap=cap - 4 * MIB))
+    assert cap <= free.reserved
+
+
+def test_ranges_are_wider_where_the_rules_were_not_measured() -> None:
+    hopper, ampere = predict(), predict(target="RTX 3060")
+    assert ampere.allocated.high / ampere.allocated.value > hopper.allocated.high / hopper.allocated.value
+    assert any("Hopper" in words for words in ampere.assumptions)
+    assert hopper.assumptions == ()
+
+
+def test_an_older_gpu_has_smaller_workspaces() -> None:
+    assert predict(target="A100-80").allocated.value < predict().allocated.value
+
+
+def test_a_slower_gpu_takes_longer() -> None:
+    assert predict(target="T4", batch=64).seconds.value > 3 * predict(batch=64).seconds.value
+
+
+def test_a_prediction_is_a_document() -> None:
+    made = predict()
+    data = json.loads(json.dumps(document.write("prediction", 1, made)))
+    assert data["allocated"]["origin"] == "traced"
+
+
+def test_a_target_may_be_made_by_hand() -> None:
+    small = dataclasses.replace(find_target("H200"), name="mine", memory=8 * GIB)
+    trace = trace_step(JOB, oomph.Settings(batch=4, size=64), Device())
+    assert predict_trace(trace, oomph.Settings(batch=4, size=64), small).target == "mine"
+
+
+def test_the_cold_command_is_quick_and_small_whatever_the_batch() -> None:
+    code = (
+        "import sys; from oomph.cli import run; from oomph.machine import peak_rss_bytes; "
+        "code = run(sys.argv[1:]); sys.stderr.write(str(peak_rss_bytes())); sys.exit(code)"
+    )
+    command = [sys.executable, "-c", code, "predict", "examples/jobs/small_net.py:job"]
+    command += ["--batch", "4096", "--size", "512", "--gpu", "H200", "--json"]
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True, timeout=120)
+    assert json.loads(done.stdout)["prediction"]["allocated"]["value"] > 1000 * GIB
+    assert int(done.stderr) < GIB
+
+
+def test_a_model_of_a_billion_parameters_is_predicted_here() -> None:
+    def giant() -> nn.Module:
+        return nn.Sequential(nn.Embedding(32000, 4096), *(nn.Linear(4096, 4096, bias=False) for _ in range(56)))
+
+    work = oomph.Job(
+        model=giant,
+        batch=lambda n, _: (torch.randint(0, 32000, (n, 128)), torch.randn(n, 128, 4096)),
+        loss=F.mse_loss,
+        optimizer=lambda model: torch.optim.AdamW(model.parameters(), 1e-4),
+    )
+    made = oomph.predict(work, oomph.Settings(batch=1, size=128, precision="amp-bf16"), "H200")
+    parameters = 32000 * 4096 + 56 * 4096**2
+    assert parameters > 1e9
+    assert made.allocated.value > 16 * parameters  # weights, gradients and two moments in fp32
+    assert made.peak.phase == "optimizer"
+
+
+def test_phases_between_the_steps_are_told_too() -> None:
+    phases = dict(predict().phases)
+    assert phases["validation"] < phases["steady step, backward"]
+    assert phases["moving average"] > phases["checkpoint"] > 0
+
+
+def test_a_model_whose_eval_mode_the_loss_can_t_take_is_predicted_all_the_same() -> None:
+    class Detector(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3)
+
+        def forward(self, x: torch.Tensor) -> object:
+            return self.conv(x).mean((2, 3)) if self.training else [{"boxes": x}]
+
+    made = oomph.predict(
+        oomph.Job(
+            model=Detector,
+            batch=lambda n, _: (torch.randn(n, 3, 64, 64), torch.randn(n, 8)),
+            loss=F.mse_loss,
+            optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.1),
+        ),
+        oomph.Settings(batch=2, size=64),
+        "H200",
+    )
+    assert any("validation was not traced" in words for words in made.assumptions)
+
+
+def test_checkpointing_keeps_less() -> None:
+    def deep() -> nn.Module:
+        def block() -> nn.Module:
+            return nn.Sequential(nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 256), nn.GELU()))
+
+        class Block(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.body = block()
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return x + self.body(x)
+
+        return nn.Sequential(*(Block() for _ in range(8)))
+
+    job = oomph.Job(
+        model=deep,
+        batch=lambda n, _: (torch.randn(n, 256), torch.randn(n, 256)),
+        loss=F.mse_loss,
+        optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.1),
+    )
+    plain = oomph.predict(job, oomph.Settings(batch=65536), "H200").allocated.value
+    less = oomph.predict(job, oomph.Settings(batch=65536, checkpointing="blocks"), "H200").allocated.value
+    assert less < 0.5 * plain
+
+
+def test_a_fused_update_needs_no_more_than_a_foreach_one() -> None:
+    def with_adam(variant: str) -> float:
+        job = dataclasses.replace(JOB, optimizer=lambda model: torch.optim.AdamW(model.parameters()))
+        return oomph.predict(job, oomph.Settings(batch=1, size=32, optimizer=variant), "H200").allocated.value
+
+    assert with_adam("fused") <= with_adam("foreach")
