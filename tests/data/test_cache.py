@@ -175,7 +175,9 @@ def test_a_cache_in_memory_comes_by_itself_when_it_pays(tmp_path: Path, decoded:
     assert loader.report().measured.copies == 16 * (64 * 43 * 3 + 60)
 
 
-@pytest.mark.parametrize("words", [{"options": LoaderOptions(cache="off"), "shuffle": True}, {"shuffle": False}], ids=str)
+@pytest.mark.parametrize(
+    "words", [{"options": LoaderOptions(cache="off"), "shuffle": True}, {"shuffle": False}], ids=str
+)
 def test_a_cache_stays_away_when_it_was_refused_or_images_are_seen_once(tmp_path: Path, words: Any) -> None:
     loader = Loader(large(tmp_path, 16), 64, 1, threads=2, **words)
     epoch(loader)

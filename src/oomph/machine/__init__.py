@@ -7,7 +7,7 @@ from ._gauge import GpuMemoryReader, GpuReading, HostMemoryReader, HostReading
 from ._gpu import DriverState, Gpu, GpuProcess, Graphics
 from ._lookup import find, find_cloud, find_gpu, machines_with
 from ._machine import Machine, load_machine, machine_document, read_machine
-from ._peak import peak_rss_bytes
+from ._process_memory import peak_rss_bytes, rss_bytes
 from ._surroundings import EnvironmentKind
 from ._target import OUTSIDE, Target, find_target, target_of, this_device
 from .verdicts import Load, Severity, Verdict, default_workers, judge
@@ -50,6 +50,7 @@ __all__ = [
     "machines_with",
     "peak_rss_bytes",
     "read_machine",
+    "rss_bytes",
     "target_of",
     "this_device",
 ]

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint as run_checkpointed
 
 from ..errors import UsageError
-from ._change import Change
+from ._patch import Patch
 
 _LEAVES = 3  # a block worth running twice has at least so many layers
 
@@ -39,7 +39,7 @@ def _leaves(module: nn.Module) -> int:
     return sum(1 for part in module.modules() if not any(True for _ in part.children()))
 
 
-def checkpoint(model: nn.Module, names: Iterable[str]) -> Change:
+def checkpoint(model: nn.Module, names: Iterable[str]) -> Patch:
     """Checkpoint the blocks of these paths.
 
     Raises:
@@ -53,7 +53,7 @@ def checkpoint(model: nn.Module, names: Iterable[str]) -> Change:
         for block in chosen:
             block.__dict__.pop("forward", None)
 
-    return Change(undo)
+    return Patch(undo)
 
 
 def _find(model: nn.Module, name: str) -> nn.Module:

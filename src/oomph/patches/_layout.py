@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from ..settings import Settings
-from ._change import Change
+from ._patch import Patch
 
 Form = tuple[torch.dtype, torch.memory_format]
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by dimensions: images and the weights of convolutions
 
 
-def convert_model(model: nn.Module, settings: Settings) -> Change:
+def convert_model(model: nn.Module, settings: Settings) -> Patch:
     """Put a model into the precision and layout of its settings, in place.
 
     Undone, parameters and buffers have their old type and layout again, with the values they have by then. Parameters
@@ -27,10 +27,10 @@ def convert_model(model: nn.Module, settings: Settings) -> Change:
     """
     form = _wanted(settings)
     if form is None:
-        return Change(lambda: None)
+        return Patch(lambda: None)
     before = {place: _form(tensor) for place, tensor in _tensors(model)}
     _convert(model, lambda _, tensor: form(tensor))
-    return Change(lambda: _convert(model, lambda place, _: before[place]))
+    return Patch(lambda: _convert(model, lambda place, _: before[place]))
 
 
 def convert_batch(batch: Any, settings: Settings) -> Any:

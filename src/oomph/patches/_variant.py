@@ -6,19 +6,19 @@ from torch.optim import Optimizer
 
 from ..errors import UsageError
 from ..settings import OPTIMIZERS
-from ._change import Change
+from ._patch import Patch
 
 _FLAGS = {"fused": (False, True), "foreach": (True, False), "single": (False, False)}
 
 
-def set_variant(optimizer: Optimizer, variant: str) -> Change:
+def set_variant(optimizer: Optimizer, variant: str) -> Patch:
     """Let an optimizer run in another variant: "fused", "foreach", "single"; "given" leaves it as it is.
 
     Raises:
         UsageError: this optimizer has no such variant.
     """
     if variant == OPTIMIZERS[0]:
-        return Change(lambda: None)
+        return Patch(lambda: None)
     foreach, fused = _FLAGS[variant]
     lacking = "fused" if fused else "foreach"
     if any(lacking not in group for group in optimizer.param_groups):
@@ -34,4 +34,4 @@ def set_variant(optimizer: Optimizer, variant: str) -> Change:
                 group["fused"] = one
 
     put([(foreach, fused)] * len(before))
-    return Change(lambda: put(before))
+    return Patch(lambda: put(before))

@@ -24,7 +24,7 @@ class Checkpointing:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._handle: patches.Change | None = None
+        self._handle: patches.Patch | None = None
         self._count = 0  # blocks that are checkpointed
         self._names: list[str] = []  # all that can be, as they were last looked for
         self._made: dict[nn.Module, int] = {}  # bytes that layers have put out

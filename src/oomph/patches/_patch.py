@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Change:
+class Patch:
     """What was done to a model or optimizer; `undo()` takes it back, once."""
 
     def __init__(self, undo: Callable[[], None]) -> None:

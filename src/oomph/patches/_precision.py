@@ -1,0 +1,15 @@
+"""Mixed precision: the autocast context of a `Settings.precision`."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+AUTOCAST_DTYPES = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
+
+
+def autocast(precision: str | None, device_type: str) -> AbstractContextManager[object]:
+    """Return the context that forward and loss run in; it does nothing for precisions without autocast."""
+    dtype = AUTOCAST_DTYPES.get(precision or "")
+    return nullcontext() if dtype is None else torch.autocast(device_type, dtype=dtype)
