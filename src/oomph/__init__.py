@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .machine import Target as Target
     from .monitor import Explanation as Explanation
     from .monitor import Record as Record
+    from .monitor import Recorder as Recorder
     from .monitor import explain as explain
     from .monitor import watch as watch
     from .prediction import Estimate as Estimate
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from .recovery import StepReport as StepReport
     from .recovery import Transaction as Transaction
     from .recovery import guard as guard
-    from .recovery import split as split
+    from .recovery import split_batch as split_batch
     from .settings import Settings as Settings
 
 _HOME = {
@@ -49,6 +50,7 @@ _HOME = {
     "Estimate": "prediction",
     "RankLost": "errors",
     "Record": "monitor",
+    "Recorder": "monitor",
     "Settings": "settings",
     "StepReport": "recovery",
     "LossSum": "recovery",
@@ -59,7 +61,7 @@ _HOME = {
     "explain": "monitor",
     "guard": "recovery",
     "predict": "prediction",
-    "split": "recovery",
+    "split_batch": "recovery",
     "watch": "monitor",
 }
 
@@ -79,6 +81,7 @@ __all__ = [
     "Prediction",
     "RankLost",
     "Record",
+    "Recorder",
     "RetriesExhausted",
     "Settings",
     "StepReport",
@@ -90,7 +93,7 @@ __all__ = [
     "explain",
     "guard",
     "predict",
-    "split",
+    "split_batch",
     "watch",
 ]
 

@@ -72,7 +72,7 @@ class Rig:
             loss=nn.functional.mse_loss,
             scheduler=self.scheduler,
             scaler=self.scaler,
-            clip=0.5,
+            clip_grad_norm=0.5,
             ema=self.ema,
             **options,
         )
@@ -96,7 +96,7 @@ def differences(one: Any, other: Any) -> list[str]:
 def _differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         for key in one:
-            if key not in {"ladder", "footing"}:
+            if key not in {"retry_policy", "optimizer_step"}:
                 yield from _differences(one[key], other[key], f"{path}.{key}")
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         for index, pair in enumerate(zip(one, other, strict=True)):

@@ -1,4 +1,4 @@
-"""Memory that runs short at every operation of a step, one after the other: nothing is lost, nothing happens twice."""
+"""Out-of-memory errors at every operation of a step, one after the other: nothing is lost, nothing happens twice."""
 
 from __future__ import annotations
 
@@ -9,130 +9,106 @@ from typing import Any
 import pytest
 import torch
 
-from oomph.recovery import _copies
-
 from .faults import MAKERS, FaultAt
 from .nets import Rig, differences
 
-KINDS: dict[str, dict[str, Any]] = {
+SETUPS: dict[str, dict[str, Any]] = {
     "adamw": {},
     "sgd": {"adam": False},
     "scaled": {"scaled": True},
-    "pieces": {"adam": False, "pieces": 2},
+    "split": {"adam": False, "micro_batch": 4},
 }
 
 
-class Course:
-    """Steps of one rig, each of which can be done again from where it began."""
+class Replay:
+    """Steps of one rig, each of which can be repeated from its start."""
 
-    def __init__(self, kind: str, updates: tuple[bool, ...]) -> None:
-        self.rig, self.updates = Rig(**KINDS[kind]), updates
+    def __init__(self, setup: str, updates: tuple[bool, ...]) -> None:
+        self.rig, self.updates = Rig(**SETUPS[setup]), updates
         self.batches = self.rig.batches(len(updates))
-        self.forced, self.look = self.rig.guard.ladder._forced, self.rig.guard._work.look
+        self.max_micro_batch = self.rig.guard.config.micro_batch
+        self.check_loss = self.rig.guard._runner.check_loss_once
         self.starts = []
         for index in range(len(updates)):
             self.starts.append(copy.deepcopy(self.rig.state()))
             self.step(index)
-        self.rig.guard.load_state_dict(self.starts[0])
         self.ends: dict[tuple[int, int], dict[str, Any]] = {}
 
     def step(self, index: int) -> int:
-        return self.rig.guard.step(self.batches[index], update=self.updates[index]).pieces
+        return self.rig.guard.step(self.batches[index], update=self.updates[index]).micro_batches
 
-    def begin(self, index: int) -> None:
+    def rewind(self, index: int) -> None:
         self.rig.guard.load_state_dict(copy.deepcopy(self.starts[index]))
 
-    def operations(self, index: int) -> int:
-        self.begin(index)
+    def count_operations(self, index: int) -> int:
+        self.rewind(index)
         with FaultAt() as mode:
             self.step(index)
         return mode.count
 
-    def undisturbed(self, index: int, pieces: int) -> dict[str, Any]:
-        """The state after a step in so many pieces, with nothing going wrong."""
-        if (index, pieces) not in self.ends:
-            self.begin(index)
-            self.rig.guard.ladder._forced = pieces
+    def undisturbed(self, index: int, micro_batches: int) -> dict[str, Any]:
+        """Return the state after a step with that many micro-batches and no error."""
+        if (index, micro_batches) not in self.ends:
+            self.rewind(index)
+            policy = self.rig.guard.retry_policy
+            policy._max_micro_batch = 8 // micro_batches
             self.step(index)
-            self.rig.guard.ladder._forced = self.forced
-            self.ends[index, pieces] = copy.deepcopy(self.rig.state())
-        return self.ends[index, pieces]
+            policy._max_micro_batch = self.max_micro_batch
+            self.ends[index, micro_batches] = copy.deepcopy(self.rig.state())
+        return self.ends[index, micro_batches]
 
-    def disturb(self, index: int, mode: FaultAt, *, after: int = 0) -> int:
-        """A step with faults, held against the undisturbed one with the same pieces; how many were raised.
-
-        Args:
-            index: of the step.
-            mode: where it fails.
-            after: how many of the steps before it are made too, so that the guard has something from them.
-        """
-        self.begin(index - after)
-        for before in range(index - after, index):
-            self.step(before)
-        self.rig.guard._work.look = self.look if index == 0 else None
+    def disturb(self, index: int, mode: FaultAt) -> int:
+        """Run a step with errors and compare it with the undisturbed one; return the number of errors."""
+        self.rewind(index)
+        self.rig.guard._runner.check_loss_once = self.check_loss if index == 0 else None
         with mode:
-            pieces = self.step(index)
-        found = copy.deepcopy(self.rig.state())
-        assert differences(found, self.undisturbed(index, pieces)) == []
+            micro_batches = self.step(index)
+        state = copy.deepcopy(self.rig.state())
+        assert differences(state, self.undisturbed(index, micro_batches)) == []
         return mode.raised
 
 
 @pytest.mark.parametrize(
-    ("kind", "updates"),
+    ("setup", "updates"),
     [
         ("adamw", (True, True)),
         ("sgd", (True, True)),
         ("scaled", (True, True)),
-        ("pieces", (True,)),
+        ("split", (True,)),
         ("sgd", (False, False, True)),
     ],
 )
-def test_a_fault_at_every_operation(kind: str, updates: tuple[bool, ...]) -> None:
-    """Forward, loss, backward, clipping, optimizer, scaler, average, scheduler, and the guard's own taking."""
-    course, makers = Course(kind, updates), itertools.cycle(MAKERS)
-    faults = 0
+def test_error_at_every_operation(setup: str, updates: tuple[bool, ...]) -> None:
+    """In forward, loss, backward, clipping, optimizer, scaler, EMA, scheduler, and in the guard's own snapshots."""
+    replay, makers = Replay(setup, updates), itertools.cycle(MAKERS)
+    errors = 0
     for index in range(len(updates)):
-        for k in itertools.count(1):
-            if not course.disturb(index, FaultAt([k], next(makers))):
+        for operation in itertools.count(1):
+            if not replay.disturb(index, FaultAt([operation], next(makers))):
                 break  # the step has fewer operations
-            faults += 1
-    assert faults > 150
+            errors += 1
+    assert errors > 150
 
 
-def test_a_fault_at_every_operation_where_copies_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As small ones do on a GPU: the blocks of the step before are written again."""
-    monkeypatch.setattr(_copies, "_is_kept", lambda _: True)
-    course, faults = Course("adamw", (True, True)), 0
-    kept = [group for state in course.rig.guard._update._states.values() for group in state._copies._groups]
-    assert kept
-    assert all(group._rows for group in kept)
-    for k in itertools.count(1):
-        if not course.disturb(1, FaultAt([k]), after=1):
-            break
-        faults += 1
-    assert faults > 75
-
-
-def test_a_second_fault_at_every_operation_after_the_first() -> None:
-    """Among them those in the guard's own putting back."""
-    course = Course("adamw", (True,))
-    for first in range(5, course.operations(0) - 5, 23):
+def test_second_error_at_every_operation_after_the_first() -> None:
+    """Among them errors during the guard's own restore."""
+    replay = Replay("adamw", (True,))
+    for first in range(5, replay.count_operations(0) - 5, 23):
         for distance in range(1, 40):
-            assert course.disturb(0, FaultAt([first, first + distance]))
+            assert replay.disturb(0, FaultAt([first, first + distance]))
 
 
-def test_faults_in_a_row_at_the_worst_place() -> None:
-    course = Course("adamw", (True,))
-    count = course.operations(0)
+def test_several_errors_in_a_row() -> None:
+    replay = Replay("adamw", (True,))
+    count = replay.count_operations(0)
     for first in range(count // 2, count - 5, 31):
-        assert course.disturb(0, FaultAt(range(first, first + 3)))
+        assert replay.disturb(0, FaultAt(range(first, first + 3)))
 
 
-def test_the_test_can_fail() -> None:
-    """A loop that retries without a transaction is caught."""
-    rig = Rig(pieces=2)
+def test_a_retry_without_a_transaction_is_detected() -> None:
+    rig = Rig(micro_batch=4)
     batch = rig.batches(1)[0]
     with pytest.raises(torch.OutOfMemoryError), FaultAt([60]):
-        rig.guard._work.run(batch, 2, None, rig.guard._backward)
+        rig.guard._runner.run(batch, 2, None, rig.guard._backward)
     rig.guard.step(batch)
-    assert differences(rig.state(), Course("adamw", (True,)).undisturbed(0, 2))
+    assert differences(rig.state(), Replay("adamw", (True,)).undisturbed(0, 2))

@@ -6,6 +6,7 @@ from ._probe import Probe
 from ._record import Record, load_record
 from ._recorder import Recorder
 from ._sampler import Sampler, watch
+from ._step_timer import step_timer
 from ._survey import MachineProbe
 from ._verdicts import judge
 
@@ -22,5 +23,6 @@ __all__ = [
     "judge",
     "load_record",
     "measure",
+    "step_timer",
     "watch",
 ]

@@ -1,23 +1,21 @@
-"""The guard: transactional steps, the ladder, agreement between ranks."""
+"""The guard: training steps as transactions that retry with less memory, alone or on several ranks."""
 
-from ._batch import split
-from ._fault import Fault
+from ..batch import split_batch
+from ._distributed import BUCKET_BYTES
 from ._guard import Guard, guard
-from ._options import Options
-from ._reduction import BUCKET_BYTES
+from ._loss import LossSum
+from ._oom import CaughtOom
 from ._step_report import Fallback, StepReport
-from ._sum import LossSum
 from ._transaction import Transaction
 
 __all__ = [
     "BUCKET_BYTES",
+    "CaughtOom",
     "Fallback",
-    "Fault",
     "Guard",
     "LossSum",
-    "Options",
     "StepReport",
     "Transaction",
     "guard",
-    "split",
+    "split_batch",
 ]

@@ -1,4 +1,4 @@
-"""The guard: a training step that happens once, whole and exactly, in as many pieces as memory allows."""
+"""The guard: a training step that happens once, completely and exactly, in as many micro-batches as memory allows."""
 
 from __future__ import annotations
 
@@ -14,466 +14,443 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..errors import OomphError, UsageError
-from ._backward import can_begin, differentiate
-from ._batch import versions_of
-from ._contents import refuse_what_cannot_be_kept
-from ._evaluate import Evaluation
-from ._fault import Fault, free
-from ._foresight import Foresight
-from ._keepers import Buffers, Gradients, ObjectState, modules_of
-from ._ladder import Ladder
-from ._loss import Number, Tally, combine, shares
-from ._meter import meter_for
-from ._notices import BatchNorms, Notices, check_accumulation, check_loss, refuse_closures, refuse_lazy
-from ._options import Options, read_device, read_optimizers, read_options
-from ._pace import pace_for
-from ._piecework import Piecework, Setting
-from ._randomness import Randomness
-from ._ranks import Ranks, find_ranks
-from ._rungs import Checkpointing, last_rungs
-from ._saving import check_place, load, save, save_at_the_end
-from ._signals import Stop
-from ._state import guard_state, set_guard_state
-from ._step_report import Fallback, StepReport, out_of_rungs, step_fields
-from ._transaction import Progress, Transaction
-from ._update import Done, Update, gradients_of
+from ..batch import Splitter, write_versions
+from ..errors import UsageError
+from ..monitor import Recorder, step_timer
+from ._checkpoint import check_checkpoint_path, guard_state, load, load_guard_state, save, save_emergency
+from ._checks import (
+    BatchNormCheck,
+    WarnOnce,
+    check_loss,
+    reject_changed_batch,
+    reject_closures,
+    reject_lazy_modules,
+    warn_unknown_divisor,
+)
+from ._config import GuardConfig, as_tuple, check_optimizers, parse_device
+from ._distributed import connect_ranks
+from ._evaluation import Evaluation
+from ._fallbacks import BlockCheckpointing, last_fallbacks
+from ._loss import LossAccumulator, Number, accumulation_weights, merge_grads
+from ._memory import FitPredictor, Predict, memory_of
+from ._micro_batches import ForwardMode, MicroBatchRunner
+from ._oom import CaughtOom, free_memory
+from ._optimizer_step import OptimizerStep, UpdateResult
+from ._retry_policy import RetryPolicy
+from ._signals import StopRequest
+from ._snapshots import BufferSnapshot, GradStash, ObjectSnapshot, RngSnapshot, Snapshot, check_restorable, modules_of
+from ._step_report import Fallback, StepReport, record_fields, retries_exhausted
+from ._transaction import CommitState, Transaction
 
 _log = logging.getLogger("oomph")
 
 
-def guard(
+def guard(  # noqa: PLR0913  options by name
     *,
     model: nn.Module,
     optimizer: Optimizer | Sequence[Optimizer],
     loss: Callable[..., Any] | None = None,
-    **options: Any,
+    forward: Callable[..., Any] | None = None,
+    split: Splitter | None = None,
+    micro_batch: int | None = None,
+    scheduler: Any = None,
+    scaler: Any = None,
+    clip_grad_norm: float | Callable[[Any], object] | None = None,
+    ema: Any = None,
+    precision: str | None = None,
+    device: torch.device | str | None = None,
+    budget: int | str | None = None,
+    predict: Predict | None = None,
+    allow: str | Sequence[str] = (),
+    resize: Callable[[Any], Any] | None = None,
+    checkpoint: str | os.PathLike[str] | Callable[[Any], object] | None = None,
+    recorder: Recorder | None = None,
+    extra_state: Any = (),
+    cooldown_steps: int = 20,
+    rank_timeout: float = 15.0,
 ) -> Guard:
-    """A guard for a training loop.
+    """Guard a training loop against running out of memory.
 
     Args:
-        model: what is trained; a DistributedDataParallel too.
-        optimizer: one, or several that all make their step.
-        loss: `loss(outputs, targets)`, a mean over samples or an `oomph.LossSum`; with an attribute `normalizer`, a
+        model: the model to train; a DistributedDataParallel too.
+        optimizer: one optimizer, or several that all step in each update.
+        loss: `loss(outputs, targets)`, a mean over samples or an `oomph.LossSum`. With an attribute `normalizer`, a
             function of the batch, it is called as `loss(outputs, targets, normalizer(batch))`.
-        options: the rest, by name; docs/guard.md has them all.
+        forward: `forward(model, batch)` runs the model and returns the loss, instead of `loss`.
+        split: `split(batch, n)` returns n micro-batches, for batches that can't be split by rows.
+        micro_batch: largest number of samples in a micro-batch; by default the whole batch.
+        scheduler: its `step()` is called after each update; several as a list.
+        scaler: a `torch.amp.GradScaler`.
+        clip_grad_norm: largest norm of the gradients, or a function of the parameters that clips them.
+        ema: a moving average of the weights; `update(model)` or `update_parameters(model)` is called after each update.
+        precision: "amp-bf16" or "amp-fp16" to run forward and loss in autocast.
+        device: where micro-batches are moved; by default the model's device.
+        budget: bytes, or a text such as "8GiB": of the device, or of this process's RAM on the CPU.
+        predict: `predict(samples)` returns what a step needs with micro-batches of that size: bytes, or a Prediction.
+        allow: changes that may cost accuracy when nothing else helps: "precision", "size".
+        resize: `resize(batch)` returns the batch with smaller images, for `allow="size"`.
+        checkpoint: where to save when the guard gives up or is asked to stop: a path, or a function of the guard.
+        recorder: an `oomph.Recorder` for steps and out-of-memory errors.
+        extra_state: objects that the forward changes, such as metrics, which a retry must not count twice.
+        cooldown_steps: steps without an out-of-memory error before larger micro-batches are tried.
+        rank_timeout: seconds without a heartbeat after which another rank counts as dead.
 
     Raises:
-        UsageError: an option is unknown or wrong, or something can't be guarded.
+        UsageError: an option is wrong, or something can't be guarded.
     """
     if not isinstance(model, nn.Module):
-        raise UsageError(f"model is a {type(model).__name__}", "pass the torch.nn.Module that is trained")
-    return Guard(model, read_optimizers(optimizer), loss, read_options(options))
+        raise UsageError(f"model is a {type(model).__name__}", "pass the torch.nn.Module to train")
+    config = GuardConfig(
+        forward=forward,
+        split=split,
+        micro_batch=micro_batch,
+        schedulers=as_tuple(scheduler),
+        scaler=scaler,
+        clip_grad_norm=clip_grad_norm,
+        ema=ema,
+        precision=precision,
+        device=device,
+        budget=budget,
+        predict=predict,
+        allow=as_tuple(allow),
+        resize=resize,
+        checkpoint=checkpoint,
+        recorder=recorder,
+        extra_state=as_tuple(extra_state),
+        cooldown_steps=cooldown_steps,
+        rank_timeout=rank_timeout,
+    )
+    return Guard(model, check_optimizers(optimizer), loss, config)
 
 
-class _Attempts:
-    """What happened in a step so far."""
+class _StepState:
+    """The progress of one step."""
 
-    pieces = 1
-    samples = 0  # of the largest batch of all ranks
-    asked: int | None = None  # the signal that asked any rank to end
-    retries = 0
-    rungs: tuple[Fallback, ...] = ()
-    tally: Tally | None = None
-    loss: Tensor | None = None
+    def __init__(self, batch: Any, samples: int) -> None:
+        self.started_at = time.perf_counter()
+        self.batch, self.samples, self.batch_versions = batch, samples, write_versions(batch)
+        self.micro_batches = 1
+        self.largest_batch = samples  # over all ranks
+        self.signum: int | None = None  # of a signal that asked any rank to stop
+        self.retries = 0
+        self.fallbacks: tuple[Fallback, ...] = ()
+        self.losses: LossAccumulator | None = None
+        self.loss: Tensor | None = None
 
-    def __init__(self, began: float, versions: list[int]) -> None:
-        self.began, self.versions = began, versions  # the latter of the batch's tensors
+    def report(self, result: UpdateResult, peak_bytes: int | None, *, update: bool) -> StepReport:
+        """Return the report of the step after it succeeded."""
+        assert self.loss is not None  # noqa: S101  it is set by a successful attempt
+        seconds = time.perf_counter() - self.started_at
+        skipped = result.skipped if update else False
+        return StepReport(
+            self.micro_batches, self.retries, self.fallbacks, self.loss, peak_bytes, seconds, skipped, update
+        )
 
 
 class Guard:
-    """Guards a training loop; made by `oomph.guard`.
+    """Runs guarded training steps; created by `oomph.guard`.
 
     Attributes:
-        model: what is trained, out of its DistributedDataParallel.
-        optimizers: all of them.
-        options: what the guard was told.
-        loss_modules: those whose buffers the loss has.
-        scaler: the one that was given, or made for "amp-fp16".
-        ladder: what is in force so that steps fit.
-        footing: what is in force so that updates fit.
-        pending: what the batches that were accumulated since the last update count.
-        steps: how many steps were made, updates or not.
+        model: the model to train, without its DistributedDataParallel wrapper.
+        pending: the weight of the batches accumulated since the last update; None if there are none.
+        steps: number of steps so far, with and without an update.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        optimizers: tuple[Optimizer, ...],
-        loss: Callable[..., Any] | None,
-        options: Options,
+        self, model: nn.Module, optimizers: tuple[Optimizer, ...], loss: Callable[..., Any] | None, config: GuardConfig
     ) -> None:
-        refuse_closures(optimizers)
-        self.options = options
-        self._ranks: Ranks = find_ranks(model, options)
-        self.model = self._ranks.inner
+        reject_closures(optimizers)
+        self.config, self.optimizers = config, optimizers
+        self._ranks = connect_ranks(model, config)
+        self.model = self._ranks.model
+        reject_lazy_modules(self.model)
+        check_restorable(config.extra_state)
         if self._ranks.is_first:
-            check_place(options.checkpoint)
-        self.optimizers = optimizers
-        refuse_lazy(self.model)
-        device = _device_of(self.model) if options.device is None else read_device(options.device)
-        self.scaler = _scaler(options, device)
-        setting = Setting(options.precision, options.resize)
-        self._work = Piecework(self.model, loss, options.split, device, setting)
-        self.loss_modules = [one for one in modules_of(loss) if one is not self.model]
-        self._notices = Notices()
-        self._norms = BatchNorms(self.model, self._notices)
+            check_checkpoint_path(config.checkpoint)
+        device = _model_device(self.model) if config.device is None else parse_device(config.device)
+        needs_scaler = config.scaler is None and config.precision == "amp-fp16"
+        self.scaler = torch.amp.GradScaler(device.type) if needs_scaler else config.scaler
+        self.loss_modules = [module for module in modules_of(loss) if module is not self.model]
+        self._warnings = WarnOnce()
+        self._batch_norm = BatchNormCheck(self.model, self._warnings)
+        mode = ForwardMode(config.precision, config.resize)
+        self._runner = MicroBatchRunner(self.model, loss, config.split, device, mode)
         if loss is not None:
-            self._work.look = functools.partial(check_loss, self._notices, loss, self.model)
-        self._blocks = Checkpointing(self.model)
-        self.ladder = Ladder(
-            limit=options.micro_batch,
-            calm=options.cooldown_steps,
-            lasts=last_rungs(self._blocks, options, setting),
-            frees=device.type != "cpu",
+            self._runner.check_loss_once = functools.partial(check_loss, self._warnings, loss, self.model)
+        self._checkpointing = BlockCheckpointing(self.model)
+        self.retry_policy = RetryPolicy(
+            max_micro_batch=config.micro_batch,
+            cooldown_steps=config.cooldown_steps,
+            last_fallbacks=last_fallbacks(self._checkpointing, config, mode),
+            frees_cache=device.type != "cpu",
         )
-        self._meter = meter_for(device, options.budget_bytes)
-        self._ranks.watch(lambda: not self._meter.fits(1.0))
-        self._foresight = Foresight(options.predict, self._meter, on_cpu=device.type == "cpu")
-        self._gradients = Gradients(self.model, optimizers)
-        if not self._ranks.is_alone:
-            self._work.announce = self._announce
-        refuse_what_cannot_be_kept(options.extra_state)
-        kept = [one for one in (self.scaler, *options.extra_state) if one is not None]
-        self._progress = Progress()
-        self._transaction = Transaction.of(
-            [
-                Randomness(device),
-                Buffers(self.model, *self.loss_modules),
-                *(ObjectState(one, but=[self.model]) for one in kept),
-                self._gradients,
-            ],
-            self._progress.is_final,
-        )
-        self._update = Update(self.model, optimizers, options, self.scaler, self._progress)
-        self.footing = self._update.footing
-        self._evaluation = Evaluation(self._work, options.extra_state, self._meter, options.cooldown_steps)
-        self._pace = None if options.recorder is None else pace_for(device)
-        self._stop = Stop()
-        can_begin()  # tried here, and not in the middle of a step
+        self._memory = memory_of(device, config.budget_bytes)
+        self._predictor = FitPredictor(config.predict, self._memory)
+        self._grads = GradStash(self.model, optimizers)
+        self._commit_state = CommitState()
+        targets = [target for target in (self.scaler, *config.extra_state) if target is not None]
+        objects = [ObjectSnapshot(target, exclude=[self.model, *optimizers]) for target in targets]
+        buffers = BufferSnapshot(self.model, *self.loss_modules)
+        snapshots: list[Snapshot] = [RngSnapshot(device), buffers, *objects, self._grads]
+        self._transaction = Transaction.of(snapshots, self._commit_state.is_final)
+        self.optimizer_step = OptimizerStep(self.model, optimizers, config, self.scaler, self._commit_state)
+        self._evaluation = Evaluation(self._runner, config.extra_state, self._memory, config.cooldown_steps)
+        self._timer = step_timer(None if config.recorder is None else device)
+        self._stop_request = StopRequest()
         self.pending: Number | None = None
         self.steps = 0
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What can't be exact, as far as it was found."""
-        return tuple(self._notices.said)
+        """Warnings about results that are not exact."""
+        return tuple(self._warnings.messages)
 
     @property
-    def copy_bytes(self) -> int:
-        """What the copy that protects an update takes, for the time of the update."""
-        return self._update.copy_bytes
+    def backup_bytes(self) -> int:
+        """Size of the backup during the last optimizer update."""
+        return self.optimizer_step.backup_bytes
 
     def step(self, batch: Any, *, forward: Callable[..., Any] | None = None, update: bool = True) -> StepReport:
-        """Train on a batch: once, whole and exactly, or not at all.
+        """Train on a batch: once, completely and exactly, or not at all.
 
         Args:
-            batch: inputs and targets, or whatever `forward` takes.
-            forward: `forward(model, piece)` returns the loss of a piece, for this step.
-            update: False to accumulate gradients only; the batches up to the next update count as one batch.
+            batch: inputs and targets, or the argument of `forward`.
+            forward: `forward(model, micro_batch)` returns the loss, for this step only.
+            update: False to only accumulate gradients; the batches up to the next update count as one batch.
 
         Raises:
-            RetriesExhausted: nothing made it fit; everything is as before the step, and was saved.
+            RetriesExhausted: no fallback made it fit; everything is as before the step, and was saved.
             RankLost: another rank died or gave up.
         """
-        tries = _Attempts(time.perf_counter(), versions_of(batch))
-        if self._pace is not None:
-            self._pace.begin(tries.began)
-        samples, number = self._work.samples(batch), self.steps
-        if samples == 0:
-            raise UsageError("the batch has no samples", "leave empty batches out")
-        self._progress.restart()
+        state, number = _StepState(batch, self._runner.count_samples(batch)), self.steps
+        if state.samples == 0:
+            raise UsageError("the batch has no samples", "skip empty batches")
+        self._timer.start(state.started_at)
+        self._commit_state.partial = self._commit_state.committed = False
         try:
-            with self._ranks.busy():
-                self._accumulate(batch, samples, forward or self.options.forward, tries, update=update)
-                done = self._finish(tries, update=update)
-            self._transaction.let_go()
-            self._close(number, update=update)
+            with self._ranks.control.busy():
+                self._compute_grads(state, forward or self.config.forward, update=update)
+                result = self._run_update(state) if update else self._keep_grads(state)
+            self._transaction.release()
+            self._end_step(number, update=update)
         except BaseException as error:
-            lost = self._undo(error)
-            if self._progress.is_final():
-                self._close(number, update=update)
-                self._update.release()
-            if lost is None:
-                raise
-            raise lost from error
-        if not self.ladder.is_calm:
-            now = -(-samples // tries.pieces)
-            self.ladder.settle(tries.samples, lambda size: self._fits(size, now))
-        report = self._report(tries, done, update=update)
-        self._end_if_asked(tries.asked if update else None)
+            self._transaction.rollback()
+            if self._commit_state.is_final():
+                self._end_step(number, update=update)
+                self.optimizer_step.reset_scaler()
+            self._grads.release()
+            self._raise_rank_lost(error)
+            raise
+        if not self.retry_policy.is_idle:
+            size = -(-state.samples // state.micro_batches)
+            self.retry_policy.on_success(state.largest_batch, lambda larger: self._fits(larger, size))
+        report = self._report(state, result, update=update)
+        self._stop_if_requested(state.signum if update else None)
         return report
 
-    def _close(self, number: int, *, update: bool) -> None:
-        """Count a step that has happened; may be done twice, when it is interrupted."""
+    def _compute_grads(self, state: _StepState, forward: Callable[..., Any] | None, *, update: bool) -> None:
+        """Compute the gradients on all ranks, with as many fallbacks as needed."""
+        while True:
+            min_samples = self._batch_norm.min_samples()
+            state.micro_batches = self.retry_policy.micro_batches(state.samples, min_samples)
+            self._batch_norm.warn_if_split(state.micro_batches)
+            work = functools.partial(self._forward_backward, state, forward, update=update)
+            measure = self._checkpointing.measure() if state.retries else contextlib.nullcontext()
+            with self._memory.watch(self.model, reset_peak=self.retry_policy.will_probe), measure:
+                oom = self._transaction.try_run(work)
+            vote = self._ranks.vote(oom, state.samples, self._stop_request.signum)
+            state.largest_batch, state.signum = vote.samples, vote.signum
+            if vote.oom is None:
+                return
+            reject_changed_batch(state.batch, state.batch_versions)
+            self._record_oom(vote.oom, state)
+            self._transaction.restore()
+            free_memory(collect=state.retries > 0)
+            state.retries += 1
+            fallback = self.retry_policy.next_fallback(
+                vote.samples,
+                min_samples,
+                None if self.config.predict is None else self._fits,
+                # Ranks choose alike, and only the one without memory knows how full it was.
+                may_be_fragmented=self._ranks.control.is_distributed or not vote.oom.is_capacity,
+            )
+            if fallback is None:
+                self._final_attempt(vote.oom, work)
+                return
+            if fallback.name == "collect_garbage":
+                free_memory()
+            state.fallbacks += (fallback,)
+
+    def _forward_backward(self, state: _StepState, forward: Callable[..., Any] | None, *, update: bool) -> None:
+        self._grads.clear()
+        losses = self._runner.run(state.batch, state.micro_batches, forward, self._backward)
+        parameters, stashed = self._grads.parameters, self._grads.stashed
+        losses.rescale_grads([param.grad for param in parameters if param.grad is not None])
+        if stashed or self.pending is not None:
+            weights = accumulation_weights(losses.weight, self.pending)
+            for index, param in enumerate(parameters):
+                param.grad = merge_grads(param.grad, stashed.get(index), weights)
         if update:
-            self._gradients.clear()
+            self._ranks.prepare(self._grads.trainable)
+            if not self._ranks.reduces_grads:
+                self.optimizer_step.prepare_grads()
+        state.losses, state.loss = losses, losses.loss
+
+    def _backward(self, loss: Tensor) -> None:
+        self._memory.check()
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+
+    def _keep_grads(self, state: _StepState) -> UpdateResult:
+        """Keep the gradients for a later update."""
+        self.pending = self._batch_weight(state) + (0.0 if self.pending is None else self.pending)
+        self._commit_state.committed = True
+        return UpdateResult()
+
+    def _run_update(self, state: _StepState) -> UpdateResult:
+        if self.pending is not None:
+            self._batch_weight(state)
+        reduces = self._ranks.reduces_grads
+        if reduces:
+            self._ranks.reduce_grads(self._grads.trainable)
+        result = self.optimizer_step.run(self.optimizer_step.prepare_grads if reduces else None)
+        state.retries += result.retries
+        state.fallbacks += result.fallbacks
+        if result.oom is not None:
+            self._record_oom(result.oom, state)
+            if not self._commit_state.partial:
+                self._transaction.restore()
+            self._give_up(result.oom, partly_updated=result.partly_updated)
+        return result
+
+    def _batch_weight(self, state: _StepState) -> Number:
+        """Return the weight of an accumulated batch; warn if it is not exact."""
+        assert state.losses is not None  # noqa: S101  it is set by a successful attempt
+        warn_unknown_divisor(self._warnings, state.losses)
+        return state.losses.weight
+
+    def _end_step(self, number: int, *, update: bool) -> None:
+        """Count a step that has happened; after an interrupt this may run twice."""
+        self._grads.release()
+        if update:
+            self._grads.clear()
             self.pending = None
         self.steps = number + 1
 
-    def _undo(self, error: BaseException) -> OomphError | None:
-        """An error that leaves the guard leaves everything as before, or as after a step that can't be undone.
+    def _raise_rank_lost(self, error: BaseException) -> None:
+        lost = self._ranks.control.as_rank_lost(error)
+        self._ranks.control.announce_failure(f"{type(error).__name__}: {error}")
+        if lost is not None:
+            raise lost from error
 
-        Returns what the error really is, if another rank is gone.
-        """
-        self._transaction.undo()
-        lost = self._ranks.find_lost(error)
-        self._ranks.leave(f"{type(error).__name__}: {error}")
-        return lost
+    def _fits(self, size: int, current_size: int = 1) -> bool:
+        """Return True if micro-batches of a size fit on all ranks."""
+        return self._ranks.all_agree(self._predictor.fits(size, current_size))
 
-    def _accumulate(
-        self, batch: Any, samples: int, forward: Callable[..., Any] | None, tries: _Attempts, *, update: bool
-    ) -> None:
-        """Forward and backward of all pieces, on all ranks, climbing as far as needed."""
-        while True:
-            tries.pieces = self.ladder.pieces(samples, self._smallest())
-            closely = self.ladder.is_deciding
-            self._meter.begin(self.model, closely=closely)
-            self._ranks.begin(update=update)
-            try:
-                work = functools.partial(self._attempt, batch, samples, forward, tries, update=update)
-                fault = self._transaction.attempt(
-                    functools.partial(self._blocks.measure, work) if tries.retries else work
-                )
-            finally:
-                self._meter.end(closely=closely)
-            agreed = self._ranks.agree(fault, samples, self._stop.asked)
-            tries.samples, tries.asked, fault = agreed.samples, agreed.asked, agreed.fault
-            if fault is None and not agreed.again:
-                return
-            _refuse_changed(batch, tries.versions)
-            if fault is None:
-                self._transaction.put_back()
-                continue
-            if not fault.elsewhere:
-                self._tell(fault, tries)
-            self._transaction.put_back()
-            free(collect=tries.retries > 0)
-            tries.retries += 1
-            foresees = None if self.options.predict is None else self._fits
-            # Ranks climb alike, and only one of them knows how full its memory was.
-            holes = not (self._ranks.is_alone and fault.is_full)
-            rung = self.ladder.climb(tries.samples, self._smallest(certainly=True), foresees, holes=holes)
-            if rung is None:
-                self._insist(fault, work)
-                return
-            if rung.name == "collect":
-                free()
-            tries.rungs += (rung,)
-
-    def _attempt(
-        self, batch: Any, samples: int, forward: Callable[..., Any] | None, tries: _Attempts, *, update: bool
-    ) -> None:
-        tries.tally = None
-        tally = self._work.run(batch, tries.pieces, forward, self._backward, samples)
-        parameters = self._gradients.parameters
-        tally.correct(gradients_of(parameters))
-        aside = self._gradients.aside
-        if aside or self.pending is not None:
-            parts = shares(tally.weight, self.pending)
-            for index, parameter in enumerate(parameters):
-                parameter.grad = combine(parameter.grad, aside.get(index), parts)
-        if update:
-            if not self._ranks.is_alone:
-                self._ranks.prepare(self._gradients.trained)
-            if not self._ranks.exchanges:
-                self._update.prepare()
-        tries.tally, tries.loss = tally, tally.loss
-
-    def _announce(self, final: bool) -> None:  # noqa: FBT001  the only question
-        self._ranks.announce(final=final and self.pending is None and not self._gradients.aside)
-
-    def _backward(self, value: Tensor, weight: float) -> None:
-        self._meter.look()
-        differentiate(value if self.scaler is None else self.scaler.scale(value), weight)
-
-    def _finish(self, tries: _Attempts, *, update: bool) -> Done:
-        assert tries.tally is not None  # noqa: S101  the attempt succeeded
-        if not update or self.pending is not None:
-            check_accumulation(self._notices, known=tries.tally.is_accumulable)
-        if not update:
-            pending = tries.tally.weight + (0.0 if self.pending is None else self.pending)
-            self.pending, self._progress.done = pending, True
-            return Done()
-        exchanges = self._ranks.exchanges
-        if exchanges:
-            self._ranks.exchange(self._gradients.trained)
-        done = self._update.run(self._update.prepare if exchanges else None)
-        tries.retries += done.retries
-        tries.rungs += done.rungs
-        if done.fault is not None:
-            self._tell(done.fault, tries)
-            if not self._progress.begun:
-                self._transaction.put_back()
-            self._give_up(done.fault, half=done.half)
-        return done
-
-    def _smallest(self, *, certainly: bool = False) -> int:
-        """How many samples a piece must have; looked for only when there will be several pieces."""
-        if not certainly and self.ladder.is_calm and self.options.micro_batch is None:
-            return 1
-        return self._norms.smallest()
-
-    def _fits(self, size: int, now: int = 1) -> bool:
-        """Whether pieces of so many samples fit on all ranks, where this one's have so many now."""
-        return self._ranks.all_agree(self._foresight.fits(size, now))
-
-    def _insist(self, fault: Fault, work: Callable[[], object]) -> None:
-        """Out of rungs: save and end. What may be no memory problem comes once more, to end the run by itself."""
-        if not (fault.is_doubtful and self._ranks.is_alone):
-            self._give_up(fault)
+    def _final_attempt(self, oom: CaughtOom, work: Callable[[], object]) -> None:
+        """Save and give up; an error that may not be about memory is raised once more, with its own traceback."""
+        if self._ranks.control.is_distributed or not oom.is_ambiguous:
+            self._give_up(oom)
         self._save_emergency()
-        self._transaction.insist(work)
+        self._transaction.run_uncaught(work)
 
-    def _give_up(self, fault: Fault, *, half: bool = False) -> NoReturn:
-        """Save and end.
-
-        Raises:
-            RetriesExhausted: always, unless it may be no memory problem: then what it was.
-        """
-        place = None if half else self._save_emergency()
-        error = fault.original()
-        if fault.is_doubtful and error is not None:
+    def _give_up(self, oom: CaughtOom, *, partly_updated: bool = False) -> NoReturn:
+        path = None if partly_updated else self._save_emergency()
+        error = oom.annotated_error()
+        if oom.is_ambiguous and error is not None:
             raise error
-        raise out_of_rungs(fault, place, half=half) from error
+        raise retries_exhausted(oom, path, partly_updated=partly_updated) from error
 
     def _save_emergency(self) -> str | None:
         if not self._ranks.is_first:
             return None
-        return save_at_the_end(self, self.options.checkpoint, several=not self._ranks.is_alone)
+        return save_emergency(self, self.config.checkpoint, is_distributed=self._ranks.control.is_distributed)
 
-    def _tell(self, fault: Fault, tries: _Attempts) -> None:
-        _log.debug("step %d: %s", self.steps, fault.words)
-        if self.options.recorder is not None:
-            self.options.recorder.event(
-                "oom", kind=fault.kind, micro_batches=tries.pieces, step=self.steps, survived=True
-            )
+    def _record_oom(self, oom: CaughtOom, state: _StepState) -> None:
+        if oom.is_remote:
+            return
+        _log.debug("step %d: %s", self.steps, oom.message)
+        fields = {"kind": oom.kind, "micro_batches": state.micro_batches, "step": self.steps, "survived": True}
+        if self.config.recorder is not None:
+            self.config.recorder.event("oom", **fields)
 
-    def _report(self, tries: _Attempts, done: Done, *, update: bool) -> StepReport:
-        loss = tries.loss
-        assert loss is not None  # noqa: S101  as above
-        seconds = time.perf_counter() - tries.began
-        report = StepReport(
-            tries.pieces,
-            tries.retries,
-            tries.rungs,
-            loss,
-            self._meter.peak,
-            seconds,
-            done.skipped if update else False,
-            update,
-        )
-        if self.options.recorder is not None:
-            told = {} if self._pace is None else self._pace.end(report, self._update.norm, self.steps)
-            self.options.recorder.step({**step_fields(report, self.steps), **told})
+    def _report(self, state: _StepState, result: UpdateResult, *, update: bool) -> StepReport:
+        report = state.report(result, self._memory.peak, update=update)
+        if self.config.recorder is not None:
+            # The norm of an update that the scaler skipped, or may have skipped, is infinite.
+            norm = self.optimizer_step.grad_norm if update and report.skipped is False else None
+            timing = self._timer.stop(self.steps, report.loss, norm)
+            self.config.recorder.step({**record_fields(report, self.steps), **timing})
         return report
 
     def evaluate(
         self, loader: Iterable[Any], function: Callable[[nn.Module, Any], Any], *, model: nn.Module | None = None
     ) -> list[Any]:
-        """Run `function(model, piece)` over a loader without gradients, in eval mode, each sample exactly once.
+        """Call `function(model, micro_batch)` for a loader's batches, in eval mode without gradients, each sample once.
 
-        A piece that doesn't fit is cut smaller; what was done stays done, so nothing is counted twice. A metric that
-        the function changes belongs into `keep=`.
+        A micro-batch that doesn't fit is split; completed ones aren't repeated. Objects that the function changes, such
+        as metrics, belong into `extra_state=`. Another model than the guard's, such as an EMA, is passed as `model`.
 
-        Args:
-            loader: gives batches.
-            function: what is done with each piece; its results are returned, in order.
-            model: another one than the guard's, such as an average.
-
-        Raises:
-            RetriesExhausted: a single sample doesn't fit.
+        Returns:
+            The function's results, in order.
         """
         results: list[Any] = []
-        if self._pace is not None:
-            self._pace.pause()
+        self._timer.pause()
         for batch in loader:
             try:
-                with self._ranks.busy():
-                    fault = self._evaluation.run(model or self.model, batch, function, results)
-                    if fault is not None:
-                        self._give_up(fault)
+                with self._ranks.control.busy():
+                    oom = self._evaluation.run(model or self.model, batch, function, results)
+                    if oom is not None:
+                        self._give_up(oom)
             except BaseException as error:
-                lost = self._undo(error)
-                if lost is None:
-                    raise
-                raise lost from error
-            self._end_if_asked(None)
+                self._raise_rank_lost(error)
+                raise
+            self._stop_if_requested(None)
         return results
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """While in here, Ctrl-C and SIGTERM finish the step, save to `checkpoint=` and end the run.
+        """Finish the step, save to `checkpoint=` and stop on Ctrl-C and SIGTERM.
 
-        Of several ranks, all must be in here, and leave together.
+        With several ranks, all of them must enter and leave this context together.
         """
-        with self._stop.listening():
+        with self._stop_request.listen():
             yield
-            self._end_if_asked(self._ranks.agree_to_end(self._stop.asked))
+            self._stop_if_requested(self._ranks.agree_to_stop(self._stop_request.signum))
 
-    def _end_if_asked(self, agreed: int | None) -> None:
-        """End between two steps; of several ranks, all after the same update: before it each has its own gradients."""
-        asked = self._stop.asked if self._ranks.is_alone else agreed
-        if asked is None:
+    def _stop_if_requested(self, agreed_signum: int | None) -> None:
+        """Stop between two steps; ranks stop after the same update, because before it each has its own gradients."""
+        signum = agreed_signum if self._ranks.control.is_distributed else self._stop_request.signum
+        if signum is None:
             return
         self._save_emergency()
-        if self.options.recorder is not None:
-            self.options.recorder.event("stopped", step=self.steps)
-        self._stop.end(asked)
+        if self.config.recorder is not None:
+            self.config.recorder.event("stopped", step=self.steps)
+        self._stop_request.stop(signum)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a resumed run needs: weights, optimizers, scheduler, scaler, average, random states."""
+        """Return everything that a resumed run needs: weights, optimizers, schedulers, scaler, EMA, random states."""
         return guard_state(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken.
-
-        Raises:
-            UsageError: it is the state of something else.
-        """
-        set_guard_state(self, state)
+        """Continue where `state_dict()` was taken."""
+        load_guard_state(self, state)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a file, which is there whole or not at all."""
-        if self._pace is not None:
-            self._pace.pause()
+        """Write the state to a file atomically."""
+        self._timer.pause()
         save(self.state_dict(), path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Go on where a saved run stopped.
-
-        Raises:
-            MissingFile: there is no such file.
-            InvalidFile: it is no state that was saved.
-        """
+        """Continue where a saved run stopped."""
         self.load_state_dict(load(path))
 
     def close(self) -> None:
-        """Say goodbye to the other ranks; one process has nothing to close."""
-        self._ranks.close()
+        """Stop the heartbeats to other ranks; a single process has nothing to close."""
+        self._ranks.control.close()
 
 
-def _refuse_changed(batch: Any, versions: list[int]) -> None:
-    """A batch that was changed in place can't be tried again: the change would happen twice.
-
-    Raises:
-        UsageError: it was changed.
-    """
-    if versions_of(batch) != versions:
-        raise UsageError(
-            "memory ran short, and the step can't be tried again because the forward has changed its batch in place",
-            "make a new tensor in the forward: x = x / 255 instead of x /= 255",
-        )
-
-
-def _device_of(model: nn.Module) -> torch.device:
+def _model_device(model: nn.Module) -> torch.device:
     first = next(model.parameters(), None)
     if first is None:
-        raise UsageError("the model has no parameters", "pass the model that is trained")
+        raise UsageError("the model has no parameters", "pass the model to train")
     return first.device
-
-
-def _scaler(options: Options, device: torch.device) -> Any:
-    if options.scaler is None and options.precision == "amp-fp16":
-        return torch.amp.GradScaler(device.type)
-    return options.scaler

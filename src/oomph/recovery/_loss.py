@@ -1,171 +1,179 @@
-"""The loss of a batch from those of its pieces, so that the gradient is that of the whole batch.
+"""Combine the losses of micro-batches so that the gradient is that of the whole batch.
 
-A plain mean is weighted by samples. A loss with a `normalizer` is given the whole batch's, and its pieces add up. A
-`LossSum` tells its count only after the forward: pieces are divided by a first guess, and the gradients corrected at the
-end by the ratio of guess and truth.
+A mean is weighted by samples. A loss with a `normalizer` receives that of the whole batch, so its micro-batches add up.
+A `LossSum` reports its count only after the forward: micro-batches are divided by an estimate, and the gradients are
+rescaled at the end by the ratio of estimate and true count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..batch import move
 from ..errors import UsageError
-from ._batch import move
-from ._sum import LossSum
 
 Number = Tensor | float
-_DOUBLE = (torch.float64, torch.complex128)
-_TINY = 512  # bytes: a block of the CUDA allocator
+
+_FLOAT64_DTYPES = (torch.float64, torch.complex128)
+_ALLOCATOR_BLOCK_BYTES = 512  # the smallest block of the CUDA allocator
 
 
-def normalizers_of(function: Callable[..., Any], batch: Any, device: torch.device) -> tuple[Any, ...]:
-    """What a loss or a forward wants to know of the whole batch first, if anything."""
-    count: Callable[[Any], Any] | None = getattr(function, "normalizer", None)
-    return () if count is None else (move(count(batch), device),)
+@dataclass(frozen=True)
+class LossSum:
+    """A loss that is a total divided by a count known only after the forward: non-padding tokens, positive anchors.
+
+    The guard adds up totals and counts over the micro-batches; the gradient is that of the whole total divided by the
+    whole count.
+
+    Attributes:
+        total: the sum of the losses, a differentiable scalar.
+        count: how many were summed: a number, or a tensor without gradient.
+    """
+
+    total: Tensor
+    count: Number
 
 
-class Tally:
-    """Adds up the losses of the pieces of one batch."""
+def read_normalizer(function: Callable[..., Any], batch: Any, device: torch.device) -> tuple[Any, ...]:
+    """Return the extra argument of a loss or forward that has a `normalizer`, computed from the whole batch."""
+    normalizer: Callable[[Any], Any] | None = getattr(function, "normalizer", None)
+    return () if normalizer is None else (move(normalizer(batch), device),)
+
+
+class LossAccumulator:
+    """Weights and adds up the losses of one batch's micro-batches.
+
+    Args:
+        samples: samples of the whole batch.
+        normalizer: the extra argument that the loss received, if any.
+        weight_by_samples: accumulate this batch with others by samples, not by what its loss was divided by.
+    """
 
     def __init__(self, samples: int, normalizer: tuple[Any, ...] = (), *, weight_by_samples: bool = False) -> None:
-        self._samples, self._normaliser, self._by_samples = samples, normalizer, weight_by_samples
-        self._shares: list[Tensor] = []
-        self._weights: list[float] = []  # of the shares
+        self._samples, self._normalizer, self._weight_by_samples = samples, normalizer, weight_by_samples
+        self._terms: list[Tensor] = []
+        self._weights: list[float] = []
         self._count: Number | None = None
-        self._guess: Number | None = None
+        self._estimated_count: Number | None = None
 
-    def weigh(self, value: Any, samples: int) -> tuple[Tensor, float]:
-        """What is to be differentiated for a piece, and the weight of that in the loss of the batch.
+    def add(self, value: Any, samples: int) -> Tensor:
+        """Add the loss of a micro-batch and return the weighted loss to differentiate.
 
         Raises:
-            UsageError: the value is no scalar tensor and no Sum.
+            UsageError: the value is neither a scalar tensor nor a LossSum.
         """
         if isinstance(value, LossSum):
-            return self._weigh_sum(value, samples), 1.0
+            return self._add_sum(value, samples)
         if not isinstance(value, Tensor) or value.numel() != 1:
-            got = (
-                f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-            )
+            is_tensor = isinstance(value, Tensor)
+            got = f"a tensor of shape {tuple(value.shape)}" if is_tensor else f"a {type(value).__name__}"
             raise UsageError(f"the loss is {got}", "return a scalar tensor, or an oomph.LossSum of a total and a count")
-        weight = 1.0 if self._normaliser else samples / self._samples
-        value = _alone(value)
-        self._shares.append(value.detach())
+        weight = 1.0 if self._normalizer else samples / self._samples
+        loss = _without_large_storage(value)
+        self._terms.append(loss.detach())
         self._weights.append(weight)
-        return value, weight
+        return loss if weight == 1.0 else loss * weight
 
-    def _weigh_sum(self, value: LossSum, samples: int) -> Tensor:
+    def _add_sum(self, value: LossSum, samples: int) -> Tensor:
         count = value.count.detach() if isinstance(value.count, Tensor) else value.count
-        if self._guess is None:
-            whole = samples == self._samples
-            self._guess = count if whole else _exact(_positive(count)) * (self._samples / samples)
-        self._shares.append(_alone(value.total).detach())
+        if self._estimated_count is None:
+            is_whole = samples == self._samples
+            self._estimated_count = count if is_whole else _to_float(_positive(count)) * (self._samples / samples)
+        self._terms.append(_without_large_storage(value.total).detach())
         self._weights.append(1.0)
         self._count = count if self._count is None else self._count + count
-        return value.total / self._guess
+        return value.total / self._estimated_count
 
-    @property
-    def will_correct(self) -> bool:
-        """Whether the gradients are known to be not yet what they should be."""
-        return self._guess is not None
-
-    def correct(self, gradients: Iterable[Tensor]) -> None:
-        """Turn the guess of the count into the truth, in the gradients."""
-        if self._guess is None or self._count is None or self._guess is self._count:
+    def rescale_grads(self, grads: Iterable[Tensor]) -> None:
+        """Replace the estimated count by the true one in the gradients."""
+        estimate, count = self._estimated_count, self._count
+        if estimate is None or count is None or estimate is count:
             return
-        factor = self._guess / self._count
+        factor = estimate / count
         if not isinstance(factor, Tensor):
-            torch._foreach_mul_(list(gradients), factor)
+            torch._foreach_mul_(list(grads), factor)
             return
-        single: list[Tensor] = []
-        double: list[Tensor] = []
-        for gradient in gradients:
-            (double if gradient.dtype in _DOUBLE else single).append(gradient)
-        for group, dtype in ((single, torch.float32), (double, torch.float64)):
-            if group:
-                torch._foreach_mul_(group, factor.to(dtype))
+        by_dtype: dict[torch.dtype, list[Tensor]] = {}
+        for grad in grads:
+            dtype = torch.float64 if grad.dtype in _FLOAT64_DTYPES else torch.float32
+            by_dtype.setdefault(dtype, []).append(grad)
+        for dtype, group in by_dtype.items():
+            torch._foreach_mul_(group, factor.to(dtype))
 
     @property
     def loss(self) -> Tensor:
-        """The loss of the batch."""
-        total = self._shares[0] if len(self._shares) == 1 else self._add_up()
+        """The loss of the whole batch."""
+        terms = [term.reshape(()) * weight for term, weight in zip(self._terms, self._weights, strict=True)]
+        total = self._terms[0] if len(terms) == 1 else torch.stack(terms).sum()
         return total if self._count is None else total / self._count
-
-    def _add_up(self) -> Tensor:
-        """All shares, weighted and added at the end, by few kernels for all pieces."""
-        shares, weights = self._shares, self._weights
-        if any(share.shape for share in shares):
-            shares = [share.reshape(()) for share in shares]
-        if weights.count(1.0) == len(weights):
-            return torch.stack(shares).sum()
-        if weights.count(weights[0]) == len(weights):
-            return torch.stack(shares).mean()
-        return torch.stack(torch._foreach_mul(shares, weights)).sum()  # noqa: SLF001  there is no public name for it
 
     @property
     def weight(self) -> Number:
-        """What the batch counts among others that are accumulated with it: what its loss was divided by."""
+        """The weight of this batch among others accumulated with it: the divisor of its loss."""
         if self._count is not None:
-            return _exact(self._count)
-        if self._normaliser and self.is_accumulable and not self._by_samples:
-            divisor = self._normaliser[0]
-            return _exact(divisor.detach().reshape(())) if isinstance(divisor, Tensor) else float(divisor)
+            return _to_float(self._count)
+        if self._normalizer and self.has_known_divisor and not self._weight_by_samples:
+            divisor = self._normalizer[0]
+            return _to_float(divisor.detach().reshape(())) if isinstance(divisor, Tensor) else float(divisor)
         return float(self._samples)
 
     @property
-    def is_accumulable(self) -> bool:
-        """Whether it is known what the loss was divided by: of several normalizers, nobody knows which divides what."""
-        if self._count is not None or not self._normaliser or self._by_samples:
+    def has_known_divisor(self) -> bool:
+        """False if the loss has several normalizers: it is unknown which of them divides what."""
+        if self._count is not None or not self._normalizer or self._weight_by_samples:
             return True
-        divisor = self._normaliser[0]
+        divisor = self._normalizer[0]
         return divisor.numel() == 1 if isinstance(divisor, Tensor) else isinstance(divisor, (int, float))
 
 
-def _alone(value: Tensor) -> Tensor:
-    """A loss without what came with it: torch's mean squared error is one number in memory for all the outputs."""
-    return value.clone() if type(value) is Tensor and value.untyped_storage().nbytes() > _TINY else value
+def _without_large_storage(value: Tensor) -> Tensor:
+    """Copy a scalar that is a view of a large tensor: torch's mse_loss returns one, which would stay allocated."""
+    is_view = type(value) is Tensor and value.untyped_storage().nbytes() > _ALLOCATOR_BLOCK_BYTES
+    return value.clone() if is_view else value
 
 
 def _positive(count: Number) -> Number:
-    """A count to divide by; a first piece without anything to count must not make infinities."""
+    """Replace a count of zero by one: a first micro-batch without anything to count must not divide by zero."""
     if isinstance(count, Tensor):
         return torch.where(count > 0, count, torch.ones_like(count))
     return count if count > 0 else 1.0
 
 
-def _exact(count: Number) -> Number:
-    """A count that can be divided without rounding it to single precision, as torch does with whole numbers."""
+def _to_float(count: Number) -> Number:
+    """Convert an integer tensor to float64: torch would divide it in single precision."""
     if isinstance(count, Tensor) and not count.is_floating_point() and count.device.type != "mps":
         return count.double()
     return count
 
 
-def shares(weight: Number, before: Number | None) -> tuple[Number, Number] | None:
-    """The shares of a batch and of those that were accumulated before it; None if nobody knows what those count."""
-    if before is None:
+def accumulation_weights(weight: Number, pending: Number | None) -> tuple[Number, Number] | None:
+    """Return the fractions of a batch and of the batches accumulated before it; None if those have no weight."""
+    if pending is None:
         return None
-    whole = weight + before
-    return weight / whole, before / whole
+    total = weight + pending
+    return weight / total, pending / total
 
 
-def combine(fresh: Tensor | None, aside: Tensor | None, parts: tuple[Number, Number] | None) -> Tensor | None:
-    """The gradient of accumulated batches and one more, as if they were one batch; `aside` is not changed.
+def merge_grads(grad: Tensor | None, stashed: Tensor | None, weights: tuple[Number, Number] | None) -> Tensor | None:
+    """Merge a batch's gradient with the stashed one of earlier batches, as if they were one batch.
 
-    Gradients of unknown origin (no shares) are added to, as backward does.
+    Without weights the stashed gradient is of unknown origin and is added to, as backward does. `stashed` is unchanged.
     """
-    share, rest = parts or (1.0, 1.0)
-    if fresh is None:
-        return None if aside is None else aside * rest
-    if parts is not None:
-        fresh.mul_(share)
-    if aside is not None:
-        if not isinstance(rest, Tensor):
-            fresh.add_(aside, alpha=rest)
-        elif fresh.layout is torch.strided and aside.layout is torch.strided:
-            fresh.addcmul_(aside, rest.to(fresh.dtype))
+    new_weight, stashed_weight = weights or (1.0, 1.0)
+    if grad is None:
+        return None if stashed is None else stashed * stashed_weight
+    if weights is not None:
+        grad.mul_(new_weight)
+    if stashed is not None:
+        if not isinstance(stashed_weight, Tensor):
+            grad.add_(stashed, alpha=stashed_weight)
+        elif grad.layout is torch.strided and stashed.layout is torch.strided:
+            grad.addcmul_(stashed, stashed_weight.to(grad.dtype))
         else:
-            fresh.add_(aside * rest)
-    return fresh
+            grad.add_(stashed * stashed_weight)
+    return grad

@@ -1,11 +1,10 @@
-"""Ctrl-C and SIGTERM: finish the step, save, end."""
+"""Ctrl-C and SIGTERM: finish the step, save, then stop."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -13,70 +12,73 @@ from typing import Any, NoReturn
 
 _log = logging.getLogger("oomph")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_BENEATH: Any = sys.modules.get("_signal", signal)  # the same, without looking for enums: a twentieth of the time
-_CTRL_C = int(signal.SIGINT)
 
 
-class HoldInterrupt:
-    """While in here, Ctrl-C waits: an update of which there is no copy must not end in the middle."""
+class DeferInterrupt:
+    """Context that delays Ctrl-C until it exits: an update without a backup must not stop half-way."""
 
     def __init__(self) -> None:
-        self._asked = self._holds = False
-        self._handler: Any = None  # whose turn it is afterwards
-        self._main = threading.main_thread().ident  # only that one may take signals
+        self._is_pending = self._is_deferring = False
+        self._handler: Any = None
 
     def __enter__(self) -> None:
-        self._asked, handler = False, _BENEATH.getsignal(_CTRL_C)
-        self._holds = callable(handler) and threading.get_ident() == self._main
-        if self._holds and handler != self._note:  # it may have stayed, if another signal broke in
+        self._is_pending, handler = False, signal.getsignal(signal.SIGINT)
+        is_main = threading.current_thread() is threading.main_thread()  # only that thread may set handlers
+        self._is_deferring = is_main and callable(handler)
+        # Ours may still be installed if another signal's exception left the context.
+        if self._is_deferring and handler != self._on_interrupt:
             self._handler = handler
-            _BENEATH.signal(_CTRL_C, self._note)
+            signal.signal(signal.SIGINT, self._on_interrupt)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if self._holds:
-            _BENEATH.signal(_CTRL_C, self._handler)
-        if self._asked:
-            self._handler(_CTRL_C, None)
+        if self._is_deferring:
+            signal.signal(signal.SIGINT, self._handler)
+        if self._is_pending:
+            self._handler(signal.SIGINT, None)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        self._asked = True
+    def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        self._is_pending = True
 
 
-class Stop:
-    """Whether somebody asked the run to end."""
+class StopRequest:
+    """A signal that asked the run to stop after the current step.
+
+    Attributes:
+        signum: the signal's number; None without a request.
+    """
 
     def __init__(self) -> None:
-        self.asked: int | None = None
+        self.signum: int | None = None
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Take the signals; a second one acts at once, as it would have without this."""
+    def listen(self) -> Iterator[None]:
+        """Handle the signals; a second one stops the run at once."""
         if threading.current_thread() is not threading.main_thread():
-            yield  # only the main thread may take signals
+            yield  # only the main thread may set handlers
             return
-        before: dict[int, Any] = {number: signal.signal(number, self._ask) for number in _SIGNALS}
+        before: dict[int, Any] = {signum: signal.signal(signum, self._on_signal) for signum in _SIGNALS}
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         del frame
-        if self.asked is not None:
-            self.end(self.asked)
-        self.asked = number
-        _log.warning("%s: the step will be finished, then the run saved and ended.", signal.Signals(number).name)
+        if self.signum is not None:
+            self.stop(self.signum)
+        self.signum = signum
+        _log.warning("%s: finishing the step, then saving and stopping.", signal.Signals(signum).name)
 
-    def end(self, number: int) -> NoReturn:
-        """End the run, as the signal would have.
+    def stop(self, signum: int) -> NoReturn:
+        """Stop the run as the signal would have.
 
         Raises:
-            KeyboardInterrupt: it was Ctrl-C.
-            SystemExit: it was SIGTERM.
+            KeyboardInterrupt: for Ctrl-C.
+            SystemExit: for SIGTERM.
         """
-        self.asked = None
-        if number == signal.SIGINT:
+        self.signum = None
+        if signum == signal.SIGINT:
             raise KeyboardInterrupt
-        raise SystemExit(128 + number)
+        raise SystemExit(128 + signum)

@@ -1,4 +1,4 @@
-"""What one guarded step did, or why it could not be done."""
+"""The report of one guarded step, and the error when a step can't be made to fit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RetriesExhausted
-from ._fault import Fault
+from ._oom import CaughtOom
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fallback:
-    """One thing that was done so that a step fits, or undone because it would fit without.
+    """A change that makes a step need less memory.
 
     Attributes:
-        name: "free", "pieces", "collect", "checkpoint", "precision", "size"; of an update "host copy", "one by one".
-        detail: what was done.
-        cost: what that costs.
+        name: "free_cache", "micro_batch", "collect_garbage", "checkpoint", "precision", "size"; for an optimizer
+            update "host_backup", "single_tensor".
+        detail: the change in words, such as "micro-batches of 16".
+        cost: its price.
     """
 
     name: str
@@ -32,17 +33,17 @@ class Fallback:
 
 @dataclass(frozen=True)
 class StepReport:
-    """What one guarded step did.
+    """The result of one guarded step.
 
     Attributes:
-        micro_batches: into how many micro-batches the batch was split in the end.
-        retries: how often the step, or its update, was tried again.
-        fallbacks: what was done in this step so that it fits, in order.
-        loss: the loss of the whole batch, detached, on the device: reading it waits for the device.
-        peak_bytes: the most that was in use, where that can be told without waiting; on the CPU the process's RAM.
-        seconds: how long the call took; on a GPU the device may still be at work.
-        skipped: whether the scaler skipped the update; None where only the device knows.
-        updated: whether the optimizer was to make its step.
+        micro_batches: the number of micro-batches that the batch was split into in the end.
+        retries: how often the step, or its optimizer update, was retried.
+        fallbacks: the changes made in this step so that it fits, in order.
+        loss: the loss of the whole batch, detached, on the device; reading it waits for the device.
+        peak_bytes: peak memory, where it can be read without waiting; on the CPU the RSS of the process.
+        seconds: duration of the call; a GPU may still be working.
+        skipped: True if the GradScaler skipped the update; None where only the device knows.
+        updated: True if the step ended with an optimizer update.
     """
 
     micro_batches: int
@@ -55,10 +56,10 @@ class StepReport:
     updated: bool
 
 
-def step_fields(report: StepReport, number: int) -> dict[str, Any]:
-    """A step as the Record has it, but for what only the device may know yet."""
+def record_fields(report: StepReport, step: int) -> dict[str, Any]:
+    """Return a step's fields for the Record, without those that only the device may know yet."""
     return {
-        "step": number,
+        "step": step,
         "seconds": report.seconds,
         "micro_batches": report.micro_batches,
         "retries": report.retries,
@@ -67,18 +68,17 @@ def step_fields(report: StepReport, number: int) -> dict[str, Any]:
     }
 
 
-def out_of_rungs(fault: Fault, place: str | None, *, half: bool) -> RetriesExhausted:
-    """The end of a run: what ran short, where the run was saved, what to do.
+def retries_exhausted(oom: CaughtOom, checkpoint: str | None, *, partly_updated: bool) -> RetriesExhausted:
+    """Build the error that ends a run whose step doesn't fit.
 
     Args:
-        fault: what ran short.
-        place: where the run was saved.
-        half: whether an update of which there is no copy was made, at least in part, and what follows it was not.
+        oom: the last out-of-memory error.
+        checkpoint: where the run was saved; None if it wasn't.
+        partly_updated: weights without a backup were already updated when memory ran out.
     """
-    fix = "; ".join(fault.finding.fix[:2]).rstrip(".") if fault.finding is not None else "look at the other rank"
-    saved = f"the run was saved to {place}" if place else "the run was not saved"
-    if half:
-        saved = "weights were updated already, and what follows an update was not: resume from the last checkpoint"
-    return RetriesExhausted(
-        f"a step doesn't fit into memory, whatever the guard does ({fault.words}); {saved}", fix, place
-    )
+    fix = "; ".join(oom.finding.fix[:2]).rstrip(".") if oom.finding is not None else "look at the other rank's output"
+    saved = f"the run was saved to {checkpoint}" if checkpoint else "the run was not saved"
+    if partly_updated:
+        saved = "the weights were already updated when memory ran out, so resume from the last checkpoint"
+    why = f"the step doesn't fit in memory after every fallback ({oom.message}); {saved}"
+    return RetriesExhausted(why, fix, checkpoint)

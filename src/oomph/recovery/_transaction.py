@@ -1,4 +1,4 @@
-"""Work that happens whole or not at all."""
+"""Work that happens completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,150 +11,156 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..errors import OomphError
-from ._fault import Fault, catch, free, persist
-from ._keepers import Buffers, GradientCopies, Keeper, ObjectState, OptimizerState, all_parameters
-from ._randomness import Randomness
+from ._oom import CaughtOom, catch_oom, caught_oom, free_memory, retry_on_oom
+from ._snapshots import (
+    BufferSnapshot,
+    GradSnapshot,
+    ObjectSnapshot,
+    OptimizerSnapshot,
+    Restore,
+    RngSnapshot,
+    Snapshot,
+    all_parameters,
+)
 
 
 class Transaction:
-    """Work that happens whole or not at all.
+    """Work that happens completely or not at all.
 
         transaction = oomph.Transaction(model, optimizer, scaler)
-        fault = transaction.run(lambda: train_on(batch))
-        if fault is not None:  # memory ran short, everything is as before, nothing of the attempt is held any more
+        oom = transaction.run(lambda: train_on(batch))
+        if oom is not None:  # out of memory; everything is as before, and nothing of the attempt is in memory
             ...
 
     Args:
-        things: what the work changes. Of a module, its buffers and the gradients of its parameters; of an optimizer,
-            its parameters, their gradients and its state, which are copied; of any other object, its attributes and
-            what is in them. Random states are kept in any case.
-        device: where the work runs; that of the first module's parameters if None.
+        objects: the objects that the work changes. Of a module, its buffers and the gradients of its parameters are
+            restored; of an optimizer its parameters, their gradients and its state; of any other object its
+            `state_dict()`, or else its attributes. Random states are restored in any case.
+        device: where the work runs; by default the device of the first module's parameters.
     """
 
-    def __init__(self, *things: object, device: torch.device | str | None = None) -> None:
-        self._keepers: list[Keeper] = [Randomness(_device(things, device)), *_keepers(things)]
-        self._is_final: Callable[[], bool] = _never
+    def __init__(self, *objects: object, device: torch.device | str | None = None) -> None:
+        self._snapshots: list[Snapshot] = [RngSnapshot(_find_device(objects, device)), *_snapshots_of(objects)]
+        self._is_committed: Callable[[], bool] = bool  # returns False
+        self._restores: list[Restore] = []
 
     @classmethod
-    def of(cls, keepers: Iterable[Keeper], is_final: Callable[[], bool] | None = None) -> Transaction:
-        """A transaction of exactly these keepers.
+    def of(cls, snapshots: Iterable[Snapshot], is_committed: Callable[[], bool] = bool) -> Transaction:
+        """Build a transaction from snapshots.
 
         Args:
-            keepers: what is put back.
-            is_final: whether the work must stay as it is now, also if an error or an interrupt follows.
+            snapshots: the state to restore.
+            is_committed: returns True once the work must stay, even if an error or an interrupt follows.
         """
-        made = cls.__new__(cls)
-        made._keepers, made._is_final = list(keepers), is_final or _never  # noqa: SLF001  its own
-        return made
+        transaction = cls()
+        transaction._snapshots, transaction._is_committed = list(snapshots), is_committed
+        return transaction
 
-    def run(self, work: Callable[[], object]) -> Fault | None:
-        """Do the work once. None if it happened; what ran short if it didn't, with everything put back.
+    def run(self, work: Callable[[], object]) -> CaughtOom | None:
+        """Call the function once; return the out-of-memory error if it ran out of memory, with everything restored.
 
-        Any other error passes through, and everything is put back before.
+        Any other error propagates after everything was restored.
         """
-        if not self._keepers:
-            return catch(work)
-        fault = self.attempt(work)
-        self.let_go()
-        return fault
+        oom = self.try_run(work)
+        self.release()
+        return oom
 
-    def attempt(self, work: Callable[[], object]) -> Fault | None:
-        """As `run`, but what was taken is kept: the work can still be put back after it happened."""
+    def try_run(self, work: Callable[[], object]) -> CaughtOom | None:
+        """Call the function like `run`, but keep the snapshots: work that succeeded can still be restored."""
         try:
-            fault = catch(self._take_all)
-            fault = catch(work) if fault is None or self._take_again() is None else fault
-        except BaseException:
-            self.undo()
-            raise
-        if fault is not None:
-            self.put_back()
-        return fault
+            oom = self._capture()
+            if oom is None:
+                work()
+        except BaseException as error:
+            oom = caught_oom(error)
+            if oom is None:
+                self.rollback()
+                raise
+        if oom is not None:
+            self.restore()
+        return oom
 
-    def insist(self, work: Callable[[], object]) -> None:
-        """As `attempt`, but an error of memory passes through like any other, with its own traceback."""
+    def run_uncaught(self, work: Callable[[], object]) -> None:
+        """Call the function; every error propagates with its own traceback, after everything was restored."""
         try:
-            self._take_all()
+            self._capture_all()
             work()
         except BaseException:
-            self.undo()
+            self.rollback()
             raise
 
-    def put_back(self) -> None:
-        """Make everything as it was, also if memory runs short again meanwhile.
+    def restore(self) -> None:
+        """Restore every snapshot, freeing memory and trying again if memory runs out meanwhile.
 
         Raises:
-            OomphError: it can't be done.
+            OomphError: a snapshot can't be restored.
         """
-        for keeper in self._keepers:
-            persist(keeper.put_back)
+        for restore in self._restores:
+            retry_on_oom(restore)
 
-    def let_go(self) -> None:
-        """Forget it: the work is done, or won't be."""
-        for keeper in self._keepers:
-            keeper.let_go()
+    def release(self) -> None:
+        """Free the snapshots."""
+        self._restores = []
 
-    def undo(self) -> None:
-        """Put back what can be and forget it, quietly: another error is on its way and is the one to be seen."""
+    def rollback(self) -> None:
+        """Restore what can be restored unless the work is committed, then release.
+
+        Raises nothing: the caller is about to raise another error, the one that users should see.
+        """
         try:
-            if not self._is_final():
-                for keeper in self._keepers:
+            if not self._is_committed():
+                for restore in self._restores:
                     with contextlib.suppress(OomphError):
-                        persist(keeper.put_back)
+                        retry_on_oom(restore)
         finally:
-            self.let_go()
+            self.release()
 
-    def _take_again(self) -> Fault | None:
-        """Remember how everything is, after freeing, because there was no memory for it."""
-        self.put_back()
-        free(collect=False)
-        return catch(self._take_all)
+    def _capture(self) -> CaughtOom | None:
+        """Capture every snapshot; if there is no memory for that, free some and try once more."""
+        if catch_oom(self._capture_all) is None:
+            return None
+        free_memory(collect=False)
+        return catch_oom(self._capture_all)
 
-    def _take_all(self) -> None:
-        for keeper in self._keepers:
-            keeper.take()
+    def _capture_all(self) -> None:
+        self._restores = []
+        for snapshot in self._snapshots:
+            self._restores.append(snapshot.capture())
 
 
 @dataclass
-class Progress:
-    """How far a step is that can't be undone any more.
+class CommitState:
+    """How much of a step can no longer be undone.
 
     Attributes:
-        begun: weights were updated of which there is no copy.
-        done: everything has happened.
+        partial: weights without a backup were updated.
+        committed: the whole step has happened.
     """
 
-    begun: bool = False
-    done: bool = False
-
-    def restart(self) -> None:
-        """A step begins."""
-        self.begun = self.done = False
+    partial: bool = False
+    committed: bool = False
 
     def is_final(self) -> bool:
-        """Whether it must not be undone."""
-        return self.begun or self.done
+        """Return True if the step must not be undone."""
+        return self.partial or self.committed
 
 
-def _never() -> bool:
-    return False
+def _snapshots_of(objects: Sequence[object]) -> Iterator[Snapshot]:
+    modules = [item for item in objects if isinstance(item, nn.Module)]
+    optimizers = [item for item in objects if isinstance(item, Optimizer)]
+    yield GradSnapshot(all_parameters(modules, optimizers))
+    for item in objects:
+        if isinstance(item, nn.Module):
+            yield BufferSnapshot(item)
+        elif isinstance(item, Optimizer):
+            yield OptimizerSnapshot(item)
+        elif item is not None:
+            yield ObjectSnapshot(item)
 
 
-def _keepers(things: Sequence[object]) -> Iterator[Keeper]:
-    modules = [thing for thing in things if isinstance(thing, nn.Module)]
-    optimizers = [thing for thing in things if isinstance(thing, Optimizer)]
-    yield GradientCopies(all_parameters(modules, optimizers))
-    for thing in things:
-        if isinstance(thing, nn.Module):
-            yield Buffers(thing)
-        elif isinstance(thing, Optimizer):
-            yield OptimizerState(thing)
-        elif thing is not None:
-            yield ObjectState(thing)
-
-
-def _device(things: Iterable[object], device: torch.device | str | None) -> torch.device:
+def _find_device(objects: Iterable[object], device: torch.device | str | None) -> torch.device:
     if device is not None:
         return torch.device(device)
-    modules = [thing for thing in things if isinstance(thing, nn.Module)]
-    first = next((one for module in modules for one in module.parameters()), None)
+    parameters = (param for item in objects if isinstance(item, nn.Module) for param in item.parameters())
+    first = next(parameters, None)
     return torch.device("cpu") if first is None else first.device

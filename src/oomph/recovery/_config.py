@@ -1,0 +1,141 @@
+"""The options of a guard, checked."""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from ..batch import Splitter
+from ..errors import UsageError
+from ..monitor import Recorder
+from ..patches import AUTOCAST_DTYPES
+from ..units import parse_size
+from ._memory import Predict
+
+ALLOWED = ("precision", "size")
+_SCALER_METHODS = ("scale", "unscale_", "step", "update")
+
+
+@dataclass(frozen=True)
+class GuardConfig:
+    """The options of `oomph.guard`, which documents them."""
+
+    forward: Callable[..., Any] | None = None
+    split: Splitter | None = None
+    micro_batch: int | None = None
+    schedulers: tuple[Any, ...] = ()
+    scaler: Any = None
+    clip_grad_norm: float | Callable[[Any], object] | None = None
+    ema: Any = None
+    precision: str | None = None
+    device: Any = None
+    budget: int | str | None = None
+    predict: Predict | None = None
+    allow: tuple[str, ...] = ()
+    resize: Callable[[Any], Any] | None = None
+    checkpoint: str | os.PathLike[str] | Callable[[Any], object] | None = None
+    recorder: Recorder | None = None
+    extra_state: tuple[Any, ...] = ()
+    cooldown_steps: int = 20
+    rank_timeout: float = 15.0
+
+    def __post_init__(self) -> None:
+        for name in ("micro_batch", "cooldown_steps"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise UsageError(f"{name} is {value!r}", "it must be a whole number of at least 1")
+        self._check_numbers()
+        self._check_objects()
+        if self.precision is not None and self.precision not in AUTOCAST_DTYPES:
+            choices = " or ".join(AUTOCAST_DTYPES)
+            raise UsageError(f"precision is {self.precision!r}", f"use {choices}, or leave it out")
+        unknown = next((change for change in self.allow if change not in ALLOWED), None)
+        if unknown is not None:
+            raise UsageError(f"allow contains {unknown!r}", f"it may contain {' and '.join(ALLOWED)}")
+        if ("size" in self.allow) != (self.resize is not None):
+            raise UsageError('allow=("size",) and resize= belong together', "give both or neither")
+
+    def _check_numbers(self) -> None:
+        timeout, clip = self.rank_timeout, self.clip_grad_norm
+        if not _is_number(timeout) or not timeout > 0:
+            raise UsageError(f"rank_timeout is {timeout!r}", "it must be a number of seconds above 0")
+        if clip is not None and not callable(clip) and (not _is_number(clip) or not clip > 0):
+            raise UsageError(
+                f"clip_grad_norm is {clip!r}", "it must be a norm above 0, or a function of the parameters"
+            )
+
+    def _check_objects(self) -> None:
+        scaler = self.scaler
+        if scaler is not None and not all(hasattr(scaler, name) for name in _SCALER_METHODS):
+            fix = 'pass a torch.amp.GradScaler, or only precision="amp-fp16"'
+            raise UsageError(f"scaler is {_describe(scaler)}", fix)
+        for scheduler in self.schedulers:
+            step = getattr(scheduler, "step", None)
+            if not callable(step):
+                raise UsageError(
+                    f"scheduler is {_describe(scheduler)}", "pass an object with step(), or a list of them"
+                )
+            if any(_is_required(parameter) for parameter in inspect.signature(step).parameters.values()):
+                raise UsageError(
+                    f"step() of {type(scheduler).__name__} requires an argument, such as a metric",
+                    "leave it out of the guard and call it after validation",
+                )
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """The budget in bytes."""
+        return None if self.budget is None else parse_size(self.budget)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _describe(value: object) -> str:
+    is_plain = value is None or isinstance(value, (bool, int, float, str))
+    return repr(value) if is_plain else f"a {type(value).__name__}"
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    is_variadic = parameter.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    return parameter.default is inspect.Parameter.empty and not is_variadic
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """Return several values or a single one as a tuple; a MetricCollection is a single object, though iterable."""
+    if value is None:
+        return ()
+    return tuple(value) if isinstance(value, (list, tuple, set, frozenset)) else (value,)
+
+
+def parse_device(device: Any) -> torch.device:
+    """Parse a device name.
+
+    Raises:
+        UsageError: there is no such device.
+    """
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError):
+        raise UsageError(f"device is {_describe(device)}", 'use "cuda", "cuda:1", "cpu" or "mps"') from None
+
+
+def check_optimizers(optimizer: Any) -> tuple[Optimizer, ...]:
+    """Return one optimizer or several as a tuple.
+
+    Raises:
+        UsageError: there is none, or something is not an optimizer.
+    """
+    optimizers = as_tuple(optimizer)
+    wrong = [candidate for candidate in optimizers if not isinstance(candidate, Optimizer)]
+    if wrong or not optimizers:
+        got = _describe(wrong[0]) if wrong else "empty" if isinstance(optimizer, (list, tuple)) else "None"
+        raise UsageError(f"optimizer is {got}", "pass a torch.optim.Optimizer, or a list of them")
+    return optimizers

@@ -1,0 +1,251 @@
+"""Several ranks: a vote after each attempt, then the all-reduce of the gradients.
+
+Under DDP the guard averages the gradients itself, after backward. Before that, all ranks vote over a gloo group whether
+every one of them succeeded. So an out-of-memory error on one rank, even in the middle of its backward, makes all ranks
+retry, and no collective hangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ..distributed import ControlGroup, NoControlGroup
+from ..errors import RetriesExhausted, UsageError
+from ..units import MIB
+from ._config import GuardConfig
+from ._oom import CaughtOom, retry_on_oom
+
+BUCKET_BYTES = 32 * MIB  # a larger gradient is reduced in place
+
+_NO_SPARSE = "which the guard can't all-reduce"
+
+
+class StepVote(NamedTuple):
+    """The result of an attempt on all ranks."""
+
+    oom: CaughtOom | None  # None if every rank succeeded
+    samples: int  # of the largest batch
+    signum: int | None  # of a signal that asked any rank to stop
+
+
+class SingleProcess:
+    """A run of one process."""
+
+    reduces_grads = False
+
+    def __init__(self, model: nn.Module, control: NoControlGroup | None = None) -> None:
+        self.model = model
+        self.control = control or NoControlGroup()
+        self.is_first = self.control.is_first
+        self._misses_grads = False  # a parameter has no gradient: here before the vote, on any rank after it
+
+    def vote(self, oom: CaughtOom | None, samples: int, signum: int | None) -> StepVote:
+        """Combine the outcome of an attempt on all ranks."""
+        votes = [int(oom is not None), samples, signum or 0, int(self._misses_grads)]
+        failed, largest, stop_signal, misses_grads = self.control.max_over_ranks(votes)
+        self._misses_grads = bool(misses_grads)
+        return StepVote(CaughtOom(None) if failed and oom is None else oom, largest, stop_signal or None)
+
+    def all_agree(self, agrees: bool) -> bool:  # noqa: FBT001  the only argument
+        """Return True if all ranks agree."""
+        return self.control.max_over_ranks([int(not agrees)]) == [0]
+
+    def agree_to_stop(self, signum: int | None) -> int | None:
+        """Return the signal that asked any rank to stop."""
+        with self.control.busy():
+            return self.control.max_over_ranks([signum or 0])[0] or None
+
+    def prepare(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Allocate the memory of the all-reduce while an out-of-memory error can still be retried."""
+
+    def reduce_grads(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Average the gradients over the ranks."""
+
+
+class Ddp(SingleProcess):
+    """DistributedDataParallel: the guard averages the gradients once all ranks have succeeded."""
+
+    reduces_grads = True
+
+    def __init__(self, model: DistributedDataParallel, config: GuardConfig) -> None:
+        _reject_unsupported(model)
+        control = ControlGroup(model.process_group, config.rank_timeout, config.recorder)
+        super().__init__(model.module, control)
+        self._collective = control.collective
+        self._all_reduce = GradAllReduce(model.process_group, control.group)
+        self._buffers = list(model.module.buffers()) if model.broadcast_buffers else []
+        self._has_checked_layout = False
+
+    def prepare(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Allocate the bucket of the all-reduce while an out-of-memory error can still be retried."""
+        grads = [param.grad for param in parameters if param.grad is not None]
+        if not self._has_checked_layout:
+            self._has_checked_layout = True
+            if any(grad.layout is not torch.strided for grad in grads):
+                raise UsageError(f"some gradients are sparse, {_NO_SPARSE}", "make them dense")
+        self._misses_grads = len(grads) < len(parameters)
+        self._all_reduce.allocate((*parameters, *self._buffers))
+
+    def reduce_grads(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Average the gradients and broadcast the first rank's buffers, as DDP does."""
+        with self._collective():
+            if self._misses_grads:
+                self._all_reduce.fill_missing(parameters)
+            self._all_reduce.average(parameters)
+            self._all_reduce.broadcast_buffers(self._buffers)
+
+
+class Fsdp(SingleProcess):
+    """FSDP2: forward and backward contain collectives, so an attempt can't be retried; all ranks stop, knowing why."""
+
+    def __init__(self, model: nn.Module, config: GuardConfig) -> None:
+        super().__init__(model, ControlGroup(None, config.rank_timeout, config.recorder))
+        self.is_first = False  # a sharded checkpoint is written by all ranks or none
+
+    def vote(self, oom: CaughtOom | None, samples: int, signum: int | None) -> StepVote:
+        """Stop if this rank ran out of memory."""
+        if oom is not None:
+            raise RetriesExhausted(
+                f"out of memory under FSDP2, whose ranks wait for each other inside a step ({oom.message})",
+                "use smaller micro-batches from the start (micro_batch=), and resume from the last checkpoint",
+            )
+        return super().vote(oom, samples, signum)
+
+
+def connect_ranks(model: nn.Module, config: GuardConfig) -> SingleProcess:
+    """Return the ranks that a model is trained on.
+
+    Raises:
+        UsageError: the model is wrapped in something that can't be guarded.
+    """
+    if isinstance(model, DistributedDataParallel):
+        return Ddp(model, config)
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return SingleProcess(model)
+    if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+        raise UsageError("FSDP1 can't be guarded", "use FSDP2 (torch.distributed.fsdp.fully_shard) or DDP")
+    if any(base.__name__ == "FSDPModule" for module in model.modules() for base in type(module).__mro__):
+        return Fsdp(model, config)
+    raise UsageError(
+        "there are several ranks, but the model is not in DistributedDataParallel", "wrap it before you guard it"
+    )
+
+
+def _reject_unsupported(model: DistributedDataParallel) -> None:
+    """Reject what a retry, or an all-reduce by the guard, would break."""
+    if any(isinstance(module, nn.SyncBatchNorm) for module in model.modules()):
+        raise UsageError(
+            "SyncBatchNorm exchanges statistics inside the forward, where a rank without memory would hang the others",
+            "use BatchNorm or GroupNorm",
+        )
+    if getattr(model, "_comm_hooks", None):
+        raise UsageError(
+            "a communication hook is registered on the model, but the guard all-reduces gradients itself",
+            "leave the hook out",
+        )
+    embeddings = [module for module in model.modules() if isinstance(module, (nn.Embedding, nn.EmbeddingBag))]
+    if any(embedding.sparse for embedding in embeddings):
+        raise UsageError(f"an embedding has sparse gradients, {_NO_SPARSE}", "use sparse=False")
+
+
+class GradAllReduce:
+    """Averages gradients and broadcasts buffers through one bucket, allocated beforehand."""
+
+    def __init__(self, group: Any, control_group: Any) -> None:
+        self._group, self._control_group = group, control_group
+        self._world_size = dist.get_world_size(group)
+        self._buckets: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+
+    def allocate(self, tensors: Sequence[Tensor]) -> None:
+        """Allocate a bucket for each device and dtype, once."""
+        for tensor in tensors:
+            key = (tensor.device, tensor.dtype)
+            if key not in self._buckets:
+                size = BUCKET_BYTES // tensor.element_size()
+                self._buckets[key] = torch.empty(size, dtype=tensor.dtype, device=tensor.device)
+
+    def fill_missing(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Give a zero gradient to parameters that only other ranks used; unused ones stay without."""
+        missing = torch.tensor([int(param.grad is None) for param in parameters], dtype=torch.int32)
+        dist.all_reduce(missing, dist.ReduceOp.SUM, group=self._control_group)
+        for param, count in zip(parameters, missing.tolist(), strict=True):
+            if param.grad is None and count < self._world_size:
+                retry_on_oom(lambda param=param: _set_zero_grad(param))  # type: ignore[misc]
+
+    def average(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Average the gradients."""
+        self._through_buckets([param.grad for param in parameters if param.grad is not None], self._reduce)
+
+    def _reduce(self, bucket: Tensor) -> None:
+        dist.all_reduce(bucket, dist.ReduceOp.SUM, group=self._group)
+        retry_on_oom(_once(lambda: bucket.div_(self._world_size)))
+
+    def broadcast_buffers(self, buffers: Sequence[Tensor]) -> None:
+        """Send the first rank's buffers to every rank."""
+        first = dist.get_global_rank(self._group, 0)
+        self._through_buckets(buffers, lambda bucket: dist.broadcast(bucket, first, group=self._group))
+
+    def _through_buckets(self, tensors: Sequence[Tensor], collective: Callable[[Tensor], object]) -> None:
+        for chunk in _chunks(tensors):
+            bucket = self._buckets[chunk[0].device, chunk[0].dtype]
+            if chunk[0].numel() > bucket.numel():
+                collective(_as_flat(chunk[0]))
+            else:
+                _through_bucket(chunk, bucket, collective)
+
+
+def _through_bucket(chunk: list[Tensor], bucket: Tensor, collective: Callable[[Tensor], object]) -> None:
+    sizes = [tensor.numel() for tensor in chunk]
+    views: list[Tensor] = []
+
+    def fill() -> None:
+        parts = bucket[: sum(sizes)].split(sizes)
+        views[:] = [part.view(tensor.shape) for part, tensor in zip(parts, chunk, strict=True)]
+        torch._foreach_copy_(views, chunk)
+
+    retry_on_oom(fill)
+    collective(bucket[: sum(sizes)])
+    retry_on_oom(lambda: torch._foreach_copy_(chunk, views))
+
+
+def _once(work: Callable[[], object]) -> Callable[[], None]:
+    """Return a function that does nothing after its first success, for work that isn't idempotent."""
+    pending = [work]
+
+    def run() -> None:
+        if pending:
+            pending[0]()
+            pending.clear()
+
+    return run
+
+
+def _set_zero_grad(param: nn.Parameter) -> None:
+    param.grad = torch.zeros_like(param)
+
+
+def _as_flat(tensor: Tensor) -> Tensor:
+    """Return a dense gradient in any memory format as the contiguous tensor that a collective needs."""
+    return tensor if tensor.is_contiguous() else tensor.as_strided((tensor.numel(),), (1,))
+
+
+def _chunks(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Yield tensors of one device and dtype that fit into a bucket together, in order."""
+    chunks: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for tensor in tensors:
+        key, capacity = (tensor.device, tensor.dtype), BUCKET_BYTES // tensor.element_size()
+        chunk = chunks.setdefault(key, [])
+        if tensor.numel() > capacity:
+            yield [tensor]
+        elif sum(member.numel() for member in chunk) + tensor.numel() > capacity:
+            yield chunk
+            chunks[key] = [tensor]
+        else:
+            chunk.append(tensor)
+    yield from (chunk for chunk in chunks.values() if chunk)

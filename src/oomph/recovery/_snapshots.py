@@ -1,0 +1,456 @@
+"""Snapshots of the state that a retry restores.
+
+Each snapshot covers one kind of state. `capture()` saves it and returns the function that restores it. That function is
+idempotent and can be called again after it failed half-way: memory may run out during a restore, too.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import random
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import is_
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from ..batch import tensors_in
+from ..errors import UsageError
+from ..units import MIB
+from ._oom import catch_oom
+
+Restore = Callable[[], object]
+
+_CPU = torch.device("cpu")
+_MAX_KEPT_BYTES = 4 * MIB  # larger copies of buffers are freed after each step
+_MODULE_SCANS = 2  # steps in which modules are searched for buffers: the first forward may register some
+_MODULE_TABLES = frozenset({"_parameters", "_buffers", "_modules"})
+
+
+class Snapshot(Protocol):
+    """State that can be captured and restored."""
+
+    def capture(self) -> Restore:
+        """Save the current state and return the function that restores it."""
+        ...
+
+
+class TensorCopies:
+    """Copies of tensors, reused from one capture to the next while the tensors and their shapes stay the same."""
+
+    def __init__(self) -> None:
+        self._tensors: Sequence[Tensor] = ()
+        self._shapes: list[torch.Size] = []
+        self._copies: list[Tensor] = []
+        self._groups: list[tuple[list[Tensor], list[Tensor]]] = []  # copies and tensors of one device and dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the copies."""
+        return sum(duplicate.numel() * duplicate.element_size() for duplicate in self._copies)
+
+    def capture(self, tensors: Sequence[Tensor], *, on_host: bool = False) -> Restore:
+        """Copy the tensors: on their devices, or to the host if requested or where a device has no free memory."""
+        if on_host or not self._can_reuse(tensors):
+            self._allocate(tensors, on_host=on_host)
+        with torch.no_grad():
+            for copies, sources in self._groups:
+                torch._foreach_copy_(copies, sources)
+        return self._restore
+
+    def _can_reuse(self, tensors: Sequence[Tensor]) -> bool:
+        if len(tensors) != len(self._copies) or not all(map(is_, tensors, self._tensors)):
+            return False
+        return [tensor.shape for tensor in tensors] == self._shapes
+
+    def _allocate(self, tensors: Sequence[Tensor], *, on_host: bool) -> None:
+        self._copies, self._groups = [], []
+        self._tensors, self._shapes = tensors, [tensor.shape for tensor in tensors]
+        if on_host or catch_oom(lambda: self._allocate_on(None)) is not None:
+            self._allocate_on(_CPU)
+        groups: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
+        for tensor, duplicate in zip(tensors, self._copies, strict=True):
+            key = (tensor.device, tensor.dtype, tensor.layout, duplicate.device)
+            copies, sources = groups.setdefault(key, ([], []))
+            copies.append(duplicate)
+            sources.append(tensor)
+        self._groups = list(groups.values())
+
+    def _allocate_on(self, device: torch.device | None) -> None:
+        self._copies = [_empty_copy(tensor, device or tensor.device) for tensor in self._tensors]
+
+    def _restore(self) -> None:
+        with torch.no_grad():
+            for tensor, duplicate in zip(self._tensors, self._copies, strict=True):
+                _write(tensor, duplicate)
+
+
+def _empty_copy(tensor: Tensor, device: torch.device) -> Tensor:
+    if tensor.layout is torch.strided:
+        return torch.empty_like(tensor.detach(), device=device)
+    return tensor.detach().clone().to(device)
+
+
+def _write(tensor: Tensor, values: Tensor) -> None:
+    """Copy values into a tensor of any layout, including one that was resized or that is expanded."""
+    if tensor.layout is torch.strided:
+        if tensor.shape != values.shape:
+            tensor.resize_(values.shape)
+        for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+            if size > 1 and stride == 0:  # expanded: all entries are the same memory
+                tensor, values = tensor.narrow(dim, 0, 1), values.narrow(dim, 0, 1)
+    tensor.copy_(values)
+
+
+class RngSnapshot:
+    """Random states of torch, a CUDA device, Python and NumPy."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device if device.type == "cuda" else None
+
+    def capture(self) -> Restore:
+        """Save the random states."""
+        states = rng_states(self._cuda)
+        return lambda: set_rng_states(states, self._cuda)
+
+
+def rng_states(cuda: torch.device | None) -> dict[str, Any]:
+    """Return every random state that a training step may use."""
+    states: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    if cuda is not None:
+        states["cuda"] = torch.cuda.get_rng_state(cuda)  # kept on the host, so nothing waits for the GPU
+    if "numpy" in sys.modules:
+        states["numpy"] = sys.modules["numpy"].random.get_state(legacy=False)
+    return states
+
+
+def set_rng_states(states: Mapping[str, Any], cuda: torch.device | None) -> None:
+    """Set the random states that `rng_states` returned."""
+    torch.set_rng_state(states["torch"])
+    random.setstate(states["python"])
+    if cuda is not None and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], cuda)
+    if "numpy" in states and "numpy" in sys.modules:
+        sys.modules["numpy"].random.set_state(states["numpy"])
+
+
+class BufferSnapshot:
+    """The buffers of modules: BatchNorm statistics and anything else that a forward changes."""
+
+    def __init__(self, *modules: nn.Module) -> None:
+        self._modules, self._scans = modules, _MODULE_SCANS
+        self._tables: list[dict[str, Tensor | None]] = []  # the `_buffers` of each module that has some
+        self._copies = TensorCopies()
+
+    def capture(self) -> Restore:
+        """Copy all buffers: CUDA kernels update BatchNorm statistics without counting a version."""
+        if self._scans:
+            self._scans -= 1
+            self._tables = _buffer_tables(self._modules)
+        bindings = [dict(table) for table in self._tables]
+        restore_values = self._copies.capture(
+            [tensor for table in self._tables for tensor in table.values() if tensor is not None]
+        )
+        if self._copies.nbytes > _MAX_KEPT_BYTES:
+            self._copies = TensorCopies()
+
+        def restore() -> None:
+            restore_values()
+            for table, binding in zip(self._tables, bindings, strict=True):
+                table.update(binding)  # buffers registered since the capture stay
+
+        return restore
+
+
+def _buffer_tables(modules: Iterable[nn.Module]) -> list[dict[str, Tensor | None]]:
+    tables = []
+    for owner in dict.fromkeys(owner for module in modules for owner in module.modules()):
+        table: Any = owner._buffers  # noqa: SLF001  rebinding needs the table itself
+        # A ScriptModule has no such dict.
+        tables.append(table if isinstance(table, dict) else dict(owner.named_buffers(recurse=False)))
+    return [table for table in tables if table]
+
+
+class GradStash:
+    """The gradients that earlier batches accumulated.
+
+    A step takes them off the parameters, writes fresh ones and merges both at the end: nothing is copied.
+    """
+
+    def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> None:
+        self._model, self._optimizers = model, optimizers
+        self.parameters: list[nn.Parameter] = []  # frozen ones too: they may be unfrozen later
+        self._known: set[int] = set()
+        self.stashed: dict[int, Tensor] = {}  # by the parameter's position
+
+    @property
+    def trainable(self) -> list[nn.Parameter]:
+        """The parameters that require gradients now."""
+        return [param for param in self.parameters if param.requires_grad]
+
+    def capture(self) -> Restore:
+        """Remember the gradients."""
+        if not all(id(param) in self._known for group in _groups(self._optimizers) for param in group["params"]):
+            self.parameters = all_parameters([self._model], self._optimizers)
+            self._known = {id(param) for param in self.parameters}
+        parameters = self.parameters
+        stashed = {index: grad for index, param in enumerate(parameters) if (grad := param.grad) is not None}
+        self.stashed = stashed
+
+        def restore() -> None:
+            for index, param in enumerate(parameters):
+                param.grad = stashed.get(index)
+
+        return restore
+
+    def clear(self) -> None:
+        """Set all gradients to None; `zero_grad` would enter the profiler, which can run out of memory too."""
+        for param in self.parameters:
+            param.grad = None
+
+    def release(self) -> None:
+        """Drop the stashed gradients."""
+        self.stashed = {}
+
+
+class GradSnapshot:
+    """Copies of gradients, for work that adds to them."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], *, on_host: bool = False) -> None:
+        self._parameters, self._on_host = list(parameters), on_host
+
+    def capture(self) -> Restore:
+        """Copy the gradients."""
+        grads = [param.grad for param in self._parameters]
+        restore_values = TensorCopies().capture([grad for grad in grads if grad is not None], on_host=self._on_host)
+
+        def restore() -> None:
+            restore_values()
+            for param, grad in zip(self._parameters, grads, strict=True):
+                param.grad = grad
+
+        return restore
+
+
+class OptimizerSnapshot:
+    """The parameters, state and param-group options of an optimizer: a backup for an update that fails half-way.
+
+    Args:
+        optimizer: the optimizer to back up.
+        before_update: the gradients are computed already, so that only parameters with a gradient need a backup.
+        with_grads: back up the gradients, too.
+        on_host: keep the backup on the host.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, *, before_update: bool = False, with_grads: bool = False, on_host: bool = False
+    ) -> None:
+        self._optimizer, self._before_update = optimizer, before_update
+        self._with_grads, self._on_host = with_grads, on_host
+        self.nbytes = 0  # of the backup, without gradients
+
+    def capture(self) -> Restore:
+        """Copy everything that an update can change."""
+        optimizer = self._optimizer
+        parameters = optimizer_parameters(optimizer)
+        if self._before_update:
+            parameters = [param for param in parameters if param.grad is not None]
+        grads = GradSnapshot(parameters if self._with_grads else [], on_host=self._on_host)
+        restore_grads, restore_options = grads.capture(), ParamGroupSnapshot(optimizer).capture()
+        state = [(param, dict(entry)) for param, entry in optimizer.state.items()]
+        tensors = [*parameters, *(tensor for _, entry in state for tensor in tensors_in(list(entry.values())))]
+        copies = TensorCopies()
+        restore_values = copies.capture(tensors, on_host=self._on_host)
+        self.nbytes = copies.nbytes
+
+        def restore() -> None:
+            restore_grads()
+            restore_values()
+            _set_state(optimizer, state)
+            restore_options()
+
+        return restore
+
+
+def _set_state(optimizer: Optimizer, state: list[tuple[Tensor, dict[str, Any]]]) -> None:
+    """Set the captured entries and remove later ones, so that a first update is one again."""
+    captured = {id(param) for param, _ in state}
+    for param in [param for param in optimizer.state if id(param) not in captured]:
+        del optimizer.state[param]
+    for param, entry in state:
+        optimizer.state[param].clear()
+        optimizer.state[param].update(entry)
+
+
+class ParamGroupSnapshot:
+    """The param-group options of an optimizer, such as the learning rate, which schedulers change."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._groups = optimizer.param_groups
+
+    def capture(self) -> Restore:
+        """Copy the options."""
+        options = [
+            {name: _clone_tensor(value) for name, value in group.items() if name != "params"} for group in self._groups
+        ]
+
+        def restore() -> None:
+            for group, saved in zip(self._groups, options, strict=False):
+                group.update({name: _clone_tensor(value) for name, value in saved.items()})
+
+        return restore
+
+
+def _clone_tensor(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def may_write_grads(optimizer: Optimizer) -> bool:
+    """Return True unless the optimizer is one of torch's that leave gradients unchanged and has no pre-step hooks."""
+    if getattr(optimizer, "_optimizer_step_pre_hooks", None):
+        return True
+    if type(optimizer) is SGD:
+        return any(group["nesterov"] and not group.get("fused") for group in optimizer.param_groups)
+    return type(optimizer) not in {Adam, AdamW}
+
+
+class ObjectSnapshot:
+    """The state of any object that a step changes: a GradScaler, a scheduler, an EMA, a metric.
+
+    Containers, tensors and modules are restored in place. An object with `state_dict()` and `load_state_dict()` is
+    saved through these, any other object by a deep copy of its attributes.
+
+    Args:
+        target: the object.
+        exclude: modules and optimizers that other snapshots save; references to them are kept as they are.
+        submodules: save the attributes of a module's submodules, too, as metrics need it.
+    """
+
+    def __init__(self, target: object, *, exclude: Iterable[object] = (), submodules: bool = True) -> None:
+        self._target, self._exclude, self._submodules = target, tuple(exclude), submodules
+
+    def capture(self) -> Restore:
+        """Copy the state."""
+        restores, tensors = self.collect()
+        restores.append(TensorCopies().capture(tensors))
+        return lambda: [restore() for restore in restores]
+
+    def collect(self) -> tuple[list[Restore], list[Tensor]]:
+        """Return functions that restore what was deep-copied, and the tensors to restore in place."""
+        target: Any = self._target
+        restores: list[Restore] = []
+        tensors: list[Tensor] = []
+        if isinstance(target, Tensor):
+            tensors.append(target)
+        elif isinstance(target, nn.Module):
+            tensors += [*target.parameters(), *target.buffers()]
+            for owner in target.modules() if self._submodules else (target,):
+                table = owner._buffers  # noqa: SLF001  rebinding needs the table itself
+                restores.append(lambda table=table, saved=dict(table): table.update(saved))  # type: ignore[misc]
+                restores.append(self._capture_attributes(owner, tensors))
+        elif isinstance(target, (list, dict, set, collections.deque)):
+            saved = self._deepcopy(target)
+            restores.append(lambda: _refill(target, self._deepcopy(saved)))
+        elif isinstance(target, torch.Generator):
+            state = target.get_state()
+            restores.append(lambda: target.set_state(state))
+        elif _has_state_dict(target) and not isinstance(target, torch.amp.GradScaler):
+            saved = self._deepcopy(target.state_dict())
+            restores.append(lambda: target.load_state_dict(self._deepcopy(saved)))
+        elif getattr(target, "__dict__", None):  # a GradScaler, too: its state_dict() waits for the GPU
+            restores.append(self._capture_attributes(target, tensors))
+        return restores, tensors
+
+    def _capture_attributes(self, target: Any, tensors: list[Tensor]) -> Restore:
+        attributes: dict[str, Any] = vars(target)
+        skipped = {name for name in attributes if isinstance(target, nn.Module) and _is_module_internal(name)}
+        saved = {}
+        for name, value in attributes.items():
+            if isinstance(value, nn.Module) and not any(value is item for item in self._exclude):
+                tensors += [*value.parameters(), *value.buffers()]
+            elif isinstance(value, Tensor):
+                tensors.append(value)
+            if name not in skipped:
+                saved[name] = self._copy_value(value)
+
+        def restore() -> None:
+            for name in attributes.keys() - saved.keys() - skipped:
+                del attributes[name]
+            attributes.update({name: self._copy_value(value) for name, value in saved.items()})
+
+        return restore
+
+    def _copy_value(self, value: Any) -> Any:
+        return value if isinstance(value, (nn.Module, Tensor)) else self._deepcopy(value)
+
+    def _deepcopy(self, value: Any) -> Any:
+        return copy.deepcopy(value, {id(item): item for item in self._exclude})
+
+
+def _has_state_dict(target: object) -> bool:
+    return hasattr(target, "state_dict") and hasattr(target, "load_state_dict")
+
+
+def _is_module_internal(name: str) -> bool:
+    return name in _MODULE_TABLES or "_hooks" in name
+
+
+def _refill(container: Any, values: Any) -> None:
+    container.clear()
+    if isinstance(container, (list, collections.deque)):
+        container.extend(values)
+    else:
+        container.update(values)
+
+
+def check_restorable(targets: Iterable[object]) -> None:
+    """Check that the state of user objects can be saved and restored.
+
+    Raises:
+        UsageError: an object has no state, or its state can't be copied.
+    """
+    for target in targets:
+        try:
+            restores, tensors = ObjectSnapshot(target).collect()
+        except Exception as error:
+            raise UsageError(
+                f"extra_state has a {type(target).__name__} that can't be copied ({type(error).__name__}: {error})",
+                "pass the part of it that changes, or give it state_dict() and load_state_dict()",
+            ) from error
+        if not restores and not tensors:
+            raise UsageError(
+                f"extra_state has a {type(target).__name__} without any state that can be saved",
+                "pass an object with attributes or state_dict(), a container, a tensor or a torch.Generator",
+            )
+
+
+def owner_of(function: Any) -> Any:
+    """Return the object that a bound method belongs to, or the argument itself."""
+    return getattr(function, "__self__", function)
+
+
+def modules_of(target: Any) -> list[nn.Module]:
+    """Return the modules of a loss or an EMA: itself, or those in its attributes."""
+    owner = owner_of(target)
+    candidates = [owner] if isinstance(owner, nn.Module) else getattr(owner, "__dict__", {}).values()
+    return [candidate for candidate in candidates if isinstance(candidate, nn.Module)]
+
+
+def optimizer_parameters(optimizer: Optimizer) -> list[nn.Parameter]:
+    """Return the parameters that an optimizer updates."""
+    return [param for group in optimizer.param_groups for param in group["params"]]
+
+
+def all_parameters(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> list[nn.Parameter]:
+    """Return the parameters of modules and optimizers, each once: a loss may have some that only an optimizer holds."""
+    parameters = {id(param): param for module in modules for param in module.parameters()}
+    parameters.update((id(param), param) for group in _groups(optimizers) for param in group["params"])
+    return list(parameters.values())
+
+
+def _groups(optimizers: Iterable[Optimizer]) -> list[dict[str, Any]]:
+    return [group for optimizer in optimizers for group in optimizer.param_groups]
