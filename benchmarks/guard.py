@@ -479,7 +479,7 @@ def show(result: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def measure_overhead(device: str, *, quick: bool) -> list[dict[str, Any]]:
+def measure_overhead(device: str, *, quick: bool, only: str = "") -> list[dict[str, Any]]:
     """Measure fused optimizers, which the limit is for, and others, which need a backup."""
     nets: tuple[dict[str, Any], ...] = (SHORT, MANY, TINY if quick else LONG)
     cases = [
@@ -495,7 +495,8 @@ def measure_overhead(device: str, *, quick: bool) -> list[dict[str, Any]]:
         for name in ("sgd", "adamw")
         for micro_batches in ((1, 4) if net is SHORT and fused else (1,))
     ]
-    return [show(overhead(case, device)) for case in cases]
+    chosen = [case for case in cases if only in f"{case['net']} {case['optimizer']} {case['micro_batches']}"]
+    return [show(overhead(case, device)) for case in chosen]
 
 
 def measure_detector(device: str, *, quick: bool) -> dict[str, Any]:
@@ -529,6 +530,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the results to this JSON file")
     parser.add_argument("--quick", action="store_true", help="small sizes and few blocks")
     parser.add_argument("--only", choices=tuple(MEASUREMENTS), action="append", help="measure only this")
+    parser.add_argument("--case", default="", help='only overhead cases that contain this text: "short sgd-fused 4"')
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--child", choices=sorted(STRATEGIES), help=argparse.SUPPRESS)
     parser.add_argument("--work", type=json.loads, help=argparse.SUPPRESS)
@@ -549,7 +551,8 @@ def main() -> None:
         "python": platform.python_version(),
     }
     for name in args.only or MEASUREMENTS:
-        results[name] = MEASUREMENTS[name](args.device, quick=args.quick)
+        more = {"only": args.case} if name == "overhead" else {}
+        results[name] = MEASUREMENTS[name](args.device, quick=args.quick, **more)
         if args.out:
             args.out.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -282,17 +282,18 @@ class Guard:
             state.fallbacks += (fallback,)
 
     def _forward_backward(self, state: _StepState, forward: Callable[..., Any] | None, *, update: bool) -> None:
-        self._grads.clear()
+        self._grads.take_off()
         losses = self._runner.run(state.batch, state.micro_batches, forward, self._backward)
         parameters, stashed = self._grads.parameters, self._grads.stashed
-        losses.rescale_grads([param.grad for param in parameters if param.grad is not None])
+        losses.rescale_grads(parameters)
         if stashed or self.pending is not None:
             weights = accumulation_weights(losses.weight, self.pending)
             for index, param in enumerate(parameters):
                 param.grad = merge_grads(param.grad, stashed.get(index), weights)
         if update:
-            self._ranks.prepare(self._grads.trainable)
-            if not self._ranks.reduces_grads:
+            if self._ranks.reduces_grads:
+                self._ranks.prepare(self._grads.trainable)
+            else:
                 self.optimizer_step.prepare_grads()
         state.losses, state.loss = losses, losses.loss
 
@@ -409,10 +410,7 @@ class Guard:
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """Finish the step, save to `checkpoint=` and stop on Ctrl-C and SIGTERM.
-
-        With several ranks, all of them must enter and leave this context together.
-        """
+        """Finish the step, save to `checkpoint=` and stop on Ctrl-C and SIGTERM; ranks enter and leave this together."""
         with self._stop_request.listen():
             yield
             self._stop_if_requested(self._ranks.agree_to_stop(self._stop_request.signum))

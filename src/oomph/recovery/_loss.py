@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..batch import move
 from ..errors import UsageError
@@ -89,14 +89,14 @@ class LossAccumulator:
         self._count = count if self._count is None else self._count + count
         return value.total / self._estimated_count
 
-    def rescale_grads(self, grads: Iterable[Tensor]) -> None:
+    def rescale_grads(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace the estimated count by the true one in the gradients."""
         estimate, count = self._estimated_count, self._count
         if estimate is None or count is None or estimate is count:
             return
-        factor = estimate / count
+        factor, grads = estimate / count, [param.grad for param in parameters if param.grad is not None]
         if not isinstance(factor, Tensor):
-            torch._foreach_mul_(list(grads), factor)
+            torch._foreach_mul_(grads, factor)
             return
         by_dtype: dict[torch.dtype, list[Tensor]] = {}
         for grad in grads:
@@ -108,8 +108,11 @@ class LossAccumulator:
     @property
     def loss(self) -> Tensor:
         """The loss of the whole batch."""
-        terms = [term.reshape(()) * weight for term, weight in zip(self._terms, self._weights, strict=True)]
-        total = self._terms[0] if len(terms) == 1 else torch.stack(terms).sum()
+        if len(self._terms) == 1:
+            total = self._terms[0]
+        else:
+            terms = [term.reshape(()) for term in self._terms]
+            total = torch.stack(torch._foreach_mul(terms, self._weights)).sum()  # noqa: SLF001  no public name
         return total if self._count is None else total / self._count
 
     @property

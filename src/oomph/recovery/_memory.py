@@ -19,7 +19,7 @@ from ..units import MIB, format_size
 Predict = Callable[[int], "int | Prediction"]
 
 _MAX_FILL = 0.95  # fraction of the limit that an extrapolated peak may use
-_STATS_SECONDS = 0.1  # between two reads of the CUDA allocator's statistics, which are slow
+_STATS_SECONDS = 0.5  # between two reads of the CUDA allocator's statistics, which are slow
 _RSS_SECONDS = 0.002  # between two reads of the RSS
 _HOST_SECONDS = 0.5  # between two reads of the machine's free memory
 _MIN_FREE_BYTES = 64 * MIB  # that must stay free on the host

@@ -268,8 +268,8 @@ def is_atomic(optimizer: Optimizer) -> bool:
         return False
     if type(optimizer) is SGD and not any(group["momentum"] for group in optimizer.param_groups):
         return True
-    state = optimizer.state
-    return all(state.get(param) for param in optimizer_parameters(optimizer) if param.grad is not None)
+    with_state = {id(param) for param, entry in optimizer.state.items() if entry}  # hashing a tensor is slow
+    return all(id(param) in with_state for param in optimizer_parameters(optimizer) if param.grad is not None)
 
 
 def _is_fused(optimizer: Optimizer) -> bool:

@@ -40,18 +40,14 @@ class Snapshot(Protocol):
 
 
 class TensorCopies:
-    """Copies of tensors, reused from one capture to the next while the tensors and their shapes stay the same."""
+    """Copies of tensors, reused from one capture to the next while the tensors and their sizes stay the same."""
 
     def __init__(self) -> None:
         self._tensors: Sequence[Tensor] = ()
-        self._shapes: list[torch.Size] = []
+        self._sizes: list[int] = []
         self._copies: list[Tensor] = []
         self._groups: list[tuple[list[Tensor], list[Tensor]]] = []  # copies and tensors of one device and dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the copies."""
-        return sum(duplicate.numel() * duplicate.element_size() for duplicate in self._copies)
+        self.nbytes = 0  # of the copies
 
     def capture(self, tensors: Sequence[Tensor], *, on_host: bool = False) -> Restore:
         """Copy the tensors: on their devices, or to the host if requested or where a device has no free memory."""
@@ -65,11 +61,11 @@ class TensorCopies:
     def _can_reuse(self, tensors: Sequence[Tensor]) -> bool:
         if len(tensors) != len(self._copies) or not all(map(is_, tensors, self._tensors)):
             return False
-        return [tensor.shape for tensor in tensors] == self._shapes
+        return list(map(Tensor.numel, tensors)) == self._sizes  # a buffer may have been resized
 
     def _allocate(self, tensors: Sequence[Tensor], *, on_host: bool) -> None:
         self._copies, self._groups = [], []
-        self._tensors, self._shapes = tensors, [tensor.shape for tensor in tensors]
+        self._tensors, self._sizes = tensors, list(map(Tensor.numel, tensors))
         if on_host or catch_oom(lambda: self._allocate_on(None)) is not None:
             self._allocate_on(_CPU)
         groups: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
@@ -79,6 +75,7 @@ class TensorCopies:
             copies.append(duplicate)
             sources.append(tensor)
         self._groups = list(groups.values())
+        self.nbytes = sum(duplicate.numel() * duplicate.element_size() for duplicate in self._copies)
 
     def _allocate_on(self, device: torch.device | None) -> None:
         self._copies = [_empty_copy(tensor, device or tensor.device) for tensor in self._tensors]
@@ -151,16 +148,16 @@ class BufferSnapshot:
         if self._scans:
             self._scans -= 1
             self._tables = _buffer_tables(self._modules)
-        bindings = [dict(table) for table in self._tables]
+        tables, bindings = self._tables, [dict(table) for table in self._tables]
         restore_values = self._copies.capture(
-            [tensor for table in self._tables for tensor in table.values() if tensor is not None]
+            [buffer for table in tables for buffer in table.values() if buffer is not None]
         )
         if self._copies.nbytes > _MAX_KEPT_BYTES:
             self._copies = TensorCopies()
 
         def restore() -> None:
             restore_values()
-            for table, binding in zip(self._tables, bindings, strict=True):
+            for table, binding in zip(tables, bindings, strict=True):
                 table.update(binding)  # buffers registered since the capture stay
 
         return restore
@@ -194,7 +191,7 @@ class GradStash:
 
     def capture(self) -> Restore:
         """Remember the gradients."""
-        if not all(id(param) in self._known for group in _groups(self._optimizers) for param in group["params"]):
+        if not all(self._known.issuperset(map(id, group["params"])) for group in _groups(self._optimizers)):
             self.parameters = all_parameters([self._model], self._optimizers)
             self._known = {id(param) for param in self.parameters}
         parameters = self.parameters
@@ -206,6 +203,11 @@ class GradStash:
                 param.grad = stashed.get(index)
 
         return restore
+
+    def take_off(self) -> None:
+        """Set the stashed gradients of the parameters to None."""
+        for index in self.stashed:
+            self.parameters[index].grad = None
 
     def clear(self) -> None:
         """Set all gradients to None; `zero_grad` would enter the profiler, which can run out of memory too."""
