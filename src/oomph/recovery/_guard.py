@@ -410,7 +410,7 @@ class Guard:
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """Finish the step, save to `checkpoint=` and stop on Ctrl-C and SIGTERM; ranks enter and leave this together."""
+        """Finish the step, save to `checkpoint=` and stop on Ctrl-C and SIGTERM; all ranks enter and leave together."""
         with self._stop_request.listen():
             yield
             self._stop_if_requested(self._ranks.agree_to_stop(self._stop_request.signum))
