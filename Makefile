@@ -1,52 +1,74 @@
-# Every target makes its own .venv from the pins and reinstalls only when they change.
+# Every target builds its own .venv from the pins and reinstalls only when they change.
 PYTHON ?= python3
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ZOO := $(VENV)/zoo
 ZOO_STAMP := $(ZOO)/.installed
+PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test check format bench compare peers clean
+.PHONY: help setup train check lint types unit test test-all versions format bench compare peers clean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-setup: $(STAMP) ## make .venv from constraints.txt
+setup: $(STAMP) ## build .venv from constraints.txt
 
 $(STAMP): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(STAMP)
 
-train: $(STAMP) ## train a small detector on a data set made on the spot, in a few minutes
+train: $(STAMP) ## train a small detector on generated images, in a few minutes
 	$(BIN)/oomph train
 
-test: check $(ZOO_STAMP) ## everything a change must pass: format, lint, types, tests
-	$(BIN)/python -m pytest --numprocesses 2
+check: $(STAMP) ## format, lint, types and the tests that start no processes (one minute)
+	@$(MAKE) --no-print-directory -j2 types unit
 
-check: $(STAMP) ## the fast part: format, lint, types
+lint: $(STAMP)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+
+types: lint
 	$(BIN)/mypy
 
-format: $(STAMP) ## rewrite the source in the one format
+unit: lint
+	$(PYTEST) -m "not subprocess and not slow"
+
+test: check $(ZOO_STAMP) ## everything a change must pass (five minutes)
+	$(PYTEST) -m "subprocess and not slow" --numprocesses 2
+
+test-all: test ## slow tests too: all recorded predictions, soak tests
+	$(PYTEST) -m slow --numprocesses 2
+
+versions: ## run both README commands on every Python of PYTHONS, in fresh clones
+	@for python in $(PYTHONS); do \
+	    "$$python" --version >/dev/null 2>&1 || { echo "$$python: not installed"; continue; }; \
+	    folder=$$(mktemp -d) && git clone --quiet . "$$folder/oomph" && cd "$$folder/oomph" \
+	    && $(MAKE) --no-print-directory PYTHON="$$python" train test && echo "$$python: ok" \
+	    || { echo "$$python: failed, see $$folder/oomph"; exit 1; }; \
+	    cd "$(CURDIR)" && rm -rf "$$folder"; \
+	done
+
+format: $(STAMP) ## rewrite the source in the project's format
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
 bench: $(STAMP) ## measure the start-up times that docs/ and the README state
 	$(BIN)/python benchmarks/startup.py
 
-# Apart from .venv's own packages and without dependencies: torchvision would take another torch along.
+# Apart from .venv's own packages and without dependencies: torchvision would pull in another torch.
 $(ZOO_STAMP): benchmarks/zoo/requirements.txt | $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --target $(ZOO) -r $<
 	@touch $(ZOO_STAMP)
 
-compare: $(ZOO_STAMP) ## predict the whole zoo and print what was measured beside it (a few minutes)
+compare: $(ZOO_STAMP) ## predict all recorded configurations and compare with what was measured (minutes)
 	PYTHONPATH=$(ZOO) $(BIN)/python benchmarks/predict_all.py --out $(ZOO)/predicted.json
 	$(BIN)/python benchmarks/compare.py $(ZOO)/predicted.json
 
-peers: $(ZOO_STAMP) ## ask what people use today about the same configurations (half an hour)
+peers: $(ZOO_STAMP) ## ask other estimators about the same configurations (half an hour)
 	PYTHONPATH=$(ZOO) $(BIN)/python benchmarks/peers.py --out $(ZOO)/peers.jsonl
 
 clean: ## remove .venv and caches
