@@ -25,6 +25,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 
+def shorten(text: str, limit: int = 60) -> str:
+    """Cut a text that a message repeats, such as user input, after `limit` characters."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
 class OomphError(Exception):
     """Something failed that oomph can name."""
 

@@ -168,8 +168,8 @@ class HostMeter:
     def _ask(gauge: HostMemoryReader) -> int:
         reading = gauge.read()
         bounds = [reading.ram_available]
-        if reading.group_limit is not None and reading.group_used is not None:
-            bounds.append(reading.group_limit - reading.group_used)
+        if reading.cgroup_limit is not None and reading.cgroup_used is not None:
+            bounds.append(reading.cgroup_limit - reading.cgroup_used)
         return min((one for one in bounds if one is not None), default=1 << 62)
 
 
