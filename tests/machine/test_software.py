@@ -145,4 +145,4 @@ def test_error_of_torchvision_is_reported() -> None:
 def test_error_of_torch_is_reported() -> None:
     check = parse_import_check({"torch": "OSError: libcudnn.so.9"}, "x")
     assert check.torch_error.known == "OSError: libcudnn.so.9"
-    assert isinstance(trial.cuda_available.value, Unknown)
+    assert isinstance(check.cuda_available.value, Unknown)

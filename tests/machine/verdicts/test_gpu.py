@@ -80,9 +80,10 @@ def test_failed_driver_and_lost_gpu_are_reported(machine: ReadMachine) -> None:
 
 
 def test_throttled_and_partitioned_gpus_are_notes(machine: ReadMachine) -> None:
-    hot = verdicts(on_gpu(machine("bare_metal"), parse_driver(h200(throttle_reasons={"value": 0x20}))))
+    facts = machine("bare_metal")
+    hot = verdicts(on_gpu(facts, parse_driver(h200(throttle_reasons={"value": 0x20}))))
     assert "hot GPU" in hot["gpu-throttled"].summary
-    mig = verdicts(on_gpu(machine("bare_metal"), parse_driver(h200(mig={"value": True}))))
+    mig = verdicts(on_gpu(facts, parse_driver(h200(mig={"value": True}))))
     assert (hot["gpu-throttled"].severity.value, mig["gpu-mig"].severity.value) == ("note", "note")
 
 
