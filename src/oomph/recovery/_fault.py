@@ -50,8 +50,8 @@ class Fault:
     @property
     def is_full(self) -> bool:
         """Whether all that was reserved and unused was less than what was asked for: there are no holes to close."""
-        figures = {} if self.finding is None else self.finding.figures
-        return {"asked", "unallocated"} <= figures.keys() and figures["unallocated"] < figures["asked"]
+        numbers = {} if self.finding is None else self.finding.numbers
+        return {"requested", "unallocated"} <= numbers.keys() and numbers["unallocated"] < numbers["requested"]
 
     @property
     def is_doubtful(self) -> bool:
@@ -62,7 +62,7 @@ class Fault:
         own = (
             self.finding.kind is FailureKind.MEMORY_ERROR and type(self.error) is MemoryError and bool(self.error.args)
         )
-        return own or self.finding.kind is FailureKind.LIBRARY_DISGUISE
+        return own or self.finding.kind is FailureKind.LIBRARY_ERROR
 
     def original(self) -> BaseException | None:
         """What was raised, to be raised again or named as the cause; it tells in a note where it came from."""

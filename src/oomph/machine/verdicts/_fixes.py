@@ -126,8 +126,3 @@ def show_disk_usage(machine: Machine, path: str) -> tuple[str, ...]:
         return ("See what fills it in Settings, System, Storage.",)
     depth = "-d 2" if machine.environment.system == "macos" else "--max-depth=2"
     return ("See what fills it:", f"$ du -xh {depth} {shlex.quote(path)} | sort -h | tail")
-
-
-def count_of(number: float, noun: str) -> str:
-    """Format a count, which may be a fraction: "1 core", "2.5 cores"."""
-    return f"{number:.12g} {noun}{'' if number == 1 else 's'}"

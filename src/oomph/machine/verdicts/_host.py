@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...units import GIB, MIB, format_rate, format_size
+from ...units import GIB, MIB, count_of, format_rate, format_size
 from .._budget import CGROUP_LIMIT, CGROUP_THROTTLE
 from .._fact import Unknown, limit_bytes
 from .._machine import Machine
 from ..host import EnvironmentKind, MemoryCgroup
-from ._fixes import add_swap, as_administrator, count_of, raise_limit, shared_bounds
+from ._fixes import add_swap, as_administrator, raise_limit, shared_bounds
 from ._verdict import DataLoaderConfig, Severity, Verdict
 
 # With less RAM, a detector with a few loader workers is likely to run out of memory.

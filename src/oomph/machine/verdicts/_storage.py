@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...units import GIB, format_size
+from ...units import GIB, count_of, format_size
 from .._machine import Machine
-from ._fixes import count_of, enlarge_shm, show_disk_usage
+from ._fixes import enlarge_shm, show_disk_usage
 from ._verdict import DataLoaderConfig, Severity, Verdict
 
 _MIN_FREE_DISK_BYTES = 5 * GIB

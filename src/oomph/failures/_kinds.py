@@ -1,4 +1,4 @@
-"""What can go wrong with a run, by name, and what a failure that was recognised looks like."""
+"""The kinds of failures, their causes, and findings: failures that were recognized in a log, exception or Record."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 
 
 class Family(enum.Enum):
-    """What a kind of failure is about; only `OTHER` and `NUMBERS` are not about memory."""
+    """Group of failures; all except `NUMERICS` and `OTHER` are about memory."""
 
     DEVICE = "device memory"
     HOST = "host memory"
     WORKERS = "loader workers"
-    RANKS = "another rank"
+    RANKS = "other ranks"
     SYMPTOM = "symptom"
-    NUMBERS = "numerical trouble"
+    NUMERICS = "numerical error"
     OTHER = "not memory"
 
 
 class FailureKind(enum.Enum):
-    """Every cause that oomph can name."""
+    """A failure that oomph can recognize."""
 
     # Device memory.
     CUDA_OOM = "cuda-out-of-memory"
@@ -29,43 +29,43 @@ class FailureKind(enum.Enum):
     XPU_OOM = "xpu-out-of-memory"
     DRIVER_OOM = "driver-out-of-memory"
     LIBRARY_OOM = "library-out-of-memory"
-    LIBRARY_DISGUISE = "library-disguise"
+    LIBRARY_ERROR = "library-error"
     FRAMEWORK_OOM = "framework-out-of-memory"
     TOO_MANY_ELEMENTS = "too-many-elements"
     # Host memory.
     CPU_OOM = "cpu-out-of-memory"
     MEMORY_ERROR = "memory-error"
     BAD_ALLOC = "bad-alloc"
-    REFUSED_BY_SYSTEM = "refused-by-system"
+    ENOMEM = "enomem"
     ADDRESS_SPACE = "address-space"
     COMMIT_LIMIT = "commit-limit"
     PINNED = "pinned-memory"
-    HOST_KILL = "host-kill"
+    OOM_KILL = "oom-kill"
     SCHEDULER_KILL = "scheduler-kill"
     NOTEBOOK_DIED = "notebook-died"
     # Loader workers.
     WORKER_KILLED = "worker-killed"
     WORKER_BUS_ERROR = "worker-bus-error"
-    WORKER_GONE = "worker-gone"
+    WORKER_EXITED = "worker-exited"
     SHM_FULL = "shm-full"
     OPEN_FILES = "open-files"
     # Other ranks.
     RANK_TIMEOUT = "rank-timeout"
     PEER_DIED = "peer-died"
     # Symptoms.
-    THRASH = "thrash"
+    THRASHING = "allocator-thrashing"
     DEVICE_LEAK = "device-leak"
     HOST_LEAK = "host-leak"
     FRAGMENTATION = "fragmentation"
     OTHER_PROCESS = "other-process"
-    CAPPED = "capped"
+    MEMORY_CAP = "memory-cap"
     SPILL = "spill"
     PAGING = "paging"
     STARVED = "starved"
-    UNCLEAN_END = "unclean-end"
-    # Numerical trouble.
-    BAD_LOSS = "bad-loss"
-    BAD_GRADIENTS = "bad-gradients"
+    UNEXPECTED_END = "unexpected-end"
+    # Numerical errors.
+    NON_FINITE_LOSS = "non-finite-loss"
+    NON_FINITE_GRADIENTS = "non-finite-gradients"
     SKIPPED_STEPS = "skipped-steps"
     # Not memory.
     DEVICE_ASSERT = "device-assert"
@@ -81,7 +81,7 @@ class FailureKind(enum.Enum):
     SHAPE = "shape"
     LAYOUT = "layout"
     INDEX = "index"
-    PLACE_OR_TYPE = "place-or-type"
+    DEVICE_OR_DTYPE = "device-or-dtype"
     BATCH_OF_ONE = "batch-of-one"
     AUTOGRAD = "autograd"
     UNUSED_PARAMETERS = "unused-parameters"
@@ -93,7 +93,7 @@ class FailureKind(enum.Enum):
     MISSING_FILE = "missing-file"
     PERMISSION = "permission"
     DISK_FULL = "disk-full"
-    SPAWN_GUARD = "spawn-guard"
+    MISSING_MAIN_GUARD = "missing-main-guard"
     PORT_IN_USE = "port-in-use"
     THREAD_LIMIT = "thread-limit"
     NETWORK = "network"
@@ -108,15 +108,15 @@ class FailureKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Cause:
-    """One kind of failure, in words.
+    """The explanation of one kind of failure.
 
     Attributes:
-        kind: its name.
-        title: what happened, in a few words.
-        why: how it comes about.
-        fix: what to do, one step a line, cheapest first; a line that starts with "$ " is a command.
-        family: what it is about.
-        retryable: whether the same step in smaller pieces can succeed.
+        kind: The kind.
+        title: What happened, in a few words.
+        why: How it happens.
+        fix: The steps to take, one per line, cheapest first; a line that starts with "$ " is a command.
+        family: The group of failures.
+        retryable: True if the same step can succeed with smaller micro-batches.
     """
 
     kind: FailureKind
@@ -128,39 +128,39 @@ class Cause:
 
     @property
     def is_memory(self) -> bool:
-        """Whether memory is what ran short."""
-        return self.family not in {Family.OTHER, Family.NUMBERS}
+        """True if the failure is about memory."""
+        return self.family not in {Family.OTHER, Family.NUMERICS}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A failure that was recognised.
+    """A recognized failure.
 
     Attributes:
-        cause: what it is.
-        evidence: the words or numbers it was recognised by.
-        figures: numbers found beside it, by name: sizes in bytes, counts, a `rank`, a `pid`. Not to be changed.
-        detail: what is special about this one, in sentences, most important first.
-        advice: what to do about that, before what the cause says.
+        cause: The explanation of its kind.
+        evidence: The text or measurement that it was recognized by.
+        numbers: Numbers of this failure by name: sizes in bytes, counts, a `rank`, a `pid`. Read-only.
+        details: Sentences about this failure, most important first.
+        advice: Steps for this failure, to take before those of the cause.
     """
 
     cause: Cause
     evidence: str
-    figures: Mapping[str, float] = field(default_factory=dict)
-    detail: tuple[str, ...] = ()
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    details: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
 
     @property
     def kind(self) -> FailureKind:
-        """The cause's kind."""
+        """The kind of its cause."""
         return self.cause.kind
 
     @property
     def retryable(self) -> bool:
-        """Whether the same step in smaller pieces can succeed."""
+        """True if the same step can succeed with smaller micro-batches."""
         return self.cause.retryable
 
     @property
     def fix(self) -> tuple[str, ...]:
-        """What to do, all of it: about this one first, then about its kind."""
+        """All steps: those for this failure, then those of its cause."""
         return tuple(dict.fromkeys((*self.advice, *self.cause.fix)))
