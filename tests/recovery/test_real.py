@@ -136,7 +136,7 @@ def test_killed_twenty_times_a_run_goes_on_from_what_it_saved(tmp_path: Path) ->
                 saved = load(tmp_path / "last.pt")["guard"]["steps"]
         starter.stdin.close()
         assert starter.wait(30) == 0
-    assert len(record.stretches) == 20
+    assert len(record.start_times) == 20
     assert saved > 20
     straight = plain_net()
     guard = oomph.guard(
