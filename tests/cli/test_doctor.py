@@ -43,9 +43,9 @@ def test_doctor_takes_less_than_a_second() -> None:
 
 def test_other_machine_is_checked_from_its_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--machine", str(EXAMPLE)]) == 0
-    shown = capsys.readouterr().out
-    assert "fails: /dev/shm has 64 MiB free of 64 MiB" in shown
-    assert "$ docker run --shm-size=" in shown
+    output = capsys.readouterr().out
+    assert "fails: /dev/shm has 64 MiB free of 64 MiB" in output
+    assert "$ docker run --shm-size=" in output
 
 
 def test_workers_and_batch_change_the_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,8 +70,8 @@ def test_healthy_machine_gets_one_line(capsys: pytest.CaptureFixture[str], tmp_p
     file = tmp_path / "healthy.json"
     file.write_text(json.dumps(machine))
     run(["doctor", "--machine", str(file)])
-    shown = capsys.readouterr().out
-    assert shown.splitlines()[-1] == "Healthy: oomph found no problem for training on this machine."
+    output = capsys.readouterr().out
+    assert output.splitlines()[-1] == "Healthy: oomph found no problem for training on this machine."
 
 
 def is_one_sentence(process: subprocess.CompletedProcess[str]) -> bool:
@@ -103,9 +103,9 @@ def test_escape_codes_in_a_file_are_not_printed(capsys: pytest.CaptureFixture[st
     file = tmp_path / "odd.json"
     file.write_text(json.dumps(data))
     assert run(["doctor", "--machine", str(file)]) == 0
-    shown = capsys.readouterr().out
-    assert "/data?]0;gotcha???" in shown
-    assert shown.replace("\n", "").isprintable()
+    output = capsys.readouterr().out
+    assert "/data?]0;gotcha???" in output
+    assert output.replace("\n", "").isprintable()
 
 
 UNUSUAL: tuple[Any, ...] = ("\x1b[31m", "é\ud800", "9" * 500, "abc", -1, 2**62, 10**400, 1e308, 0, None, True, [], {})

@@ -20,31 +20,31 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_log_of_two_ranks_is_explained_by_the_failed_rank(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = explained(capsys, str(EXAMPLES / "logs" / "two_ranks.log"))
-    assert shown.startswith("The GPU ran out of memory.\n")
-    assert "It happened on rank 1." in shown
-    assert shown.index("used by process 2797307") < shown.index("Also found") < shown.index("rank-timeout")
+    output = explained(capsys, str(EXAMPLES / "logs" / "two_ranks.log"))
+    assert output.startswith("The GPU ran out of memory.\n")
+    assert "It happened on rank 1." in output
+    assert output.index("used by process 2797307") < output.index("Also found") < output.index("rank-timeout")
 
 
 def test_other_failures_are_called_not_memory(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = explained(capsys, str(EXAMPLES / "logs" / "labels.log"))
-    assert shown.startswith("Not a memory problem: An assertion in a GPU kernel failed.\n")
+    output = explained(capsys, str(EXAMPLES / "logs" / "labels.log"))
+    assert output.startswith("Not a memory problem: An assertion in a GPU kernel failed.\n")
 
 
 def test_record_is_explained_by_its_measurements(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = explained(capsys, str(EXAMPLES / "records" / "killed.jsonl"))
-    assert shown.startswith("The kernel killed the process because RAM ran out.\n")
-    assert "31.8 GiB of 32 GiB in use (cgroup limit)" in shown
-    assert "Host memory leaks" in shown
-    assert "120 steps and 120 samples" in shown
+    output = explained(capsys, str(EXAMPLES / "records" / "killed.jsonl"))
+    assert output.startswith("The kernel killed the process because RAM ran out.\n")
+    assert "31.8 GiB of 32 GiB in use (cgroup limit)" in output
+    assert "Host memory leaks" in output
+    assert "120 steps and 120 samples" in output
 
 
 def test_unrecognized_log_shows_its_last_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "x.log"
     file.write_text("RuntimeError: the frobnicator is open\n")
-    shown = explained(capsys, str(file))
-    assert shown.startswith("oomph recognizes no failure")
-    assert "the frobnicator is open" in shown
+    output = explained(capsys, str(file))
+    assert output.startswith("oomph recognizes no failure")
+    assert "the frobnicator is open" in output
 
 
 def test_healthy_record_has_no_problem(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -72,9 +72,9 @@ def test_json_contains_the_findings(capsys: pytest.CaptureFixture[str]) -> None:
 def test_escape_codes_of_a_log_are_not_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "x.log"
     file.write_text(f"\x1b]0;gotcha\x07{TEXT}\x1b[2J\x9b31m \u202e\x08")
-    shown = explained(capsys, str(file))
-    assert shown.replace("\n", "").isprintable()
-    assert "gotcha" not in shown
+    output = explained(capsys, str(file))
+    assert output.replace("\n", "").isprintable()
+    assert "gotcha" not in output
 
 
 @pytest.mark.subprocess

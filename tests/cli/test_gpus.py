@@ -9,9 +9,9 @@ from oomph.cli import run
 
 def test_all_gpus_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["gpus"]) == 0
-    shown = capsys.readouterr().out
-    assert "GeForce RTX 3060 12GB" in shown
-    assert "H200" in shown
+    output = capsys.readouterr().out
+    assert "GeForce RTX 3060 12GB" in output
+    assert "H200" in output
 
 
 def test_minimum_memory_filters_the_list(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,9 +31,9 @@ def test_machines_are_listed_by_cloud(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_gpu_is_shown_with_its_cloud_machines(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["gpus", "a100-40"]) == 0
-    shown = capsys.readouterr().out
-    assert "A100 SXM4 40GB" in shown
-    assert "p4d.24xlarge (8 × A100 SXM4 40GB)" in shown
+    output = capsys.readouterr().out
+    assert "A100 SXM4 40GB" in output
+    assert "p4d.24xlarge (8 × A100 SXM4 40GB)" in output
 
 
 def test_cloud_machine_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

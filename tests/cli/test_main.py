@@ -104,9 +104,9 @@ def test_help_shows_defaults_and_no_none(term: str, tmp_path: Path) -> None:
             capture_output=True,
             env={**os.environ, "TERM": term, "COLUMNS": "160"},
         )
-        shown = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", typescript.read_text()).split())
-        assert default in shown
-        assert "None" not in shown
+        output = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", typescript.read_text()).split())
+        assert default in output
+        assert "None" not in output
         assert default in " ".join(run_module(command, "--help").stdout.split())
 
 
@@ -159,10 +159,10 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"oomph {oomph.__version__}\n"
     assert run(["--help"]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert run([]) == 0
-    assert capsys.readouterr().out == shown
-    assert "doctor" in shown
+    assert capsys.readouterr().out == output
+    assert "doctor" in output
 
 
 @pytest.mark.subprocess

@@ -63,10 +63,10 @@ def test_watch_ends_with_the_process(sleeper: subprocess.Popen[bytes]) -> None:
     assert watching.stdout is not None
     assert watching.stdout.readline()
     sleeper.kill()
-    shown = watching.stdout.read()
+    output = watching.stdout.read()
     watching.stdout.close()
     assert watching.wait() == 0
-    assert shown.endswith(f"Process {sleeper.pid} has ended.\n")
+    assert output.endswith(f"Process {sleeper.pid} has ended.\n")
 
 
 @pytest.mark.parametrize(
@@ -109,18 +109,18 @@ def on_terminal(arguments: list[str], end: Callable[[int, int], object]) -> tupl
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"},
     )
     os.close(inside)
-    shown, done, late = b"", False, time.monotonic() + 30
+    output, has_ended, late = b"", False, time.monotonic() + 30
     while time.monotonic() < late:
         if select.select([terminal], [], [], 0.2)[0]:
             try:
-                shown += os.read(terminal, 65536)
+                output += os.read(terminal, 65536)
             except OSError:
                 break  # the other side is closed
-        if not done and shown.count(b"Press Ctrl-C") >= 2:
+        if not has_ended and output.count(b"Press Ctrl-C") >= 2:
             end(watching.pid, terminal)
-            done = True
+            has_ended = True
     os.close(terminal)
-    return shown, watching.wait(timeout=10)
+    return output, watching.wait(timeout=10)
 
 
 @pytest.mark.subprocess
@@ -134,12 +134,12 @@ def on_terminal(arguments: list[str], end: Callable[[int, int], object]) -> tupl
     ids=["ctrl-c", "sigint", "sigterm"],
 )
 def test_terminal_is_always_restored(end: Callable[[int, int], object], code: int) -> None:
-    shown, status = on_terminal([str(os.getpid()), "--interval", "0.1"], end)
+    output, status = on_terminal([str(os.getpid()), "--interval", "0.1"], end)
     assert status == code
-    assert b"Traceback" not in shown
-    assert HIDE in shown
-    assert shown.rfind(SHOW) > shown.rfind(HIDE)
-    assert shown.rstrip().endswith(SHOW)
+    assert b"Traceback" not in output
+    assert HIDE in output
+    assert output.rfind(SHOW) > output.rfind(HIDE)
+    assert output.rstrip().endswith(SHOW)
 
 
 def sample(used: int, **more: object) -> dict[str, object]:

@@ -28,9 +28,9 @@ def message(text: str) -> str:
     ids=lambda value: str(value)[:50],
 )
 def test_runtime_errors_of_torch_are_classified(kind: FailureKind, text: str) -> None:
-    found = classify_exception(RuntimeError(message(text)))
-    assert found is not None
-    assert found.kind is kind
+    finding = classify_exception(RuntimeError(message(text)))
+    assert finding is not None
+    assert finding.kind is kind
 
 
 @pytest.mark.parametrize("text", [text for _, _, text in (*NOT_MEMORY, *NUMERICS)], ids=lambda text: text[:50])
@@ -63,10 +63,10 @@ def test_user_errors_are_never_taken_for_memory(error: BaseException) -> None:
 
 
 def test_out_of_memory_type_of_torch_is_classified() -> None:
-    found = classify_exception(torch.OutOfMemoryError(FULL))
-    assert found is not None
-    assert (found.kind, found.retryable) == (FailureKind.CUDA_OOM, True)
-    assert found.numbers["requested"] == 2 * 1024**3
+    finding = classify_exception(torch.OutOfMemoryError(FULL))
+    assert finding is not None
+    assert (finding.kind, finding.retryable) == (FailureKind.CUDA_OOM, True)
+    assert finding.numbers["requested"] == 2 * 1024**3
     bare = classify_exception(torch.OutOfMemoryError("no details"))
     assert bare is not None
     assert bare.kind is FailureKind.CUDA_OOM
@@ -74,9 +74,9 @@ def test_out_of_memory_type_of_torch_is_classified() -> None:
 
 def test_hip_and_xpu_share_the_type_of_cuda() -> None:
     for word, kind in (("HIP", FailureKind.HIP_OOM), ("XPU", FailureKind.XPU_OOM)):
-        found = classify_exception(torch.OutOfMemoryError(FULL.replace("CUDA", word)))
-        assert found is not None
-        assert found.kind is kind
+        finding = classify_exception(torch.OutOfMemoryError(FULL.replace("CUDA", word)))
+        assert finding is not None
+        assert finding.kind is kind
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_hip_and_xpu_share_the_type_of_cuda() -> None:
     ids=repr,
 )
 def test_kind_decides_whether_a_step_is_retryable(error: BaseException, kind: FailureKind, retryable: bool) -> None:  # noqa: FBT001
-    found = classify_exception(error)
-    assert found is not None
-    assert (found.kind, found.retryable) == (kind, retryable)
+    finding = classify_exception(error)
+    assert finding is not None
+    assert (finding.kind, finding.retryable) == (kind, retryable)
 
 
 def chained(outer: BaseException, inner: BaseException, *, explicit: bool) -> BaseException:
@@ -117,9 +117,9 @@ def chained(outer: BaseException, inner: BaseException, *, explicit: bool) -> Ba
 
 
 def test_explicit_cause_is_followed() -> None:
-    found = classify_exception(chained(ValueError("the forward failed"), torch.OutOfMemoryError(FULL), explicit=True))
-    assert found is not None
-    assert found.kind is FailureKind.CUDA_OOM
+    finding = classify_exception(chained(ValueError("the forward failed"), torch.OutOfMemoryError(FULL), explicit=True))
+    assert finding is not None
+    assert finding.kind is FailureKind.CUDA_OOM
 
 
 def test_error_in_a_user_s_handler_is_not_memory() -> None:
@@ -155,9 +155,9 @@ def test_unusual_exceptions_are_handled() -> None:
 
     assert classify_exception(MuteError()) is None
     group = type("Group", (Exception,), {"exceptions": (KeyError("x"), torch.OutOfMemoryError(FULL))})()
-    found = classify_exception(group)
-    assert found is not None
-    assert found.kind is FailureKind.CUDA_OOM
+    finding = classify_exception(group)
+    assert finding is not None
+    assert finding.kind is FailureKind.CUDA_OOM
 
 
 def test_error_from_a_worker_is_classified_by_its_last_line() -> None:
@@ -168,39 +168,40 @@ def test_error_from_a_worker_is_classified_by_its_last_line() -> None:
         )
 
     assert classify_exception(from_worker("RuntimeError: stack expects each tensor to be equal size")) is None
-    found = classify_exception(
+    finding = classify_exception(
         from_worker("RuntimeError: " + message({name: text for _, name, text in MEMORY}["Linux under a limit"]))
     )
-    assert found is not None
-    assert found.kind is FailureKind.CPU_OOM
+    assert finding is not None
+    assert finding.kind is FailureKind.CPU_OOM
 
 
 def test_finding_can_be_pickled() -> None:
-    found = classify_exception(torch.OutOfMemoryError(FULL))
-    assert pickle.loads(pickle.dumps(found)) == found  # noqa: S301  our own
+    finding = classify_exception(torch.OutOfMemoryError(FULL))
+    assert pickle.loads(pickle.dumps(finding)) == finding  # noqa: S301  our own
 
 
 def test_finding_keeps_no_exception_alive() -> None:
-    found = classify_exception(chained(RuntimeError("x"), torch.OutOfMemoryError(FULL), explicit=True))
-    assert found is not None
-    assert not any(isinstance(value, BaseException) for value in vars(found).values())
+    finding = classify_exception(chained(RuntimeError("x"), torch.OutOfMemoryError(FULL), explicit=True))
+    assert finding is not None
+    assert not any(isinstance(value, BaseException) for value in vars(finding).values())
 
 
 @pytest.mark.subprocess
 def test_allocators_under_an_address_space_limit() -> None:
-    code = (
-        "import torch; from oomph.failures import classify_exception\n"
-        "try: torch.empty(1 << 40)\n"
-        "except BaseException as error:\n    found = classify_exception(error); print(found.kind.value, found.retryable)\n"
-        "try: bytearray(1 << 42)\n"
-        "except BaseException as error: print(classify_exception(error).kind.value)\n"
-        "try: torch.ones(2, 3) @ torch.ones(2, 3)\n"
-        "except BaseException as error: print(classify_exception(error))\n"
-    )
+    code = """
+import torch
+from oomph.failures import classify_exception
 
+for fail in (lambda: torch.empty(1 << 40), lambda: bytearray(1 << 42), lambda: torch.ones(2, 3) @ torch.ones(2, 3)):
+    try:
+        fail()
+    except BaseException as error:
+        finding = classify_exception(error)
+        print(finding and f"{finding.kind.value} {finding.retryable}")
+"""
     command = ["prlimit", f"--as={16 << 30}", sys.executable, "-c", code]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert process.stdout.split("\n")[:3] == ["cpu-out-of-memory True", "memory-error", "None"]
+    assert process.stdout.splitlines() == ["cpu-out-of-memory True", "memory-error True", "None"]
 
 
 _LOADER = """

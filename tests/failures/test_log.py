@@ -19,7 +19,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 88, in 
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, _, text in ALL], ids=NAMES)
 def test_every_text_is_recognized(kind: FailureKind, text: str) -> None:
-    assert [found.kind for found in read_log(text)][:1] == [kind]
+    assert [finding.kind for finding in read_log(text)][:1] == [kind]
 
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, _, text in ALL], ids=NAMES)
@@ -47,17 +47,17 @@ def test_every_kind_has_a_complete_cause() -> None:
 
 
 def test_numbers_are_read() -> None:
-    (found,) = read_log(TEXT["torch 2.6 on a rank, with another process"])
-    assert found.numbers["requested"] == 86 * MIB
-    assert found.numbers["capacity"] == pytest.approx(39.39 * GIB, rel=1e-6)
-    assert (found.numbers["others"], found.numbers["other_pid"]) == (17.5 * GIB, 90210)
-    assert (found.numbers["rank"], found.numbers["device"]) == (3, 3)
+    (finding,) = read_log(TEXT["torch 2.6 on a rank, with another process"])
+    assert finding.numbers["requested"] == 86 * MIB
+    assert finding.numbers["capacity"] == pytest.approx(39.39 * GIB, rel=1e-6)
+    assert (finding.numbers["others"], finding.numbers["other_pid"]) == (17.5 * GIB, 90210)
+    assert (finding.numbers["rank"], finding.numbers["device"]) == (3, 3)
 
 
 def test_other_process_is_named_with_its_pid() -> None:
-    (found,) = read_log(TEXT["torch 2.6 on a rank, with another process"])
-    assert any("17.5 GiB of the GPU is used by process 90210" in line for line in found.details)
-    assert found.fix[:2] == (
+    (finding,) = read_log(TEXT["torch 2.6 on a rank, with another process"])
+    assert any("17.5 GiB of the GPU is used by process 90210" in line for line in finding.details)
+    assert finding.fix[:2] == (
         "Stop process 90210, wait for it, or use another GPU (CUDA_VISIBLE_DEVICES). See who started it:",
         "$ ps -o pid,user,etime,args -p 90210",
     )
@@ -70,15 +70,15 @@ def test_other_processes_are_not_blamed_when_a_cap_was_reached() -> None:
         "process has 712.00 MiB memory in use. 3.10 GiB allowed; Of the allocated memory 150.00 MiB is allocated by "
         "PyTorch, and 2.00 MiB is reserved by PyTorch but unallocated."
     )
-    (found,) = read_log(text)
-    assert not any("used by" in line for line in found.details)
-    assert any("may use only 3.1 GiB of 140 GiB" in line for line in found.details)
+    (finding,) = read_log(text)
+    assert not any("used by" in line for line in finding.details)
+    assert any("may use only 3.1 GiB of 140 GiB" in line for line in finding.details)
 
 
 def test_this_process_in_a_container_is_not_another_process() -> None:
-    (found,) = read_log(TEXT["a notebook, without the module's name"])
-    assert "others" not in found.numbers
-    assert not any("used by" in line for line in found.details)
+    (finding,) = read_log(TEXT["a notebook, without the module's name"])
+    assert "others" not in finding.numbers
+    assert not any("used by" in line for line in finding.details)
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_this_process_in_a_container_is_not_another_process() -> None:
     ],
 )
 def test_details_come_with_their_steps(name: str, detail: str, fix: str) -> None:
-    (found,) = read_log(TEXT[name])
-    assert any(detail in line for line in found.details), found.details
-    assert any(fix in line for line in found.fix)
+    (finding,) = read_log(TEXT[name])
+    assert any(detail in line for line in finding.details), finding.details
+    assert any(fix in line for line in finding.fix)
 
 
 def test_cause_comes_before_its_consequences() -> None:
@@ -106,7 +106,7 @@ def test_cause_comes_before_its_consequences() -> None:
         + TEXT["torch 2.1, with its spelling"]
         + "\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
     )
-    kinds = [found.kind for found in read_log(log)]
+    kinds = [finding.kind for finding in read_log(log)]
     assert kinds[0] is FailureKind.CUDA_OOM
     assert set(kinds[1:]) == {FailureKind.RANK_TIMEOUT, FailureKind.PEER_DIED}
     assert read_log(log)[0].numbers["rank"] == 1
@@ -125,16 +125,16 @@ def test_survived_failure_comes_after_the_final_one() -> None:
 def test_final_failure_is_chosen_among_failures_of_one_kind() -> None:
     progress = "".join(f"epoch {n} loss 0.{n} 3.1it/s\n" for n in range(60))
     first, last = TEXT["torch 2.0"], TEXT["torch 2.1, with its spelling"]
-    (found,) = read_log(f"{first}\nretrying\n{progress}{TRACEBACK}{last}\n")
-    assert found.numbers["device"] == 1
-    assert not any("continued" in line for line in found.details)
+    (finding,) = read_log(f"{first}\nretrying\n{progress}{TRACEBACK}{last}\n")
+    assert finding.numbers["device"] == 1
+    assert not any("continued" in line for line in finding.details)
     (both,) = read_log(f"{first}\n{progress}{last}\n{progress}")
     assert both.details[0] == "The run continued for long after this."
 
 
 def test_kernel_log_explains_a_dead_worker() -> None:
     log = TEXT["a worker without a message"] + "\n" + TEXT["dmesg"]
-    assert [found.kind for found in read_log(log)] == [FailureKind.OOM_KILL, FailureKind.WORKER_EXITED]
+    assert [finding.kind for finding in read_log(log)] == [FailureKind.OOM_KILL, FailureKind.WORKER_EXITED]
 
 
 @pytest.mark.parametrize(
@@ -211,8 +211,8 @@ def test_long_line_is_read() -> None:
 
 @given(st.text(max_size=400))
 def test_any_text_is_read_without_an_error(text: str) -> None:
-    for found in read_log(text + " CUDA out of memory. Tried to allocate " + text):
-        assert found.evidence == found.evidence.strip()
+    for finding in read_log(text + " CUDA out of memory. Tried to allocate " + text):
+        assert finding.evidence == finding.evidence.strip()
 
 
 def test_abort_comes_after_its_reason() -> None:
@@ -223,7 +223,7 @@ def test_abort_comes_after_its_reason() -> None:
         (FailureKind.PEER_DIED, "gloo"),
     ):
         text = next(text for case, title, text in MEMORY if case is kind and name in {None, title})
-        assert [found.kind for found in read_log(f"{text}\n{end}")] == [kind, FailureKind.ABORTED]
+        assert [finding.kind for finding in read_log(f"{text}\n{end}")] == [kind, FailureKind.ABORTED]
 
 
 def test_advice_and_prose_are_not_failures() -> None:

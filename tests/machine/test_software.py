@@ -51,15 +51,6 @@ def test_damaged_installation_is_unknown(tmp_path: Path) -> None:
     assert isinstance(software.torch_library_bytes.value, Unknown)
 
 
-@pytest.mark.subprocess
-def test_import_check_reports_the_installed_torch() -> None:
-    check = read_software(import_torch=True).import_check
-    assert check is not None
-    assert check.torch_error.known == ""
-    assert check.cuda_available.known is False
-    assert isinstance(check.torchvision_error.value, Unknown)
-
-
 def check_with(torch: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ImportCheck:
     """Import a fake torch with this source."""
     (folder / "torch.py").write_text(torch)
@@ -113,13 +104,17 @@ class cuda:
 
 
 @pytest.mark.subprocess
-def test_import_check_imports_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_check_reports_the_installed_torch_and_not_one_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("json", "torch"):
         (tmp_path / f"{name}.py").write_text("import pathlib; pathlib.Path('trap').touch(); raise SystemExit\n")
     monkeypatch.chdir(tmp_path)
     check = read_software(import_torch=True).import_check
     assert check is not None
     assert check.torch_error.known == ""
+    assert check.cuda_available.known is False
+    assert isinstance(check.torchvision_error.value, Unknown)
     assert not (tmp_path / "trap").exists()
 
 

@@ -18,9 +18,11 @@ TEXT = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 7.7
 def test_text_path_and_stream_give_the_same_explanation(tmp_path: Path) -> None:
     file = tmp_path / "train.log"
     file.write_text(TEXT)
-    found = oomph.explain(TEXT)
-    assert found == oomph.explain(file) == oomph.explain(str(file)) == explain_stream(io.BytesIO(TEXT.encode()), "x")
-    assert (found.verdict, found.findings[0].kind) == ("memory", FailureKind.CUDA_OOM)
+    explanation = oomph.explain(TEXT)
+    assert (
+        explanation == oomph.explain(file) == oomph.explain(str(file)) == explain_stream(io.BytesIO(TEXT.encode()), "x")
+    )
+    assert (explanation.verdict, explanation.findings[0].kind) == ("memory", FailureKind.CUDA_OOM)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-8-sig", "latin-1"])
@@ -71,9 +73,9 @@ def test_only_both_ends_of_a_huge_log_are_read(monkeypatch: pytest.MonkeyPatch) 
             line = b"epoch 3 fine\n" if self.left > 0 else f"\n{TEXT}\n".encode()
             return (line * (size // len(line) + 1))[:size] if self.left > 0 else line
 
-    found = explain_stream(Endless(), "big.log")  # type: ignore[arg-type]
-    assert found.findings[0].kind is FailureKind.CUDA_OOM
-    assert "MiB in the middle of big.log was not read" in found.facts[0]
+    explanation = explain_stream(Endless(), "big.log")  # type: ignore[arg-type]
+    assert explanation.findings[0].kind is FailureKind.CUDA_OOM
+    assert "MiB in the middle of big.log was not read" in explanation.facts[0]
 
 
 def write_record(file: Path, available: int) -> None:
@@ -91,9 +93,13 @@ def test_killed_run_is_explained_by_its_last_samples(tmp_path: Path) -> None:
     write_record(file, GIB)
     # The process that wrote it must have ended.
     file.write_text(file.read_text().replace(f'"pid":{os.getpid()}', '"pid":999999999'))
-    found = oomph.explain(file)
-    assert (found.source, found.verdict, found.findings[0].kind) == ("record", "memory", FailureKind.OOM_KILL)
-    facts = "\n".join(found.facts)
+    explanation = oomph.explain(file)
+    assert (explanation.source, explanation.verdict, explanation.findings[0].kind) == (
+        "record",
+        "memory",
+        FailureKind.OOM_KILL,
+    )
+    facts = "\n".join(explanation.facts)
     assert "stops without an end" in facts
     assert "Host memory was at most 98% full: 63 GiB of 64 GiB (RAM)." in facts
     assert "GPU 0 was at most 75% full: 6 GiB of 8 GiB." in facts
@@ -103,6 +109,6 @@ def test_killed_run_is_explained_by_its_last_samples(tmp_path: Path) -> None:
 def test_record_of_a_running_process_has_not_stopped(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     write_record(file, GIB)
-    found = oomph.explain(file)
-    assert found.findings == ()
-    assert "is still being written" in found.facts[0]
+    explanation = oomph.explain(file)
+    assert explanation.findings == ()
+    assert "is still being written" in explanation.facts[0]

@@ -130,8 +130,8 @@ def test_killed_twenty_times_a_run_goes_on_from_what_it_saved(tmp_path: Path) ->
             ended = time.time()
             _wait_for_end(int(said["started"]))
             record = load_record(tmp_path / "run.jsonl")
-            assert not record.ended
-            assert record.last > ended - 1
+            assert not record.has_ended
+            assert record.last_time > ended - 1
             if (tmp_path / "last.pt").exists():
                 saved = load(tmp_path / "last.pt")["guard"]["steps"]
         starter.stdin.close()

@@ -83,7 +83,7 @@ def test_imported_torch_without_cuda_is_reported(machine: ReadMachine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("archs", "name"),
+    ("archs", "expected"),
     [
         (("sm_70", "sm_80"), "gpu-new"),
         (("sm_100", "sm_120"), "gpu-old"),
@@ -94,10 +94,10 @@ def test_imported_torch_without_cuda_is_reported(machine: ReadMachine) -> None:
     ],
 )
 def test_architectures_of_an_imported_torch_are_compared(
-    machine: ReadMachine, archs: tuple[str, ...], name: str | None
+    machine: ReadMachine, archs: tuple[str, ...], expected: str | None
 ) -> None:
     names = after_import(machine("bare_metal"), cuda=True, archs=archs)
-    assert [found for found in names if found.startswith(("gpu-old", "gpu-new"))] == ([name] if name else [])
+    assert [name for name in names if name.startswith(("gpu-old", "gpu-new"))] == ([expected] if expected else [])
 
 
 def test_windows_gets_a_link_to_cuda_wheels(machine: ReadMachine) -> None:

@@ -32,12 +32,12 @@ def record(
     )
 
 
-def kinds(found: Record) -> list[FailureKind]:
-    return [finding.kind for finding in diagnose_record(found)]
+def kinds(diagnosed: Record) -> list[FailureKind]:
+    return [finding.kind for finding in diagnose_record(diagnosed)]
 
 
-def only(found: Record, kind: FailureKind) -> Finding:
-    (finding,) = diagnose_record(found)
+def only(diagnosed: Record, kind: FailureKind) -> Finding:
+    (finding,) = diagnose_record(diagnosed)
     assert finding.kind is kind
     return finding
 
@@ -113,9 +113,9 @@ def test_paging_is_reported_with_the_time_lost() -> None:
     moving = [
         {**HOST, "swap_in_rate": 50 * MIB, "swap_out_rate": 0, "stalled_seconds": index * 0.5} for index in range(40)
     ]
-    found = only(record(samples=moving, steps=[{"seconds": 1}] * 39), FailureKind.PAGING)
-    assert found.numbers["seconds_lost"] == pytest.approx(19.5)
-    assert "0.50 seconds per step" in found.details[0]
+    finding = only(record(samples=moving, steps=[{"seconds": 1}] * 39), FailureKind.PAGING)
+    assert finding.numbers["seconds_lost"] == pytest.approx(19.5)
+    assert "0.50 seconds per step" in finding.details[0]
     once = [{**HOST, "swap_in_rate": 50 * MIB if index == 3 else 0, "stalled_seconds": 0.1} for index in range(40)]
     assert diagnose_record(record(samples=once)) == ()
 
@@ -151,9 +151,9 @@ def test_scaler_may_skip_only_a_few_steps() -> None:
 
 def test_record_that_stops_with_full_memory_was_killed() -> None:
     full = [{**HOST, "ram_available": GIB, "rss": 60 * GIB}] * 5
-    found = only(record(samples=full, events=[]), FailureKind.OOM_KILL)
-    assert "63 GiB of 64 GiB in use (RAM)" in found.evidence
-    assert found.details[-1] == "This run used 60 GiB of it."
+    finding = only(record(samples=full, events=[]), FailureKind.OOM_KILL)
+    assert "63 GiB of 64 GiB in use (RAM)" in finding.evidence
+    assert finding.details[-1] == "This run used 60 GiB of it."
     grouped = [{**HOST, "cgroup_limit": 8 * GIB, "cgroup_used": 7.9 * GIB}] * 5
     assert "(cgroup limit)" in only(record(samples=grouped, events=[]), FailureKind.OOM_KILL).evidence
 
@@ -164,10 +164,10 @@ def test_record_that_stops_with_free_memory_ended_unexpectedly() -> None:
 
 def test_recorded_error_is_the_first_finding() -> None:
     error = {"event": "error", "error": "OutOfMemoryError", "text": "CUDA out of memory. Tried to allocate 2.00 GiB."}
-    found = diagnose_record(record(samples=[HOST] * 5, events=[error, {"event": "end"}]))
-    assert found[0].kind is FailureKind.CUDA_OOM
-    own = {"event": "error", "error": "FrobnicationError", "text": "no"}
-    assert kinds(record(samples=[HOST], events=[own])) == [FailureKind.PYTHON_ERROR]
+    findings = diagnose_record(record(samples=[HOST] * 5, events=[error, {"event": "end"}]))
+    assert findings[0].kind is FailureKind.CUDA_OOM
+    user_error = {"event": "error", "error": "FrobnicationError", "text": "no"}
+    assert kinds(record(samples=[HOST], events=[user_error])) == [FailureKind.PYTHON_ERROR]
 
 
 def test_error_before_a_resume_is_not_the_end() -> None:

@@ -41,9 +41,9 @@ def test_growth_above_the_noise_is_found_with_its_slope(seed: int, kind: str, fa
     spread = sorted(abs(value - 4000 * MIB) for value in flat)[len(flat) * 3 // 4]
     total = factor * (20 * spread + 1000 * MIB)
     slope = total / len(flat)
-    found = find_growth([value + slope * index for index, value in enumerate(flat)], 64 * MIB)
-    assert found is not None
-    assert found.slope == pytest.approx(slope, rel=0.2)
+    growth = find_growth([value + slope * index for index, value in enumerate(flat)], 64 * MIB)
+    assert growth is not None
+    assert growth.slope == pytest.approx(slope, rel=0.2)
 
 
 @given(st.integers(60, 500), st.floats(0.02, 0.25))
