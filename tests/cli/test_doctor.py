@@ -118,7 +118,7 @@ def paths(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from paths(value, (*path, key))
 
 
-@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.slow)])
 def test_file_with_unusual_values_is_checked_or_rejected(
     stride: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
