@@ -1,10 +1,10 @@
-"""Measures the zoo on this machine's GPU: what each configuration allocates, reserves and needs.
+"""Measures the memory of the zoo on this machine's GPU: allocated, reserved and the smallest allocator cap.
 
     python benchmarks/measure.py --out results.jsonl [--predicted predicted.json] [--seconds 500] [name …]
 
-Each configuration runs in a process of its own, several side by side, once with torch's default allocator and once with
-expandable segments: three steps without a cap, then the smallest cap under which they run, by bisection. What is in the
-results file already is not measured again.
+Each configuration runs in its own process, several at a time, once with torch's default allocator and once with
+expandable segments: three steps without a cap, then a bisection of the smallest cap under which they run.
+Configurations that are already in the results file are skipped.
 """
 
 from __future__ import annotations
@@ -25,44 +25,23 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 MIB = 1024**2
 ALLOCATORS = {"expandable": "expandable_segments:True", "default": ""}
-SIDE_BY_SIDE = 8
+PARALLEL_RUNS = 8
 STEPS = 3
-# Small enough that random data never overflows: a skipped step would leave the optimizer without its state.
-SCALE = 256.0
 
 
-def train(config: Any, steps: int = STEPS, took: list[float] | None = None) -> None:
-    """Steps as oomph defines them, on the GPU; their times, too, where a list is given."""
+def train(config: Any, steps: int = STEPS) -> None:
+    """Run training steps of a configuration on the GPU."""
     import torch
-    from torch.utils._pytree import tree_map
 
-    from oomph.patches import convert_batch, convert_model
+    from oomph.monitor import TrainingStep
 
-    settings, job = config.settings, config.job
-    autocast = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(settings.precision)
-    model = job.model().cuda().train()
-    convert_model(model, settings)
-    optimizer = job.optimizer(model)
-    scaler = torch.amp.GradScaler("cuda", init_scale=SCALE, enabled=settings.precision == "amp-fp16")
+    step = TrainingStep(config.job, config.settings, torch.device("cuda"))
     for _ in range(steps):
-        began = time.perf_counter()
-        for count in settings.micro_batch_sizes:
-            batch = tree_map(lambda leaf: leaf.cuda(), job.batch(count, settings.size))
-            batch = convert_batch(batch, settings)
-            with torch.autocast("cuda", autocast, enabled=autocast is not None):
-                loss = job.run(model, batch)
-            scaler.scale(loss / len(settings.micro_batch_sizes)).backward()
-            del batch, loss
-        scaler.step(optimizer)
-        scaler.update()
-        optimizer.zero_grad(set_to_none=True)
-        if took is not None:
-            torch.cuda.synchronize()
-            took.append(time.perf_counter() - began)
+        step.run()
 
 
-def forget() -> None:
-    """Leave the GPU as a fresh process would find it."""
+def reset_gpu() -> None:
+    """Release all cached memory of the process."""
     import torch
 
     gc.collect()
@@ -70,30 +49,37 @@ def forget() -> None:
     torch.cuda.empty_cache()
 
 
-def runs_under(config: Any, cap: int) -> bool:
-    """Whether three steps run with the allocator capped."""
+def set_cap(cap: int) -> None:
+    """Cap torch's allocator at a size in bytes."""
     import torch
 
     torch.cuda.set_per_process_memory_fraction(cap / torch.cuda.mem_get_info()[1])
+
+
+def runs_under(config: Any, cap: int) -> bool:
+    """Return True if three steps run with the allocator capped."""
+    import torch
+
+    set_cap(cap)
     ran = False
     with contextlib.suppress(torch.OutOfMemoryError, RuntimeError):
         train(config)
         ran = True
-    forget()
+    reset_gpu()
     return ran
 
 
 def measure(name: str, guess: int | None) -> dict[str, Any]:
-    """Allocated, reserved and the smallest cap of one configuration."""
+    """Measure allocated, reserved and the smallest cap of a configuration; the bisection starts near the guess."""
     import torch
     from zoo import configs
 
     config = configs()[name]
     torch.manual_seed(0)
-    began = time.time()
+    start = time.time()
     train(config)
     row = {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}
-    forget()
+    reset_gpu()
     low, high = int(row["allocated"] * 0.75), row["reserved"]
     grain = max(2 * MIB, row["allocated"] // 400)
     if guess is not None:
@@ -103,11 +89,11 @@ def measure(name: str, guess: int | None) -> dict[str, Any]:
     while high - low > grain:
         middle = (low + high) // 2
         low, high = (low, middle) if runs_under(config, middle) else (middle, high)
-    return {**row, "needed": high, "grain": grain, "seconds": round(time.time() - began, 1)}
+    return {**row, "needed": high, "grain": grain, "seconds": round(time.time() - start, 1)}
 
 
 def machine() -> dict[str, str]:
-    """What the figures were measured on."""
+    """Return the GPU and the versions that the numbers were measured with."""
     import torch
 
     return {
@@ -119,8 +105,8 @@ def machine() -> dict[str, str]:
     }
 
 
-def one(name: str, allocator: str, guess: str) -> None:
-    """Measure one configuration in this process and print it."""
+def measure_and_print(name: str, allocator: str, guess: str) -> None:
+    """Measure a configuration in this process and print its row."""
     try:
         row = measure(name, int(guess) if guess else None)
     except Exception as error:  # noqa: BLE001  a failure is a row too
@@ -128,8 +114,15 @@ def one(name: str, allocator: str, guess: str) -> None:
     print(json.dumps({"name": name, "allocator": allocator, **row, **machine()}))
 
 
+def start_process(name: str, allocator: str, guess: object) -> subprocess.Popen[str]:
+    """Start the measurement of a configuration in a new process."""
+    environ = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": ALLOCATORS[allocator], "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, __file__, "one", name, allocator, str(guess)]
+    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
 def main() -> None:
-    """Start the processes and gather their rows."""
+    """Start the processes and collect their rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path, required=True)
@@ -138,35 +131,31 @@ def main() -> None:
     options = parser.parse_args()
     from zoo import configs
 
-    done = (
+    measured = (
         {(row["name"], row["allocator"]) for row in map(json.loads, options.out.read_text().splitlines())}
         if options.out.exists()
         else set()
     )
     predicted = json.loads(options.predicted.read_text()) if options.predicted else {}
-    waiting = [
+    queue = [
         (name, allocator)
         for allocator in ALLOCATORS
         for name in configs()
-        if (not options.names or name in options.names) and (name, allocator) not in done
+        if (not options.names or name in options.names) and (name, allocator) not in measured
     ]
-    ends = time.time() + options.seconds
+    deadline = time.time() + options.seconds
     running: list[subprocess.Popen[str]] = []
-    while running or (waiting and time.time() < ends):
-        while waiting and len(running) < SIDE_BY_SIDE and time.time() < ends:
-            name, allocator = waiting.pop(0)
+    while running or (queue and time.time() < deadline):
+        while queue and len(running) < PARALLEL_RUNS and time.time() < deadline:
+            name, allocator = queue.pop(0)
             guess = predicted.get(name, {}).get(allocator, {}).get("needed", "")
-            environ = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": ALLOCATORS[allocator], "HF_HUB_OFFLINE": "1"}
-            command = [sys.executable, __file__, "one", name, allocator, str(guess)]
-            running.append(
-                subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-            )
+            running.append(start_process(name, allocator, guess))
         for process in [process for process in running if process.poll() is not None]:
             running.remove(process)
             lines = process.stdout.read().splitlines() if process.stdout else []
             with options.out.open("a") as out:
                 out.writelines(line + "\n" for line in lines if line.startswith("{"))
-        if time.time() > ends + 60:
+        if time.time() > deadline + 60:
             for process in running:
                 process.kill()
             break
@@ -174,4 +163,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    one(*sys.argv[2:5]) if sys.argv[1:2] == ["one"] else main()
+    measure_and_print(*sys.argv[2:5]) if sys.argv[1:2] == ["one"] else main()

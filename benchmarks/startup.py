@@ -1,6 +1,6 @@
-"""How long the command line takes to start: a bare interpreter, `import oomph`, `oomph --help`, `oomph doctor`.
+"""Times the start of the command line: a bare interpreter, `import oomph`, `oomph --help` and `oomph doctor`.
 
-Run with `make bench`. Prints one JSON document; each figure is the median of several fresh processes.
+Run with `make bench`. Prints one JSON document with the medians of several new processes.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ _CASES = {
     "oomph --help": ["-m", "oomph", "--help"],
     "oomph doctor": ["-m", "oomph", "doctor"],
 }
-_HELP_LIMIT = 0.5
+_MAX_HELP_SECONDS = 0.5
 
 
-def seconds(arguments: list[str]) -> float:
-    """Wall time of one fresh interpreter."""
-    began = time.perf_counter()
+def time_process(arguments: list[str]) -> float:
+    """Return the wall time of a new interpreter."""
+    start = time.perf_counter()
     subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def main() -> None:
-    """Measure the cases in turn, so that a busy moment hits all of them."""
-    taken: dict[str, list[float]] = {name: [] for name in _CASES}
+    """Time the cases in turn, so that a busy moment affects all of them."""
+    seconds: dict[str, list[float]] = {name: [] for name in _CASES}
     for _ in range(_RUNS):
         for name, arguments in _CASES.items():
-            taken[name].append(seconds(arguments))
-    medians = {name: round(statistics.median(times), 4) for name, times in taken.items()}
+            seconds[name].append(time_process(arguments))
+    medians = {name: round(statistics.median(times), 4) for name, times in seconds.items()}
     print(json.dumps({"python": platform.python_version(), "runs": _RUNS, "median seconds": medians}, indent=2))
-    if medians["oomph --help"] > _HELP_LIMIT:
-        sys.exit(f"oomph --help took {medians['oomph --help']} s, more than {_HELP_LIMIT} s")
+    if medians["oomph --help"] > _MAX_HELP_SECONDS:
+        sys.exit(f"oomph --help took {medians['oomph --help']} s, more than {_MAX_HELP_SECONDS} s")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Times settings of a few jobs on this machine's GPU, in series, and compares their order with the predicted one.
+"""Times settings of a few jobs on this machine's GPU, one after the other, and compares their order with predictions.
 
 python benchmarks/timing.py --out times.json          on a GPU
 python benchmarks/timing.py --compare times.json      anywhere
@@ -7,6 +7,8 @@ python benchmarks/timing.py --compare times.json      anywhere
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import functools
 import itertools
 import json
 import statistics
@@ -18,62 +20,53 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
-WARM_UP, TIMED = 4, 10
-# Batches large enough that the GPU, and not the Python that feeds it, sets the time.
+WARMUP_STEPS, TIMED_STEPS = 4, 10
+# Batches that are large enough for the GPU, and not Python, to limit the speed.
 JOBS = {"resnet50-fp32": (224, (64, 128, 256)), "gpt-bf16": (512, (8, 16, 32)), "detector-fp16": (640, (16, 32, 64))}
 
 
 def settings_of(size: int, batches: tuple[int, ...]) -> list[Any]:
-    """Twenty settings that differ in batch, precision, layout and pieces."""
+    """Return twenty settings that differ in batch, precision, memory format and micro-batch."""
     from oomph.settings import Settings
 
-    found = [
+    whole = [
         Settings(batch=batch, size=size, precision=precision, memory_format=layout)
         for batch, precision, layout in itertools.product(
             batches, ("fp32", "amp-fp16", "amp-bf16"), ("contiguous", "channels_last")
         )
     ]
-    pieces = [
+    split = [
         Settings(batch=batches[-1], micro_batch=batches[-1] // 4, size=size, precision=precision)
         for precision in ("fp32", "amp-bf16")
     ]
-    return found + pieces
+    return whole + split
+
+
+def with_cached_batches(job: Any, settings: Any) -> Any:
+    """Return the Job with its batches kept on the GPU, so that creating data is not timed."""
+    from torch.utils._pytree import tree_map
+
+    from oomph.patches import convert_batch
+
+    @functools.cache
+    def batch(samples: int, size: Any) -> Any:
+        return convert_batch(tree_map(lambda leaf: leaf.cuda(), job.batch(samples, size)), settings)
+
+    return dataclasses.replace(job, batch=batch)
 
 
 def time_step(job: Any, settings: Any) -> float:
-    """Median seconds of a step on the GPU."""
+    """Return the median seconds of a training step on the GPU."""
     import torch
-    from torch.utils._pytree import tree_map
 
-    from oomph.patches import convert_batch, convert_model
+    from oomph.monitor import TrainingStep
 
-    autocast = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(settings.precision)
-    model = job.model().cuda().train()
-    convert_model(model, settings)
-    optimizer = job.optimizer(model)
-    scaler = torch.amp.GradScaler("cuda", init_scale=256.0, enabled=settings.precision == "amp-fp16")
-    batches = [
-        convert_batch(tree_map(lambda leaf: leaf.cuda(), job.batch(count, settings.size)), settings)
-        for count in settings.micro_batch_sizes
-    ]
-    taken = []
-    for _ in range(WARM_UP + TIMED):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        for batch in batches:
-            with torch.autocast("cuda", autocast, enabled=autocast is not None):
-                loss = job.run(model, batch)
-            scaler.scale(loss / len(batches)).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        optimizer.zero_grad(set_to_none=True)
-        torch.cuda.synchronize()
-        taken.append(time.perf_counter() - began)
-    return statistics.median(taken[WARM_UP:])
+    step = TrainingStep(with_cached_batches(job, settings), settings, torch.device("cuda"))
+    return statistics.median(step.time(WARMUP_STEPS + TIMED_STEPS)[WARMUP_STEPS:])
 
 
 def measure(out: Path) -> None:
-    """Time every setting of every job."""
+    """Time all settings of all jobs."""
     import torch
     from zoo import configs
 
@@ -83,34 +76,34 @@ def measure(out: Path) -> None:
             seconds = time_step(configs()[name].job, settings)
             torch.cuda.empty_cache()
             rows.append({"job": name, **vars(settings), "seconds": seconds})
-    about = {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "date": time.strftime("%Y-%m-%d")}
-    out.write_text(json.dumps({**about, "rows": rows}, indent=1))
+    machine = {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "date": time.strftime("%Y-%m-%d")}
+    out.write_text(json.dumps({**machine, "rows": rows}, indent=1))
 
 
 def ranks(values: list[float]) -> list[float]:
-    """The rank of each value."""
+    """Return the rank of each value."""
     order = sorted(range(len(values)), key=values.__getitem__)
     return [float(order.index(index)) for index in range(len(values))]
 
 
 def compare(file: Path) -> dict[str, float]:
-    """Spearman's correlation of predicted and measured times, by job."""
+    """Return Spearman's correlation of predicted and measured times by job."""
     from zoo import configs
 
     import oomph
 
-    rows = json.loads(file.read_text())["rows"]
-    found = {}
+    all_rows = json.loads(file.read_text())["rows"]
+    correlations = {}
     for name in JOBS:
-        mine = [row for row in rows if row["job"] == name]
+        rows = [row for row in all_rows if row["job"] == name]
         predicted = []
-        for row in mine:
+        for row in rows:
             settings = oomph.Settings(**{key: row[key] for key in row if key not in {"job", "seconds"}})
             predicted.append(oomph.predict(configs()[name].job, settings, "H200").seconds.value)
-            how = f"{settings.batch} {settings.micro_batch} {settings.precision} {settings.memory_format}"
-            print(f"{name} {how}: measured {row['seconds']:.4f} s, predicted {predicted[-1]:.4f} s")
-        found[name] = statistics.correlation(ranks([row["seconds"] for row in mine]), ranks(predicted))
-    return found
+            variant = f"{settings.batch} {settings.micro_batch} {settings.precision} {settings.memory_format}"
+            print(f"{name} {variant}: measured {row['seconds']:.4f} s, predicted {predicted[-1]:.4f} s")
+        correlations[name] = statistics.correlation(ranks([row["seconds"] for row in rows]), ranks(predicted))
+    return correlations
 
 
 def main() -> None:

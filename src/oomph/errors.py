@@ -92,3 +92,11 @@ class RetriesExhausted(CannotFit):
         super().__init__(why, fix)
         self.args = (why, fix, checkpoint)
         self.checkpoint = checkpoint
+
+
+def shorten(text: str, limit: int = 60) -> str:
+    """Return `text` cut to `limit` characters, with an ellipsis in place of the rest.
+
+    Messages that repeat user input pass it through here: a nested value can be megabytes long.
+    """
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

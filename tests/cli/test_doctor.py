@@ -17,54 +17,50 @@ from oomph.cli import run
 EXAMPLE = Path(__file__).parents[2] / "examples" / "machines" / "container.json"
 
 
-def test_this_machine_is_described_rightly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_this_machine_is_described(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["oomph"] == "diagnosis"
-    machine = found["machine"]
-    assert machine["memory"]["ram_total"]["value"] == psutil.virtual_memory().total
-    assert found["healthy"] == (found["verdicts"] == [])
+    diagnosis = json.loads(capsys.readouterr().out)
+    assert diagnosis["oomph"] == "diagnosis"
+    assert diagnosis["machine"]["memory"]["ram_total"]["value"] == psutil.virtual_memory().total
+    assert diagnosis["healthy"] == (diagnosis["verdicts"] == [])
 
 
+@pytest.mark.subprocess
 def test_json_is_one_document_and_nothing_else() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "oomph", "doctor", "--json"], capture_output=True, text=True, check=True
-    )
-    json.loads(done.stdout)
-    assert done.stderr == ""
+    command = [sys.executable, "-m", "oomph", "doctor", "--json"]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    json.loads(process.stdout)
+    assert process.stderr == ""
 
 
-def test_doctor_answers_within_a_second_of_the_interpreter_s_start() -> None:
-    code = (
-        "import sys, time; began = time.perf_counter(); from oomph.cli import run; run(['doctor']); "
-        "sys.stderr.write(str(time.perf_counter() - began))"
-    )
-    runs = (
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr)
-        for _ in range(10)
-    )
-    assert any(seconds < 1.0 for seconds in runs)  # a machine that is busy with other tests is given more tries
+@pytest.mark.subprocess
+def test_doctor_takes_less_than_a_second() -> None:
+    # CPU time with the imports, because other tests may keep the cores busy. The rest is a pause of 0.2 seconds.
+    code = "import sys, time; from oomph.cli import run; run(['doctor']); sys.stderr.write(str(time.process_time()))"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(process.stderr) < 0.8
 
 
-def test_another_machine_is_judged_from_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_machine_is_checked_from_its_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--machine", str(EXAMPLE)]) == 0
-    shown = capsys.readouterr().out
-    assert "fails: /dev/shm has 64 MiB free of 64 MiB" in shown
-    assert "$ docker run --shm-size=" in shown
+    output = capsys.readouterr().out
+    assert "fails: /dev/shm has 64 MiB free of 64 MiB" in output
+    assert "$ docker run --shm-size=" in output
 
 
-def test_workers_and_batch_change_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+def test_workers_and_batch_change_the_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
     run(["doctor", "--machine", str(EXAMPLE), "--workers", "2", "--batch", "1MiB"])
     assert "/dev/shm has" not in capsys.readouterr().out
 
 
+@pytest.mark.subprocess
 def test_torch_is_imported_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--torch", "--json"]) == 0
-    trial = json.loads(capsys.readouterr().out)["machine"]["software"]["trial"]
-    assert trial["torch_error"]["value"] == ""
+    check = json.loads(capsys.readouterr().out)["machine"]["software"]["import_check"]
+    assert check["torch_error"]["value"] == ""
 
 
-def test_a_healthy_machine_gets_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_healthy_machine_gets_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     data = json.loads(EXAMPLE.read_text())
     machine = data["machine"]
     machine["shm"]["free"]["value"] = machine["shm"]["total"]["value"] = 64 * 1024**3
@@ -74,68 +70,73 @@ def test_a_healthy_machine_gets_one_line(capsys: pytest.CaptureFixture[str], tmp
     file = tmp_path / "healthy.json"
     file.write_text(json.dumps(machine))
     run(["doctor", "--machine", str(file)])
-    shown = capsys.readouterr().out
-    assert shown.splitlines()[-1] == "Healthy: nothing on this machine stands in the way of training."
+    output = capsys.readouterr().out
+    assert output.splitlines()[-1] == "Healthy: oomph found no problem for training on this machine."
 
 
-def is_one_sentence(done: subprocess.CompletedProcess[str]) -> bool:
-    return done.returncode == 2 and done.stderr.count("\n") == 1 and "can't be opened" in done.stderr
+def is_one_sentence(process: subprocess.CompletedProcess[str]) -> bool:
+    return process.returncode == 2 and process.stderr.count("\n") == 1 and "can't be opened" in process.stderr
 
 
-def test_a_name_that_is_too_long_is_one_sentence() -> None:
-    command = [sys.executable, "-m", "oomph", "doctor", "--checkpoints", "x" * 5000]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert is_one_sentence(done)
-    assert len(done.stderr) < 400
+def test_folder_name_that_is_too_long_is_one_short_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--checkpoints", "x" * 5000]) == 2
+    message = capsys.readouterr().err
+    assert "can't be opened" in message
+    assert message.count("\n") == 1
+    assert len(message) < 200
 
 
-def test_a_folder_that_was_deleted_under_us_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.subprocess
+def test_deleted_current_folder_is_one_sentence(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     code = "import os, sys; os.rmdir(os.getcwd()); from oomph.cli import main; sys.argv[1:] = ['doctor']; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=gone)
-    assert is_one_sentence(done)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=gone)
+    assert is_one_sentence(process)
 
 
-def test_names_from_a_file_obey_no_escape_codes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_escape_codes_in_a_file_are_not_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     data = json.loads(EXAMPLE.read_text())
     data["machine"]["disk"]["path"] = "/data\x1b]0;gotcha\x07\n\u202e"
     data["machine"]["disk"]["free"]["value"] = 5
-    data["machine"]["surroundings"]["release"]["value"] = "\x1b[2J"
+    data["machine"]["environment"]["release"]["value"] = "\x1b[2J"
     file = tmp_path / "odd.json"
     file.write_text(json.dumps(data))
     assert run(["doctor", "--machine", str(file)]) == 0
-    shown = capsys.readouterr().out
-    assert "/data?]0;gotcha???" in shown
-    assert shown.replace("\n", "").isprintable()
+    output = capsys.readouterr().out
+    assert "/data?]0;gotcha???" in output
+    assert output.replace("\n", "").isprintable()
 
 
-ODD: tuple[Any, ...] = ("\x1b[31m", "é\ud800", "9" * 500, "abc", -1, 2**62, 10**400, 1e308, 0, None, True, [], {})
+UNUSUAL: tuple[Any, ...] = ("\x1b[31m", "é\ud800", "9" * 500, "abc", -1, 2**62, 10**400, 1e308, 0, None, True, [], {})
 
 
-def places(data: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def paths(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for key, value in items:
-        yield (*place, key)
-        yield from places(value, (*place, key))
+        yield (*path, key)
+        yield from paths(value, (*path, key))
 
 
-def test_a_file_with_anything_anywhere_is_judged_or_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_file_with_unusual_values_is_checked_or_rejected(
+    stride: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     whole = json.loads(EXAMPLE.read_text())["machine"]
     file = tmp_path / "odd.json"
-    for place, odd in zip(places(whole), itertools.cycle(ODD), strict=False):
+    for path, value in zip(list(paths(whole))[::stride], itertools.cycle(UNUSUAL), strict=False):
         changed = copy.deepcopy(whole)
         inner = changed
-        for key in place[:-1]:
+        for key in path[:-1]:
             inner = inner[key]
-        inner[place[-1]] = odd
+        inner[path[-1]] = value
         file.write_text(json.dumps(changed))
         assert run(["doctor", "--machine", str(file)]) in {0, 2}
     captured = capsys.readouterr()
     assert "\x1b" not in captured.out + captured.err
 
 
-def test_no_string_of_a_file_reaches_the_terminal_as_a_command(
+def test_strings_in_a_file_reach_the_terminal_without_escape_codes(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     text = EXAMPLE.read_text()

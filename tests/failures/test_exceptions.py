@@ -10,7 +10,7 @@ import torch
 
 from oomph.failures import FailureKind, classify_exception
 
-from .texts import MEMORY, NUMBERS, OTHER
+from .texts import MEMORY, NOT_MEMORY, NUMERICS
 
 FULL = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB of which 1.00 GiB is free."
@@ -18,7 +18,7 @@ FULL = (
 
 
 def message(text: str) -> str:
-    """What the exception itself holds: its text without the name."""
+    """Return the message of an exception without its type."""
     return text.partition("Error: ")[2] or text
 
 
@@ -27,14 +27,14 @@ def message(text: str) -> str:
     [(kind, text) for kind, _, text in MEMORY if text.startswith("RuntimeError: ")],
     ids=lambda value: str(value)[:50],
 )
-def test_torch_s_runtime_errors_are_recognised(kind: FailureKind, text: str) -> None:
-    found = classify_exception(RuntimeError(message(text)))
-    assert found is not None
-    assert found.kind is kind
+def test_runtime_errors_of_torch_are_classified(kind: FailureKind, text: str) -> None:
+    finding = classify_exception(RuntimeError(message(text)))
+    assert finding is not None
+    assert finding.kind is kind
 
 
-@pytest.mark.parametrize("text", [text for _, _, text in (*OTHER, *NUMBERS)], ids=lambda text: text[:50])
-def test_what_is_not_memory_is_none(text: str) -> None:
+@pytest.mark.parametrize("text", [text for _, _, text in (*NOT_MEMORY, *NUMERICS)], ids=lambda text: text[:50])
+def test_other_errors_are_not_classified(text: str) -> None:
     assert classify_exception(RuntimeError(message(text))) is None
 
 
@@ -58,25 +58,25 @@ def test_what_is_not_memory_is_none(text: str) -> None:
     ],
     ids=repr,
 )
-def test_a_user_s_own_error_is_never_taken_for_memory(error: BaseException) -> None:
+def test_user_errors_are_never_taken_for_memory(error: BaseException) -> None:
     assert classify_exception(error) is None
 
 
-def test_torch_s_own_type_is_known_by_its_name() -> None:
-    found = classify_exception(torch.OutOfMemoryError(FULL))
-    assert found is not None
-    assert (found.kind, found.retryable) == (FailureKind.CUDA_OOM, True)
-    assert found.figures["asked"] == 2 * 1024**3
-    bare = classify_exception(torch.OutOfMemoryError("no words"))
+def test_out_of_memory_type_of_torch_is_classified() -> None:
+    finding = classify_exception(torch.OutOfMemoryError(FULL))
+    assert finding is not None
+    assert (finding.kind, finding.retryable) == (FailureKind.CUDA_OOM, True)
+    assert finding.numbers["requested"] == 2 * 1024**3
+    bare = classify_exception(torch.OutOfMemoryError("no details"))
     assert bare is not None
     assert bare.kind is FailureKind.CUDA_OOM
 
 
-def test_hip_and_xpu_share_the_type() -> None:
+def test_hip_and_xpu_share_the_type_of_cuda() -> None:
     for word, kind in (("HIP", FailureKind.HIP_OOM), ("XPU", FailureKind.XPU_OOM)):
-        found = classify_exception(torch.OutOfMemoryError(FULL.replace("CUDA", word)))
-        assert found is not None
-        assert found.kind is kind
+        finding = classify_exception(torch.OutOfMemoryError(FULL.replace("CUDA", word)))
+        assert finding is not None
+        assert finding.kind is kind
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_hip_and_xpu_share_the_type() -> None:
         (MemoryError(), FailureKind.MEMORY_ERROR, True),
         (MemoryError("std::bad_alloc"), FailureKind.BAD_ALLOC, True),
         (RuntimeError("could not create a primitive"), FailureKind.CPU_OOM, True),
-        (OSError(errno.ENOMEM, "Cannot allocate memory"), FailureKind.REFUSED_BY_SYSTEM, False),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), FailureKind.ENOMEM, False),
         (OSError(errno.EMFILE, "Too many open files"), FailureKind.OPEN_FILES, False),
         (OSError(errno.ENOSPC, "No space left on device", "/dev/shm/torch_1"), FailureKind.SHM_FULL, False),
         (OSError("[WinError 1455] The paging file is too small"), FailureKind.COMMIT_LIMIT, False),
@@ -98,52 +98,55 @@ def test_hip_and_xpu_share_the_type() -> None:
     ],
     ids=repr,
 )
-def test_kinds_and_whether_smaller_pieces_can_help(error: BaseException, kind: FailureKind, retryable: bool) -> None:  # noqa: FBT001
-    found = classify_exception(error)
-    assert found is not None
-    assert (found.kind, found.retryable) == (kind, retryable)
+def test_kind_decides_whether_a_step_is_retryable(error: BaseException, kind: FailureKind, retryable: bool) -> None:  # noqa: FBT001
+    finding = classify_exception(error)
+    assert finding is not None
+    assert (finding.kind, finding.retryable) == (kind, retryable)
 
 
-def raised(outer: BaseException, inner: BaseException, *, stated: bool) -> BaseException:
+def chained(outer: BaseException, inner: BaseException, *, explicit: bool) -> BaseException:
     try:
         try:
             raise inner  # noqa: TRY301  raising is what is tested
         except BaseException as caught:
-            if stated:
+            if explicit:
                 raise outer from caught
             raise outer  # noqa: B904  the implicit context is what is tested
     except BaseException as caught:  # noqa: BLE001
         return caught
 
 
-def test_a_stated_cause_is_followed() -> None:
-    found = classify_exception(raised(ValueError("the forward failed"), torch.OutOfMemoryError(FULL), stated=True))
-    assert found is not None
-    assert found.kind is FailureKind.CUDA_OOM
+def test_explicit_cause_is_followed() -> None:
+    finding = classify_exception(chained(ValueError("the forward failed"), torch.OutOfMemoryError(FULL), explicit=True))
+    assert finding is not None
+    assert finding.kind is FailureKind.CUDA_OOM
 
 
-def test_an_error_in_somebody_s_handler_is_theirs() -> None:
-    assert classify_exception(raised(KeyError("x"), torch.OutOfMemoryError(FULL), stated=False)) is None
+def test_error_in_a_user_s_handler_is_not_memory() -> None:
+    assert classify_exception(chained(KeyError("x"), torch.OutOfMemoryError(FULL), explicit=False)) is None
     assert (
-        classify_exception(raised(RuntimeError("shape mismatch"), torch.OutOfMemoryError(FULL), stated=False)) is None
+        classify_exception(chained(RuntimeError("shape mismatch"), torch.OutOfMemoryError(FULL), explicit=False))
+        is None
     )
 
 
-def test_torch_s_own_wrapping_is_followed() -> None:
+def test_implicit_context_of_torch_is_followed() -> None:
     wrapper = type("BackendCompilerFailed", (RuntimeError,), {"__module__": "torch._dynamo.exc"})
-    assert classify_exception(raised(wrapper("backend raised"), torch.OutOfMemoryError(FULL), stated=False)) is not None
-    silenced = raised(wrapper("x"), torch.OutOfMemoryError(FULL), stated=False)
+    assert (
+        classify_exception(chained(wrapper("backend raised"), torch.OutOfMemoryError(FULL), explicit=False)) is not None
+    )
+    silenced = chained(wrapper("x"), torch.OutOfMemoryError(FULL), explicit=False)
     silenced.__suppress_context__ = True
     assert classify_exception(silenced) is None
 
 
-def test_a_circle_of_causes_ends() -> None:
+def test_circular_causes_end() -> None:
     first, second = RuntimeError("a"), RuntimeError("b")
     first.__cause__, second.__cause__ = second, first
     assert classify_exception(first) is None
 
 
-def test_odd_exceptions_are_no_trouble() -> None:
+def test_unusual_exceptions_are_handled() -> None:
     class MuteError(RuntimeError):
         exceptions = 5
 
@@ -152,51 +155,53 @@ def test_odd_exceptions_are_no_trouble() -> None:
 
     assert classify_exception(MuteError()) is None
     group = type("Group", (Exception,), {"exceptions": (KeyError("x"), torch.OutOfMemoryError(FULL))})()
-    found = classify_exception(group)
-    assert found is not None
-    assert found.kind is FailureKind.CUDA_OOM
+    finding = classify_exception(group)
+    assert finding is not None
+    assert finding.kind is FailureKind.CUDA_OOM
 
 
-def test_an_error_carried_over_from_a_worker_is_judged_by_its_last_line() -> None:
-    def carried(line: str) -> RuntimeError:
+def test_error_from_a_worker_is_classified_by_its_last_line() -> None:
+    def from_worker(line: str) -> RuntimeError:
         return RuntimeError(
             "Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
             f'  File "data.py", line 3, in __getitem__\n    # CUDA out of memory. Tried to allocate, once\n{line}\n'
         )
 
-    assert classify_exception(carried("RuntimeError: stack expects each tensor to be equal size")) is None
-    found = classify_exception(
-        carried("RuntimeError: " + message({name: text for _, name, text in MEMORY}["Linux under a limit"]))
+    assert classify_exception(from_worker("RuntimeError: stack expects each tensor to be equal size")) is None
+    finding = classify_exception(
+        from_worker("RuntimeError: " + message({name: text for _, name, text in MEMORY}["Linux under a limit"]))
     )
-    assert found is not None
-    assert found.kind is FailureKind.CPU_OOM
+    assert finding is not None
+    assert finding.kind is FailureKind.CPU_OOM
 
 
-def test_a_finding_can_travel_to_another_process() -> None:
-    found = classify_exception(torch.OutOfMemoryError(FULL))
-    assert pickle.loads(pickle.dumps(found)) == found  # noqa: S301  our own
+def test_finding_can_be_pickled() -> None:
+    finding = classify_exception(torch.OutOfMemoryError(FULL))
+    assert pickle.loads(pickle.dumps(finding)) == finding  # noqa: S301  our own
 
 
-def test_nothing_keeps_the_traceback_or_its_tensors() -> None:
-    found = classify_exception(raised(RuntimeError("x"), torch.OutOfMemoryError(FULL), stated=True))
-    assert found is not None
-    assert not any(isinstance(value, BaseException) for value in vars(found).values())
+def test_finding_keeps_no_exception_alive() -> None:
+    finding = classify_exception(chained(RuntimeError("x"), torch.OutOfMemoryError(FULL), explicit=True))
+    assert finding is not None
+    assert not any(isinstance(value, BaseException) for value in vars(finding).values())
 
 
-def test_the_real_allocator_under_a_real_limit() -> None:
-    code = (
-        "import torch; from oomph.failures import classify_exception\n"
-        "try: torch.empty(1 << 40)\n"
-        "except BaseException as error: print(classify_exception(error).kind.value, classify_exception(error).retryable)\n"
-        "try: bytearray(1 << 42)\n"
-        "except BaseException as error: print(classify_exception(error).kind.value)\n"
-        "try: torch.ones(2, 3) @ torch.ones(2, 3)\n"
-        "except BaseException as error: print(classify_exception(error))\n"
-    )
+@pytest.mark.subprocess
+def test_allocators_under_an_address_space_limit() -> None:
+    code = """
+import torch
+from oomph.failures import classify_exception
 
+for fail in (lambda: torch.empty(1 << 40), lambda: bytearray(1 << 42), lambda: torch.ones(2, 3) @ torch.ones(2, 3)):
+    try:
+        fail()
+    except BaseException as error:
+        finding = classify_exception(error)
+        print(finding and f"{finding.kind.value} {finding.retryable}")
+"""
     command = ["prlimit", f"--as={16 << 30}", sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:3] == ["cpu-out-of-memory True", "memory-error", "None"]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert process.stdout.splitlines() == ["cpu-out-of-memory True", "memory-error True", "None"]
 
 
 _LOADER = """
@@ -236,15 +241,17 @@ if __name__ == "__main__":
 """
 
 
-def test_real_loader_workers_that_die_in_several_ways() -> None:
-    done = subprocess.run([sys.executable, "-c", _LOADER], capture_output=True, text=True, check=True)
-    killed, left, wrong, full = done.stdout.splitlines()
+@pytest.mark.subprocess
+def test_loader_workers_that_die_in_several_ways() -> None:
+    process = subprocess.run([sys.executable, "-c", _LOADER], capture_output=True, text=True, check=True)
+    killed, left, wrong, full = process.stdout.splitlines()
     assert killed == "killed worker-killed worker-killed"
-    assert left == "left worker-gone worker-gone"
+    assert left == "left worker-exited worker-exited"
     assert wrong == "wrong None shape"
     assert full == "full cpu-out-of-memory cpu-out-of-memory"
 
 
+@pytest.mark.subprocess
 def test_failures_import_no_torch() -> None:
     code = "import sys, oomph.failures; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from oomph.machine import Machine
-from oomph.machine._machine import machine_from
-from oomph.machine._source import Source
+from oomph.machine._machine import read_linux_machine
+from oomph.machine.host import Source
 
-from .recordings import NO_DRIVER, RECORDED, lay_out, software
+from .recordings import NO_DRIVER, RECORDED, software, unpack
 
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Callable[[str], Source]:
     def source(name: str) -> Source:
         folder = tmp_path / name
-        lay_out(RECORDED / f"{name}.txt", folder)
+        unpack(RECORDED / f"{name}.txt", folder)
         environ = folder / "environ.json"
         return Source.recorded(folder, json.loads(environ.read_text()) if environ.exists() else {})
 
@@ -30,19 +30,19 @@ def recorded(tmp_path: Path) -> Callable[[str], Source]:
 @pytest.fixture
 def machine(recorded: Callable[[str], Source]) -> Callable[[str], Machine]:
     def read(name: str) -> Machine:
-        return machine_from(recorded(name), NO_DRIVER, software(), "/data")
+        return read_linux_machine(recorded(name), NO_DRIVER, software(), "/data")
 
     return read
 
 
 @pytest.fixture
-def ordinary_user() -> Iterator[None]:
-    """Not being root for a while: root may read and write everything."""
-    nobody = 65534
+def without_root() -> Iterator[None]:
+    """Drop root's permission to read and write everything."""
+    unprivileged = 65534
     if os.getuid() != 0:
         yield
         return
-    os.setresuid(nobody, nobody, 0)
+    os.setresuid(unprivileged, unprivileged, 0)
     try:
         yield
     finally:

@@ -1,19 +1,23 @@
-"""Recorded machines: one text file each, laid out as a tree of real files for the readers."""
+"""Recorded machines: one text file each, which is unpacked to real files for the readers."""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import json
 import re
 from pathlib import Path
+from typing import Any
 
-from oomph.machine._fact import Fact
+from oomph.machine import Fact, Machine, NvidiaDriver
 from oomph.machine._software import Software
 
 RECORDED = Path(__file__).parent / "recorded"
-NO_DRIVER = {"state": "no driver", "why": "the NVIDIA driver is not installed"}
+NO_DRIVER = {"state": "no driver", "reason": "the NVIDIA driver is not installed"}
 
 
-def lay_out(recording: Path, folder: Path) -> None:
-    """Write the files and links of a recording below a folder."""
+def unpack(recording: Path, folder: Path) -> None:
+    """Write the files and links of a recording to a folder."""
     for section in re.split(r"^=== ", recording.read_text(), flags=re.MULTILINE)[1:]:
         head, _, text = section.partition("\n")
         path, _, target = head.partition(" -> ")
@@ -25,13 +29,35 @@ def lay_out(recording: Path, folder: Path) -> None:
             file.write_text(text)
 
 
-def software(**changes: Fact[str]) -> Software:
-    """A torch that is in order, on a machine without a GPU."""
-    values = {
+def software(**changes: Fact[Any]) -> Software:
+    """Return a consistent CPU build of torch and torchvision."""
+    values: dict[str, Any] = {
         "torch": Fact("2.13.0+cpu", "torch/version.py"),
         "torch_cuda": Fact("none", "torch/version.py"),
+        "torch_library_bytes": Fact(468_243_689, "torch/lib"),
         "torchvision": Fact("0.28.0+cpu", "torchvision/version.py"),
-        "torchvision_wants": Fact("2.13.0", "metadata"),
+        "torchvision_requires": Fact("2.13.0", "metadata"),
         **changes,
     }
-    return Software(python="3.11.7", torch_libraries=Fact(468_243_689, "torch/lib"), trial=None, **values)
+    return Software(python="3.11.7", import_check=None, **values)
+
+
+H200: dict[str, Any] = json.loads((RECORDED / "nvml_h200.json").read_text())
+
+
+def h200(**device: Any) -> dict[str, Any]:
+    """Return the NVML data of an H200 with some fields of its GPU changed."""
+    data = copy.deepcopy(H200)
+    data["devices"][0].update(device)
+    return data
+
+
+def on_gpu(machine: Machine, driver: NvidiaDriver, **fields: Fact[Any]) -> Machine:
+    """Return a machine with another driver and a CUDA build of torch."""
+    cuda: dict[str, Fact[Any]] = {
+        "torch": Fact("2.11.0+cu130", "v"),
+        "torch_cuda": Fact("13.0", "v"),
+        "torchvision": Fact("0.26.0+cu130", "v"),
+        "torchvision_requires": Fact("2.11.0", "v"),
+    }
+    return dataclasses.replace(machine, driver=driver, software=software(**{**cuda, **fields}))

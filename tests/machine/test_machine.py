@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from oomph.errors import InvalidFile, MissingFile
-from oomph.machine import Machine, judge, load_machine, machine_document, read_machine
+from oomph.machine import Machine, diagnose_machine, load_machine, machine_document, read_machine
 
 NAMES = ["bare_metal", "docker_v2", "nested", "cgroup_v1", "slurm", "wsl", "no_limit", "swapping"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_machine_comes_back_from_its_file_as_it_was(
+def test_machine_survives_a_round_trip_through_json(
     machine: Callable[[str], Machine], name: str, tmp_path: Path
 ) -> None:
     facts = machine(name)
@@ -23,7 +23,7 @@ def test_a_machine_comes_back_from_its_file_as_it_was(
     assert load_machine(file) == facts
 
 
-def test_no_fact_is_a_sentinel(machine: Callable[[str], Machine]) -> None:
+def test_no_fact_is_minus_one(machine: Callable[[str], Machine]) -> None:
     for name in NAMES:
         text = json.dumps(machine_document(machine(name)))
         assert "-1" not in text.replace("user-1000", "").replace("pod-1", "")
@@ -36,13 +36,19 @@ def test_this_machine_is_read(tmp_path: Path) -> None:
     assert (facts.cores.usable.known or 0) >= 1
 
 
-def test_a_folder_that_is_not_there_is_refused() -> None:
+def test_missing_folder_is_rejected() -> None:
     with pytest.raises(MissingFile, match="no folder 'nowhere'"):
         read_machine(Path("nowhere"))
 
 
-def test_a_folder_behind_a_locked_one_is_refused(locked: Path, ordinary_user: None) -> None:
-    del ordinary_user
+def test_long_folder_name_is_cut_in_the_message() -> None:
+    with pytest.raises(MissingFile) as caught:
+        read_machine(Path("x" * 5000))
+    assert len(str(caught.value)) < 200
+
+
+def test_folder_in_a_locked_one_is_rejected(locked: Path, without_root: None) -> None:
+    del without_root
     with pytest.raises(MissingFile, match=r"can't be opened \(Permission denied\)|there is no folder"):
         read_machine(locked / "inner")
 
@@ -56,24 +62,24 @@ def locked(tmp_path: Path) -> Iterator[Path]:
     folder.chmod(0o700)
 
 
-def test_a_folder_that_nobody_may_write_to_fails(ordinary_user: None) -> None:
-    del ordinary_user
+def test_readonly_folder_gets_a_verdict(without_root: None) -> None:
+    del without_root
     facts = read_machine(Path("/usr"))
     assert facts.disk.writable.known is False
-    assert "folder-readonly" in [verdict.name for verdict in judge(facts)]
+    assert "folder-readonly" in [verdict.name for verdict in diagnose_machine(facts)]
 
 
-def test_a_file_that_holds_no_machine_is_refused(tmp_path: Path) -> None:
+def test_file_without_a_machine_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text("{}")
-    with pytest.raises(InvalidFile, match="not a machine"):
+    with pytest.raises(InvalidFile, match=r"not (a|an oomph) machine"):
         load_machine(file)
 
 
-def test_sizes_below_zero_are_refused_with_their_place(machine: Callable[[str], Machine], tmp_path: Path) -> None:
+def test_negative_size_is_rejected_with_its_path(machine: Callable[[str], Machine], tmp_path: Path) -> None:
     data: Any = machine_document(machine("bare_metal"))
     data["memory"]["ram_total"]["value"] = -5
     file = tmp_path / "x.json"
     file.write_text(json.dumps(data))
-    with pytest.raises(InvalidFile, match=r"memory\.ram_total\.value is below zero"):
+    with pytest.raises(InvalidFile, match=r"memory\.ram_total\.value is negative"):
         load_machine(file)

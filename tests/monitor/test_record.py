@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import oomph
 from oomph.errors import InvalidFile, MissingFile, UsageError
-from oomph.monitor import Recorder, judge, load_record
+from oomph.monitor import Recorder, diagnose_record, load_record
 from oomph.monitor._record import parse_record
 
 
@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "run.jsonl"
 
 
-def test_what_is_written_is_read_back(file: Path) -> None:
+def test_record_is_read_back(file: Path) -> None:
     with Recorder(file) as recorder:
         recorder.step({"step": 1, "loss": 0.5, "micro_batches": 2})
         recorder.sample({"rss": 100, "gpus": [{"index": 0, "total": 8, "free": 4}]})
@@ -41,19 +41,19 @@ def test_what_is_written_is_read_back(file: Path) -> None:
     assert [event["event"] for event in record.events] == ["oom", "end"]
     assert record.events[0]["kind"] == "cuda-out-of-memory"
     assert (record.header["pid"], record.header["host"]) == (os.getpid(), socket.gethostname())
-    assert (record.ended, record.torn, len(record.stretches)) == (True, 0, 1)
+    assert (record.has_ended, record.damaged_lines, len(record.start_times)) == (True, 0, 1)
 
 
-def test_every_line_is_in_the_file_before_the_call_returns(file: Path) -> None:
+def test_lines_are_in_the_file_before_the_call_returns(file: Path) -> None:
     recorder = Recorder(file)
     recorder.step({"step": 1})
     record = load_record(file)
     assert len(record.steps) == 1
-    assert not record.ended
-    assert record.running
+    assert not record.has_ended
+    assert record.is_running
 
 
-def test_numbers_that_json_does_not_have_come_back(file: Path) -> None:
+def test_nan_and_infinity_are_read_back(file: Path) -> None:
     with Recorder(file) as recorder:
         recorder.step({"loss": math.nan, "grad_norm": -math.inf})
     assert all("NaN" not in line for line in file.read_text().splitlines())
@@ -62,7 +62,7 @@ def test_numbers_that_json_does_not_have_come_back(file: Path) -> None:
     assert step["grad_norm"] == -math.inf
 
 
-def test_numbers_of_numpy_and_torch_are_numbers(file: Path) -> None:
+def test_numbers_of_numpy_and_torch_are_plain_numbers(file: Path) -> None:
     import numpy as np
 
     with Recorder(file) as recorder:
@@ -70,35 +70,35 @@ def test_numbers_of_numpy_and_torch_are_numbers(file: Path) -> None:
     assert dict(load_record(file).steps[0], t=0) == {"t": 0, "loss": 1.5, "seconds": 0.25, "micro_batches": 3}
 
 
-def test_a_tensor_elsewhere_is_refused_because_reading_it_would_wait(file: Path) -> None:
+def test_tensor_on_another_device_is_rejected(file: Path) -> None:
     with Recorder(file) as recorder, pytest.raises(UsageError, match=r"loss of a step is a Tensor; .*loss\.item\(\)"):
         recorder.step({"loss": torch.empty((), device="meta")})
 
 
-def test_a_record_is_continued_and_says_so(file: Path) -> None:
+def test_existing_record_is_continued(file: Path) -> None:
     with Recorder(file) as recorder:
         recorder.step({"step": 1})
     with Recorder(file) as recorder:
         recorder.step({"step": 2})
     record = load_record(file)
     assert [step["step"] for step in record.steps] == [1, 2]
-    assert (len(record.stretches), record.header["resumed"]) == (2, True)
+    assert (len(record.start_times), record.header["resumed"]) == (2, True)
 
 
-def test_a_torn_last_line_is_dropped_and_the_record_goes_on_after_it(file: Path) -> None:
+def test_record_continues_after_a_truncated_line(file: Path) -> None:
     with Recorder(file) as recorder:
         recorder.step({"step": 1})
     file.write_bytes(file.read_bytes()[:-5])
-    assert load_record(file).torn == 1
-    assert not load_record(file).ended
+    assert load_record(file).damaged_lines == 1
+    assert not load_record(file).has_ended
     with Recorder(file) as recorder:
         recorder.step({"step": 2})
     record = load_record(file)
     assert [step["step"] for step in record.steps] == [1, 2]
-    assert (record.torn, record.ended) == (1, True)
+    assert (record.damaged_lines, record.has_ended) == (1, True)
 
 
-def test_cut_anywhere_everything_before_the_cut_is_there(file: Path) -> None:
+def test_truncated_record_keeps_all_lines_before_the_cut(file: Path) -> None:
     with Recorder(file) as recorder:
         for number in range(30):
             recorder.step({"step": number})
@@ -111,8 +111,8 @@ def test_cut_anywhere_everything_before_the_cut_is_there(file: Path) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_after_the_head_are_read_without_an_error(tail: bytes) -> None:
-    head = json.dumps({"oomph": "record", "version": 1, "began": 1.0}).encode() + b"\n"
+def test_any_bytes_after_the_header_are_read_without_an_error(tail: bytes) -> None:
+    head = json.dumps({"oomph": "record", "version": 1, "start_time": 1.0}).encode() + b"\n"
     parse_record(head + tail, "x")
 
 
@@ -128,28 +128,28 @@ ANYTHING = around(around(st.none() | st.booleans() | st.integers(-5, 5) | st.tex
 
 @given(ANYTHING)
 @settings(max_examples=60)
-def test_any_json_is_read_and_judged_without_an_error(value: object) -> None:
+def test_any_json_is_diagnosed_without_an_error(value: object) -> None:
     lines = [
-        {"oomph": "record", "version": 1, "began": 1.0},
+        {"oomph": "record", "version": 1, "start_time": 1.0},
         {"t": 1, "sample": value},
         {"t": 2, "sample": {"gpus": value, "torch": value, "rss": value}},
         {"t": 3, "step": value},
         {"t": 4, "event": "error", "kind": value, "text": value},
     ]
-    judge(parse_record("".join(json.dumps(line) + "\n" for line in lines).encode(), "x"))
+    diagnose_record(parse_record("".join(json.dumps(line) + "\n" for line in lines).encode(), "x"))
 
 
 @pytest.mark.parametrize("content", [b"{}\n", b"hello\n", b"\xff\xfe\n", b'{"oomph": "machine"}\n'])
-def test_a_file_of_somebody_else_is_never_appended_to(file: Path, content: bytes) -> None:
+def test_other_files_are_never_appended_to(file: Path, content: bytes) -> None:
     file.write_bytes(content)
-    with pytest.raises(InvalidFile, match="is no Record"):
+    with pytest.raises(InvalidFile, match="is not a Record"):
         Recorder(file)
-    with pytest.raises(InvalidFile, match="is no Record"):
+    with pytest.raises(InvalidFile, match="is not a Record"):
         load_record(file)
     assert file.read_bytes() == content
 
 
-def test_what_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
+def test_unusable_paths_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(MissingFile, match="there is no folder"):
         Recorder(tmp_path / "no" / "run.jsonl")
     with pytest.raises(UsageError, match="can't be written"):
@@ -160,8 +160,8 @@ def test_what_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
         load_record(tmp_path)
 
 
-def test_another_version_is_refused(file: Path) -> None:
-    file.write_text('{"oomph": "record", "version": 9, "began": 1}\n')
+def test_other_version_is_rejected(file: Path) -> None:
+    file.write_text('{"oomph": "record", "version": 9, "start_time": 1}\n')
     with pytest.raises(InvalidFile, match="has version 9"):
         load_record(file)
 
@@ -179,11 +179,11 @@ def test_threads_do_not_mix_their_lines(file: Path) -> None:
         for thread in threads:
             thread.join()
     record = load_record(file)
-    assert record.torn == 0
+    assert record.damaged_lines == 0
     assert len(record.events) == 801
 
 
-def test_fast_steps_are_thinned_but_never_one_that_went_wrong(file: Path) -> None:
+def test_fast_steps_are_thinned_except_notable_ones(file: Path) -> None:
     with Recorder(file) as recorder:
         for number in range(5000):
             recorder.step({"step": number, "loss": math.nan if number == 4321 else 1.0})
@@ -196,7 +196,8 @@ def test_fast_steps_are_thinned_but_never_one_that_went_wrong(file: Path) -> Non
     assert len(steps) < 2000
 
 
-def test_a_full_disk_costs_lines_and_not_the_run(tmp_path: Path) -> None:
+@pytest.mark.subprocess
+def test_full_disk_loses_lines_but_not_the_run(tmp_path: Path) -> None:
     code = (
         "import resource, signal, sys; from oomph.monitor import Recorder\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -204,12 +205,12 @@ def test_a_full_disk_costs_lines_and_not_the_run(tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))\n"
         "for number in range(100): recorder.event('x', number=number)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))\n"
-        "recorder.event('y'); recorder.close(); print('lived')\n"
+        "recorder.event('y'); recorder.close(); print('alive')\n"
     )
     file = tmp_path / "run.jsonl"
-    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True)
-    assert done.stdout == "lived\n"
-    assert done.stderr.count("loses lines") == 1
+    process = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True)
+    assert process.stdout == "alive\n"
+    assert process.stderr.count("are lost") == 1
     record = load_record(file)
     assert [event["event"] for event in record.events[-2:]] == ["y", "end"]
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
@@ -226,15 +227,15 @@ with oomph.watch(sys.argv[1], interval=0.05) as record:
 """
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_after_kill_9_at_random_moments_records_are_readable_to_the_last_second(seed: int, tmp_path: Path) -> None:
-    moments = random.Random(seed)  # noqa: S311  no secret
-    files = [tmp_path / f"{number}.jsonl" for number in range(5)]
+@pytest.mark.subprocess
+def test_record_is_readable_after_kill_9_at_a_random_time(tmp_path: Path) -> None:
+    source = random.Random(0)  # noqa: S311  no secret
+    files = [tmp_path / f"{number}.jsonl" for number in range(4)]
     victims = [subprocess.Popen([sys.executable, "-c", _VICTIM, str(file)], stdout=subprocess.PIPE) for file in files]
     for victim, file in zip(victims, files, strict=True):
         assert victim.stdout is not None
         assert victim.stdout.readline() == b"ready\n"
-        time.sleep(moments.uniform(0.0, 0.2))
+        time.sleep(source.uniform(0.0, 0.2))
         killed = time.time()
         victim.send_signal(signal.SIGKILL)
         victim.wait()
@@ -244,18 +245,23 @@ def test_after_kill_9_at_random_moments_records_are_readable_to_the_last_second(
 
 def check_killed(file: Path, killed: float) -> None:
     record = load_record(file)
-    assert killed - record.last < 1
-    assert not record.ended
-    assert not record.running
+    assert killed - record.last_time < 1
+    assert not record.has_ended
+    assert not record.is_running
     assert [step["step"] for step in record.steps] == list(range(len(record.steps)))
     with Recorder(file) as recorder:
         recorder.step({"step": len(record.steps)})
     assert load_record(file).steps[-1]["step"] == len(record.steps)
 
 
-def test_a_number_that_went_to_another_process_is_not_running() -> None:
-    head = {"oomph": "record", "version": 1, "began": 1.0, "host": socket.gethostname(), "pid": os.getpid()}
-    own = psutil.Process().create_time()
-    assert not parse_record(json.dumps({**head, "started": own - 100}).encode() + b"\n", "x").running
-    assert parse_record(json.dumps({**head, "started": own}).encode() + b"\n", "x").running
-    assert not parse_record(json.dumps({**head, "started": own, "host": "elsewhere"}).encode() + b"\n", "x").running
+def test_reused_pid_is_not_running() -> None:
+    created = psutil.Process().create_time()
+
+    def is_running(**changes: object) -> bool:
+        header = {"oomph": "record", "version": 1, "start_time": 1.0, "host": socket.gethostname()}
+        fields = {**header, "pid": os.getpid(), "process_start_time": created, **changes}
+        return parse_record(json.dumps(fields).encode() + b"\n", "x").is_running
+
+    assert is_running()
+    assert not is_running(process_start_time=created - 100)
+    assert not is_running(host="elsewhere")

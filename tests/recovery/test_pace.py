@@ -57,7 +57,7 @@ def test_gradients_that_are_no_numbers_are_named(clip: Any, tmp_path: Path) -> N
     guard._work.look = None
     with recorder:
         guard.step(plain_batch())
-    assert [finding.kind.value for finding in oomph.explain(path).findings] == ["bad-gradients"]
+    assert [finding.kind.value for finding in oomph.explain(path).findings] == ["non-finite-gradients"]
 
 
 def test_what_a_scaler_skips_is_no_bad_gradient(tmp_path: Path) -> None:

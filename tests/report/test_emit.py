@@ -15,27 +15,27 @@ from oomph.report._table import table
 
 
 @dataclass(frozen=True)
-class Long:
+class LongReport:
     def document(self) -> dict[str, Any]:
         return {"oomph": "long", "ü": 1}
 
     def render(self, *, plain: bool) -> RenderableType:
-        made = table("name", ">size", plain=plain)
-        made.add_row("x" * 3000, "1")
-        return made
+        rows = table("name", ">size", plain=plain)
+        rows.add_row("x" * 3000, "1")
+        return rows
 
 
-def test_a_pipe_gets_bare_columns_that_are_never_wrapped() -> None:
+def test_pipe_gets_plain_columns_without_wrapping() -> None:
     out = io.StringIO()
-    emit(Long(), as_json=False, stream=out)
+    emit(LongReport(), as_json=False, stream=out)
     head, row = out.getvalue().splitlines()
     assert head.split() == ["name", "size"]
     assert row.split() == ["x" * 3000, "1"]
 
 
-def test_json_is_ascii_so_that_no_shell_can_break_it() -> None:
+def test_json_is_ascii() -> None:
     out = io.StringIO()
-    emit(Long(), as_json=True, stream=out)
+    emit(LongReport(), as_json=True, stream=out)
     assert out.getvalue() == '{\n  "oomph": "long",\n  "\\u00fc": 1\n}\n'
 
 
@@ -44,7 +44,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_commands_are_never_cut_or_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_are_never_cut_or_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("TERM", "xterm")
     command = "$ du " + "a" * 100 + " b" * 100

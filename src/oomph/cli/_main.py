@@ -1,4 +1,4 @@
-"""The door of the command line."""
+"""Entry point of the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from .. import __version__, document
-from ..errors import OomphError, UsageError
+from ..errors import OomphError, UsageError, shorten
 from ._yolov5 import translated, unknown_flags
 from .detect import detect
 from .doctor import doctor
@@ -24,73 +24,72 @@ from .val import val
 from .watch import watch
 
 _COMMANDS = (train, val, detect, predict, watch, explain, doctor, gpus)
-_INTERRUPTED = 130  # what shells expect of a program ended by Ctrl-C
-# What writing to a full disk, over a quota or to a broken device says; reading facts never ends in these.
-_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+_INTERRUPTED_EXIT_CODE = 130  # as shells report Ctrl-C
+# Errors of writing to a full disk, over a quota or to a broken device; reading facts never raises them.
+_WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 def main() -> NoReturn:
-    """Run the command line of this process and leave with its exit code."""
-    # Python leaves these out where the shell has closed them (`>&-`).
+    """Run the command line of this process and exit with its code."""
+    # Python has no sys.stdout if the shell has closed it (`>&-`).
     out = sys.stdout
     if not isinstance(out, io.TextIOWrapper):
-        sys.exit(_report(OomphError("standard output is closed", "send it to a file or to /dev/null"), ()))
-    # A terminal or pipe that can't show a letter shows a question mark.
+        sys.exit(_report_error(OomphError("standard output is closed", "redirect it to a file or to /dev/null"), ()))
+    # A character that the terminal or pipe can't encode becomes a question mark.
     out.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code: 0 done, 1 failure, 2 wrong call, 3 cannot fit."""
+    """Run one command and return its exit code: 0 success, 1 failure, 2 usage error, 3 cannot fit."""
     try:
-        asked, words = translated(complete(arguments))
-        result = build().main(asked or ["--help"], prog_name="oomph", standalone_mode=False, obj=words)
+        requested, ignored = translated(complete(arguments))
+        result = build().main(requested or ["--help"], prog_name="oomph", standalone_mode=False, obj=ignored)
         sys.stdout.flush()
     except OomphError as error:
-        return _report(error, arguments)
+        return _report_error(error, arguments)
     except (KeyboardInterrupt, typer.Abort):
-        return _INTERRUPTED
+        return _INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
-        # Whoever read our output has seen enough (`| head`); Python would complain once more at exit.
+        # The reader of the output has closed it (`| head`); Python would complain again at exit.
         _discard_output()
         return 0
     except OSError as error:
-        if error.errno not in _UNWRITABLE:
+        if error.errno not in _WRITE_ERRORS:
             raise
         _discard_output()
-        return _report(OomphError(f"the output can't be written ({error.strerror})", "send it elsewhere"), ())
+        return _report_error(OomphError(f"the output can't be written ({error.strerror})", "redirect it elsewhere"), ())
     except Exception as error:
-        refused = _wrong_call(error, arguments)
-        if refused is None:
+        usage_error = _as_usage_error(error, arguments)
+        if usage_error is None:
             raise
-        return _report(refused, arguments)
+        return _report_error(usage_error, arguments)
     return result if isinstance(result, int) else 0
 
 
 def _discard_output() -> None:
-    """Send what is still to be written nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build() -> typer.core.TyperGroup:
-    """Put the commands together."""
+    """Build the command group."""
     app = typer.Typer(
         name="oomph",
         add_completion=False,
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # plain help: it wraps well and looks the same in a pipe
+        rich_markup_mode=None,  # plain help wraps well and looks the same in a pipe
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(oomph)
     for command in _COMMANDS:
         app.command()(command)
     group = typer.main.get_command(app)
-    assert isinstance(group, typer.core.TyperGroup)  # noqa: S101  a callback makes it one
+    assert isinstance(group, typer.core.TyperGroup)  # noqa: S101  an app with a callback is a group
     return group
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         sys.stdout.write(f"oomph {__version__}\n")
         raise typer.Exit
 
@@ -98,38 +97,41 @@ def _show_version(wanted: bool) -> None:
 def oomph(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     """Train PyTorch models without running out of memory."""
     del version
 
 
-def _wrong_call(error: Exception, arguments: Sequence[str]) -> UsageError | None:
-    """Turn typer's own complaints (an unknown flag, a number that isn't one) into ours."""
-    words, context = getattr(error, "format_message", None), getattr(error, "ctx", None)
-    if words is None:
+def _as_usage_error(error: Exception, arguments: Sequence[str]) -> UsageError | None:
+    """Convert typer's errors (an unknown flag, an invalid number) to a usage error."""
+    format_message, context = getattr(error, "format_message", None), getattr(error, "ctx", None)
+    if format_message is None:
         return None
     command = getattr(context, "command_path", "oomph")
     if hasattr(error, "option_name") and context is not None:
-        known = {flag for one in context.command.get_params(context) for flag in one.opts}
-        found = unknown_flags(command.removeprefix("oomph "), translated(arguments)[0], known)
-        if found is not None:
-            return found
-    return UsageError(str(words()).rstrip("."), f"`{command} --help` shows what there is")
+        known = {flag for parameter in context.command.get_params(context) for flag in parameter.opts}
+        usage_error = unknown_flags(command.removeprefix("oomph "), translated(arguments)[0], known)
+        if usage_error is not None:
+            return usage_error
+    message = str(format_message()).rstrip(".")
+    for argument in arguments:
+        message = message.replace(argument, shorten(argument)) if argument else message
+    return UsageError(message, f"run `{command} --help` to list the options")
 
 
-def _report(error: OomphError, arguments: Sequence[str]) -> int:
-    """Say what is wrong in one sentence, and as a document where one was asked for."""
+def _report_error(error: OomphError, arguments: Sequence[str]) -> int:
+    """Print an error as one sentence, and with --json also as a document."""
     if "--json" in arguments:
-        told = {
+        error_document = {
             "oomph": "error",
             "version": 1,
             "kind": type(error).__name__,
             "why": error.why,
             "fix": error.fix,
         }
-        sys.stdout.write(document.dumps(told))
+        sys.stdout.write(document.dumps(error_document))
     if sys.stderr is not None:
         from ..report import printable  # noqa: PLC0415  rich is slow to import
 

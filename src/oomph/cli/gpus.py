@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ..errors import UsageError
+from ..errors import UsageError, shorten
 from ._options import Json
 
 if TYPE_CHECKING:
@@ -19,81 +19,87 @@ def gpus(
     name: Annotated[
         Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Argument(
-            help='One GPU or cloud machine, however spelled: 3060, "A100-80", p4d.24xlarge.', show_default=False
+            help='A GPU or cloud machine in any spelling: 3060, "A100-80", p4d.24xlarge.', show_default=False
         ),
     ] = None,
-    least: Annotated[
+    min_memory: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            "--min", metavar="SIZE", help="Only those with at least this much memory per GPU.", show_default=False
+            "--min", metavar="SIZE", help="List only entries with at least this memory per GPU.", show_default=False
         ),
     ] = None,
     cloud: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            metavar="|".join(_CLOUDS), help="List machines for rent there instead of GPUs.", show_default=False
+            metavar="|".join(_CLOUDS), help="List the machines of a cloud instead of GPUs.", show_default=False
         ),
     ] = None,
     json: Json = False,
 ) -> None:
     """List the GPUs and cloud machines that oomph knows, or show one of them.
 
-    Memory is what a driver reported to programs where that is known, else the size it is sold with, marked by ~.
+    Memory is the size that a driver reports to programs. If no report is known, it is the nominal size, marked with ~.
     """
     from ..report import emit  # noqa: PLC0415
 
     if name is not None:
-        _refuse_beside_name({"--min": least is not None, "--cloud": cloud is not None})
-        emit(_one(name), as_json=json)
+        _reject_filters({"--min": min_memory is not None, "--cloud": cloud is not None})
+        emit(_details(name), as_json=json)
     elif cloud is not None:
-        emit(_machines(cloud, least), as_json=json)
+        emit(_list_machines(cloud, min_memory), as_json=json)
     else:
-        emit(_list(least), as_json=json)
+        emit(_list_gpus(min_memory), as_json=json)
 
 
-def _refuse_beside_name(given: dict[str, bool]) -> None:
+def _reject_filters(given: dict[str, bool]) -> None:
     if flags := " and ".join(flag for flag, is_given in given.items() if is_given):
-        raise UsageError(f"a NAME shows one thing, and {flags} narrows a list", "leave one of them out")
+        raise UsageError(f"NAME can't be combined with {flags}", "leave out one of them")
 
 
-def _one(name: str) -> Report:
-    from ..machine import GpuSpec, find, machines_with  # noqa: PLC0415
-    from ..report import CloudList, OneGpu  # noqa: PLC0415
+def _details(name: str) -> Report:
+    from ..machine import GpuSpec, cloud_machines_with, find_in_catalog  # noqa: PLC0415
+    from ..report import CloudMachineList, GpuDetails  # noqa: PLC0415
 
-    found = find(name)
-    return OneGpu(found, machines_with(found)) if isinstance(found, GpuSpec) else CloudList((found,))
+    entry = find_in_catalog(name)
+    if isinstance(entry, GpuSpec):
+        return GpuDetails(entry, cloud_machines_with(entry))
+    return CloudMachineList((entry,))
 
 
-def _machines(cloud: str, least: str | None) -> Report:
-    from ..machine import clouds, find_gpu  # noqa: PLC0415
-    from ..report import CloudList  # noqa: PLC0415
+def _list_machines(cloud: str, min_memory: str | None) -> Report:
+    from ..machine import cloud_machines, find_gpu  # noqa: PLC0415
+    from ..report import CloudMachineList  # noqa: PLC0415
     from ..units import parse_size  # noqa: PLC0415
 
     if cloud.lower() not in _CLOUDS:
-        raise UsageError(f"{cloud!r} is no cloud that oomph knows", f"write one of {', '.join(_CLOUDS)}")
-    smallest = parse_size(least or 0)
-    offered = {one: find_gpu(one.gpu).usable * one.gpu_share for one in clouds() if one.provider == cloud.lower()}
-    largest = max(offered, key=lambda one: offered[one])
-    _refuse_too_large(smallest, offered[largest], largest.name)
-    return CloudList(tuple(one for one, size in offered.items() if size >= smallest))
+        raise UsageError(f"{shorten(cloud)!r} is not a cloud that oomph knows", f"use {', '.join(_CLOUDS)}")
+    min_bytes = parse_size(min_memory or 0)
+    sizes = {
+        machine: find_gpu(machine.gpu).usable * machine.gpu_fraction
+        for machine in cloud_machines()
+        if machine.provider == cloud.lower()
+    }
+    largest = max(sizes, key=lambda machine: sizes[machine])
+    _reject_too_large(min_bytes, sizes[largest], largest.name)
+    return CloudMachineList(tuple(machine for machine, size in sizes.items() if size >= min_bytes))
 
 
-def _list(least: str | None) -> Report:
-    from ..machine import gpus as all_gpus  # noqa: PLC0415
+def _list_gpus(min_memory: str | None) -> Report:
+    from ..machine import gpu_specs  # noqa: PLC0415
     from ..report import GpuList  # noqa: PLC0415
     from ..units import parse_size  # noqa: PLC0415
 
-    smallest = parse_size(least or 0)
-    largest = max(all_gpus(), key=lambda gpu: gpu.usable)
-    _refuse_too_large(smallest, largest.usable, largest.name)
-    return GpuList(tuple(gpu for gpu in all_gpus() if gpu.usable >= smallest))
+    min_bytes = parse_size(min_memory or 0)
+    largest = max(gpu_specs(), key=lambda gpu: gpu.usable)
+    _reject_too_large(min_bytes, largest.usable, largest.name)
+    return GpuList(tuple(gpu for gpu in gpu_specs() if gpu.usable >= min_bytes))
 
 
-def _refuse_too_large(wanted: int, most: float, name: str) -> None:
+def _reject_too_large(min_bytes: int, max_bytes: float, name: str) -> None:
     from ..units import format_size  # noqa: PLC0415
 
-    if wanted > most:
+    if min_bytes > max_bytes:
         raise UsageError(
-            f"nothing on this list has {format_size(wanted)} of memory per GPU",
-            f"the largest, {name}, has {format_size(most)}",
+            f"no entry has {format_size(min_bytes)} of memory per GPU",
+            f"use at most {format_size(max_bytes)}, the memory of {name}",
         )

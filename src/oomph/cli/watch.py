@@ -13,65 +13,68 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
 
 import typer
 
-from ..errors import UsageError
+from ..errors import UsageError, shorten
 
 if TYPE_CHECKING:
     from ..monitor import MachineProbe, Probe
 
-_SHORTEST, _LONGEST = 0.05, 3600.0
-_ENDED = 128 + 15  # what shells expect of a program ended by SIGTERM
+_MIN_INTERVAL, _MAX_INTERVAL = 0.05, 3600.0  # seconds
+_SIGTERM_EXIT_CODE = 128 + 15  # as shells report it
 
 
 def watch(
     pid: Annotated[
         Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Argument(metavar="PID", help="The process to watch, with all it starts; without one, the machine."),
+        typer.Argument(metavar="PID", help="The process to watch with its children; without it, the whole machine."),
     ] = None,
-    interval: Annotated[str, typer.Option(metavar="SECONDS", help="Time between two samples.")] = "1",
+    interval: Annotated[str, typer.Option(metavar="SECONDS", help="Time between samples.")] = "1",
     count: Annotated[
-        str, typer.Option(metavar="NUMBER", help="Samples to take; 0 goes on until the process ends, or Ctrl-C.")
+        str, typer.Option(metavar="NUMBER", help="Number of samples; 0 continues until the process ends or Ctrl-C.")
     ] = "0",
     json: Annotated[
         bool, typer.Option("--json", help="Write each sample as one line of JSON and nothing else.")
     ] = False,
 ) -> None:
-    """Show the memory of a process and of all it started, live, against its limits.
+    """Show the memory of a process and its children live, with its limits.
 
-    GPUs by process, RAM, swap or page file and how much moves, loader workers, shared memory, with the trend. A table
-    on a terminal, a line for each sample in a pipe. Without a process: the machine, and what looks like training on it.
+    Shows GPU memory by process, RAM, swap or page file, loader workers and shared memory, with their trends: a table on
+    a terminal, one line per sample in a pipe. Without a PID, shows the machine and the processes that look like
+    training.
     """
     from ..monitor import MachineProbe, Probe  # noqa: PLC0415
 
-    seconds, samples = _seconds(interval), _count(count)
-    source = MachineProbe() if pid is None else Probe(_number(pid))
+    seconds, samples = _parse_interval(interval), _parse_count(count)
+    source = MachineProbe() if pid is None else Probe(_parse_pid(pid))
     try:
         _show(source, seconds, samples, as_json=json)
     except KeyboardInterrupt:
-        pass  # the usual way to end it
+        pass  # the usual way to stop
     finally:
         source.close()
 
 
-def _number(text: str) -> int:
+# Numbers are parsed here because typer's messages for invalid numbers differ between versions.
+def _parse_pid(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) == 0:
-        raise UsageError(f"{text[:40]!r} is no process number", "`oomph watch` without a number shows what runs")
+        raise UsageError(f"{shorten(text)!r} is not a process id", "run `oomph watch` without a PID to list processes")
     return int(text)
 
 
-# Numbers are read here, because typer's words for one that is none differ from one version to the next.
-def _seconds(text: str) -> float:
+def _parse_interval(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
         seconds = float("nan")
-    if not _SHORTEST <= seconds <= _LONGEST:
-        raise UsageError(f"{text[:40]!r} is no interval", f"write seconds, from {_SHORTEST:g} to {_LONGEST:g}")
+    if not _MIN_INTERVAL <= seconds <= _MAX_INTERVAL:
+        raise UsageError(
+            f"{shorten(text)!r} is not a valid interval", f"use {_MIN_INTERVAL:g} to {_MAX_INTERVAL:g} seconds"
+        )
     return seconds
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise UsageError(f"{text[:40]!r} is no number of samples", "write a whole number, 0 for no end")
+        raise UsageError(f"{shorten(text)!r} is not a number of samples", "use a whole number; 0 means no limit")
     return int(text)
 
 
@@ -79,7 +82,7 @@ def _show(source: Probe | MachineProbe, interval: float, count: int, *, as_json:
     from ..monitor import Probe  # noqa: PLC0415
 
     tree = source.tree if isinstance(source, Probe) else None
-    samples = _samples(source, interval, count)
+    samples = _take_samples(source, interval, count)
     if as_json:
         _write_json(samples)
         return
@@ -87,20 +90,20 @@ def _show(source: Probe | MachineProbe, interval: float, count: int, *, as_json:
 
     title = "This machine" if tree is None else f"Process {tree.pid} ({tree.name})"
     view = WatchView(title, page_file=platform.system() == "Windows")
-    with _tidy_end(), LiveView(view) as live:
-        for when, sample in samples:
-            view.add(when, sample)
+    with _exit_on_sigterm(), LiveView(view) as live:
+        for timestamp, sample in samples:
+            view.add(timestamp, sample)
             live.show()
-    if tree is not None and not tree.alive:
+    if tree is not None and not tree.is_alive:
         sys.stdout.write(f"Process {tree.pid} has ended.\n")
 
 
-def _samples(source: Probe | MachineProbe, interval: float, count: int) -> Iterator[tuple[float, dict[str, Any]]]:
-    """A sample every `interval`, until there are `count` of them or the process has ended."""
+def _take_samples(source: Probe | MachineProbe, interval: float, count: int) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Yield a sample every `interval` seconds, until there are `count` of them or the process has ended."""
     from ..monitor import Probe  # noqa: PLC0415
 
     due, taken = time.monotonic(), 0
-    while not isinstance(source, Probe) or source.tree.alive:
+    while not isinstance(source, Probe) or source.tree.is_alive:
         yield time.time(), source.read()
         taken += 1
         if taken == count:
@@ -112,22 +115,22 @@ def _samples(source: Probe | MachineProbe, interval: float, count: int) -> Itera
 def _write_json(samples: Iterator[tuple[float, dict[str, Any]]]) -> None:
     import json  # noqa: PLC0415
 
-    for when, sample in samples:
-        line = {"oomph": "sample", "version": 1, "t": round(when, 3), **sample}
+    for timestamp, sample in samples:
+        line = {"oomph": "sample", "version": 1, "t": round(timestamp, 3), **sample}
         sys.stdout.write(json.dumps(line, allow_nan=False) + "\n")
         sys.stdout.flush()
 
 
 @contextlib.contextmanager
-def _tidy_end() -> Iterator[None]:
-    """Let a polite signal to end unwind the view, so that it gives the cursor back."""
+def _exit_on_sigterm() -> Iterator[None]:
+    """Turn SIGTERM into SystemExit, so that the view restores the terminal."""
 
-    def leave(number: int, frame: object) -> NoReturn:
+    def handle(number: int, frame: object) -> NoReturn:
         del number, frame
-        sys.exit(_ENDED)
+        sys.exit(_SIGTERM_EXIT_CODE)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    previous = signal.signal(signal.SIGTERM, handle)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)

@@ -41,11 +41,11 @@ def read_resources() -> HostResources:
     """What is left now."""
     machine, gauge = _facts()
     now = gauge.read()
-    rooms = {bound.name: bound.room for bound in reversed(machine.budget.bounds)}  # the tightest of a name stays
+    rooms = {bound.name: bound.available for bound in reversed(machine.budget.bounds)}  # the tightest of a name stays
     if now.ram_available is not None:
         rooms["RAM"] = now.ram_available
-    if now.group_limit is not None and now.group_used is not None:
-        rooms["cgroup limit"] = max(now.group_limit - now.group_used, 0)
+    if now.cgroup_limit is not None and now.cgroup_used is not None:
+        rooms["cgroup limit"] = max(now.cgroup_limit - now.cgroup_used, 0)
     bound = min(rooms, key=lambda name: rooms[name], default="a guess")
     ranks = local_ranks()
     return HostResources(
@@ -53,7 +53,7 @@ def read_resources() -> HostResources:
         bound=bound,
         shm=max((now.shm_total or 0) - (now.shm_used or 0), 0) // ranks,
         cores=max(int(machine.cores.usable.known or os.cpu_count() or 1) // ranks, 1),
-        gpu=bool(machine.graphics.gpus),
+        gpu=bool(machine.gpus),
     )
 
 

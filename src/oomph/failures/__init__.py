@@ -1,10 +1,10 @@
-"""One taxonomy: every text, signal and symptom of memory running short, and what is taken for it. No torch."""
+"""One taxonomy of failures: error texts, signals and symptoms, each with its cause and fix. Imports no torch."""
 
+from ._causes import CAUSES
 from ._exceptions import classify_exception
-from ._findings import find_measured
-from ._kind import Cause, FailureKind, Family, Finding
+from ._findings import measured_finding
+from ._kinds import Cause, FailureKind, Family, Finding
 from ._log import last_error, read_log
-from ._table import CAUSES
 
 __all__ = [
     "CAUSES",
@@ -13,7 +13,7 @@ __all__ = [
     "Family",
     "Finding",
     "classify_exception",
-    "find_measured",
     "last_error",
+    "measured_finding",
     "read_log",
 ]

@@ -1,4 +1,4 @@
-"""Which exceptions are memory running short. A user's own error never is, whatever its text says."""
+"""Classification of exceptions: which ones mean that memory ran out. A user's own exception never does."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import errno
 import re
 from collections.abc import Iterator
 
-from ._findings import find_in
-from ._kind import FailureKind, Family, Finding
-from ._rules import RULES, Rule
-from ._table import CAUSES
+from ._causes import CAUSES
+from ._findings import finding_in_text
+from ._kinds import FailureKind, Family, Finding
+from ._rules import RULES
 
-# Libraries whose exceptions may wrap another one without saying `from`.
-_WRAPPING = {"torch", "lightning", "lightning_fabric", "pytorch_lightning", "accelerate", "deepspeed"}
-# Libraries that have exception types of their own for running out of memory.
-_LIBRARIES = _WRAPPING | {
+# Libraries whose exceptions may wrap another exception without `raise … from …`.
+_WRAPPING_LIBRARIES = {"torch", "lightning", "lightning_fabric", "pytorch_lightning", "accelerate", "deepspeed"}
+# Libraries with their own exception types for running out of memory.
+_LIBRARIES = _WRAPPING_LIBRARIES | {
     "cupy",
     "jaxlib",
     "jax",
@@ -26,112 +26,111 @@ _LIBRARIES = _WRAPPING | {
     "joblib",
     "safetensors",
 }
-_WINDOWS_COMMIT = 1455
-_DEEPEST = 20  # causes of causes; nobody chains more on purpose
-# What arrives as a text of the system or the shell can't be an exception's own words.
-_NO_EXCEPTION = {FailureKind.HOST_KILL, FailureKind.SCHEDULER_KILL, FailureKind.NOTEBOOK_DIED}
-_RAISED = re.compile(r"[\w.]*(?:Error|Exception)\b")
-_RULES = tuple(rule for rule in RULES if CAUSES[rule.kind].family is not Family.NUMBERS)
+_WINERROR_COMMIT = 1455
+_MAX_CHAIN = 20  # chained exceptions that are followed
+# Texts of the kernel, a scheduler or a notebook; an exception can't have them as its own message.
+_SYSTEM_KINDS = {FailureKind.OOM_KILL, FailureKind.SCHEDULER_KILL, FailureKind.NOTEBOOK_DIED}
+_EXCEPTION_LINE = re.compile(r"[\w.]*(?:Error|Exception)\b")
+_RULES = tuple(
+    rule for rule in RULES if CAUSES[rule.kind].family is not Family.NUMERICS and rule.kind not in _SYSTEM_KINDS
+)
 
 
 def classify_exception(error: BaseException) -> Finding | None:
-    """What an exception says about memory; None when it is about something else.
+    """Return the memory failure that an exception reports, or None if it is about something else.
 
-    Follows `raise … from …`. An exception raised while another was handled is followed only where torch or a trainer
-    raised it: a bug in somebody's `except` block is theirs, and not out of memory.
+    Follows `raise … from …`. An exception that was raised while another one was handled is followed only if torch or a
+    training library raised it: a bug in a user's `except` block is not an out-of-memory error.
     """
-    found = [finding for one in _chain(error) if (finding := _own(one)) is not None]
+    findings = [finding for link in _chain(error) if (finding := _classify(link)) is not None]
     # "A worker exited" is raised from the error that says what killed it.
-    return next((one for one in found if one.kind is not FailureKind.WORKER_GONE), found[0] if found else None)
+    specific = (finding for finding in findings if finding.kind is not FailureKind.WORKER_EXITED)
+    return next(specific, findings[0] if findings else None)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     seen: list[BaseException] = []
-    waiting = [error]
-    while waiting and len(seen) < _DEEPEST:
-        one = waiting.pop(0)
-        if any(one is other for other in seen):
+    queue = [error]
+    while queue and len(seen) < _MAX_CHAIN:
+        link = queue.pop(0)
+        if any(link is other for other in seen):
             continue
-        seen.append(one)
-        yield one
-        parts = getattr(one, "exceptions", ())  # of an exception group
-        if isinstance(parts, tuple):
-            waiting.extend(part for part in parts if isinstance(part, BaseException))
-        if one.__cause__ is not None:
-            waiting.append(one.__cause__)
-        elif one.__context__ is not None and not one.__suppress_context__ and _root(type(one)) in _WRAPPING:
-            waiting.append(one.__context__)
+        seen.append(link)
+        yield link
+        members = getattr(link, "exceptions", ())  # of an exception group
+        if isinstance(members, tuple):
+            queue.extend(member for member in members if isinstance(member, BaseException))
+        if link.__cause__ is not None:
+            queue.append(link.__cause__)
+        elif _wraps_its_context(link) and link.__context__ is not None:
+            queue.append(link.__context__)
 
 
-def _root(cls: type) -> str:
+def _wraps_its_context(error: BaseException) -> bool:
+    return not error.__suppress_context__ and _library(type(error)) in _WRAPPING_LIBRARIES
+
+
+def _library(cls: type) -> str:
     return cls.__module__.partition(".")[0]
 
 
-def _own(error: BaseException) -> Finding | None:
-    """What one exception says by its type, then by its words."""
-    text = f"{type(error).__name__}: {_words(error)}"
+def _classify(error: BaseException) -> Finding | None:
+    text = f"{type(error).__name__}: {_message(error)}"
     if isinstance(error, OSError):
-        return _system(error, text)
-    kind = _by_words(error, text)
+        return _classify_os_error(error, text)
+    kind = _kind_of_text(error, text)
     if kind is None:
-        kind = _by_type(error)
-    return None if kind is None or not CAUSES[kind].is_memory else find_in(kind, _first_line(text), text)
+        kind = _kind_of_type(error)
+    return None if kind is None or not CAUSES[kind].is_memory else finding_in_text(kind, _first_line(text), text)
 
 
-def _words(error: BaseException) -> str:
-    """An exception's text; one that can't even say what it is says nothing."""
+def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  somebody's own __str__
+    except Exception:  # noqa: BLE001  a user's own __str__ may fail
         return ""
 
 
-def _by_type(error: BaseException) -> FailureKind | None:
+def _kind_of_type(error: BaseException) -> FailureKind | None:
     for cls in type(error).__mro__:
-        if cls.__name__ == "OutOfMemoryError" and _root(cls) == "torch":
+        if cls.__name__ == "OutOfMemoryError" and _library(cls) == "torch":
             return FailureKind.CUDA_OOM
-        if cls.__name__ == "OutOfMemoryError" and _root(cls) == "cupy":
+        if cls.__name__ == "OutOfMemoryError" and _library(cls) == "cupy":
             return FailureKind.FRAMEWORK_OOM
     return FailureKind.MEMORY_ERROR if isinstance(error, MemoryError) else None
 
 
-def _by_words(error: BaseException, text: str) -> FailureKind | None:
-    # A ValueError that speaks of memory is somebody's own; libraries raise RuntimeError or types of their own.
-    if not (type(error) in {RuntimeError, MemoryError, SystemError} or _root(type(error)) in _LIBRARIES):
+def _kind_of_text(error: BaseException, text: str) -> FailureKind | None:
+    # Libraries raise RuntimeError or their own types; a ValueError that mentions memory is the user's own.
+    if not (type(error) in {RuntimeError, MemoryError, SystemError} or _library(type(error)) in _LIBRARIES):
         return None
-    told = _decisive(text)
-    rule = next((rule for rule in _RULES if rule.kind not in _NO_EXCEPTION and _fits(rule, told)), None)
-    return None if rule is None else rule.kind
+    decisive = _decisive_part(text)
+    return next((rule.kind for rule in _RULES if rule.matches(decisive)), None)
 
 
-def _decisive(text: str) -> str:
-    """The part that counts: of an error carried over from a worker or a thread, its last line."""
+def _decisive_part(text: str) -> str:
+    """Return the first and last line of an exception from a worker or thread, else the whole text."""
     if "Original Traceback (most recent call last)" not in text:
         return text
     head, *lines = text.strip().splitlines()
-    last = next((line for line in reversed(lines) if _RAISED.match(line)), "")
+    last = next((line for line in reversed(lines) if _EXCEPTION_LINE.match(line)), "")
     return f"{head}\n{last}"
 
 
-def _fits(rule: Rule, text: str) -> bool:
-    return rule.words in text and (rule.form is None or rule.form.search(text) is not None)
-
-
-def _system(error: OSError, text: str) -> Finding | None:
-    """What the operating system refused, by its number."""
-    if getattr(error, "winerror", None) == _WINDOWS_COMMIT:
+def _classify_os_error(error: OSError, text: str) -> Finding | None:
+    if getattr(error, "winerror", None) == _WINERROR_COMMIT:
         kind = FailureKind.COMMIT_LIMIT
     elif error.errno == errno.ENOMEM:
-        kind = FailureKind.REFUSED_BY_SYSTEM
+        kind = FailureKind.ENOMEM
     elif error.errno in {errno.EMFILE, errno.ENFILE}:
         kind = FailureKind.OPEN_FILES
     elif error.errno == errno.ENOSPC and str(error.filename or "").startswith("/dev/shm"):  # noqa: S108  the system's
         kind = FailureKind.SHM_FULL
-    elif f"WinError {_WINDOWS_COMMIT}" in text:
+    elif f"WinError {_WINERROR_COMMIT}" in text:
         kind = FailureKind.COMMIT_LIMIT
     else:
         return None
-    return find_in(kind, _first_line(text), text)
+    return finding_in_text(kind, _first_line(text), text)
 
 
 def _first_line(text: str) -> str:

@@ -1,25 +1,28 @@
-"""A finding made of a text or of numbers."""
+"""Construction of findings from a text or from measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ._figures import read_figures
-from ._kind import FailureKind, Finding
-from ._specifics import specifics
-from ._table import CAUSES
+from ._causes import CAUSES
+from ._details import details_and_advice
+from ._kinds import FailureKind, Finding
+from ._numbers import read_numbers
 
-_SHOWN = 400  # characters of evidence that are kept
+_MAX_EVIDENCE = 400  # characters
 
 
-def find_in(kind: FailureKind, evidence: str, around: str = "", more: Mapping[str, float] | None = None) -> Finding:
-    """The finding of a kind in a text, with the numbers that stand around it."""
-    figures = {**read_figures(around or evidence), **(more or {})}
-    detail, advice = specifics(kind, figures)
+def finding_in_text(
+    kind: FailureKind, evidence: str, context: str = "", numbers: Mapping[str, float] | None = None
+) -> Finding:
+    """Return the finding of a kind, with the numbers in its context and those given."""
+    all_numbers = {**read_numbers(context or evidence), **(numbers or {})}
+    details, advice = details_and_advice(kind, all_numbers)
     line = " ".join(evidence.split())
-    return Finding(CAUSES[kind], line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…", figures, detail, advice)
+    shown = line if len(line) <= _MAX_EVIDENCE else line[: _MAX_EVIDENCE - 1] + "…"
+    return Finding(CAUSES[kind], shown, all_numbers, details, advice)
 
 
-def find_measured(kind: FailureKind, evidence: str, figures: Mapping[str, float], *detail: str) -> Finding:
-    """The finding of a symptom that was measured."""
-    return Finding(CAUSES[kind], evidence, dict(figures), detail)
+def measured_finding(kind: FailureKind, evidence: str, numbers: Mapping[str, float], *details: str) -> Finding:
+    """Return the finding of a kind that was measured."""
+    return Finding(CAUSES[kind], evidence, dict(numbers), details)

@@ -1,6 +1,6 @@
-"""What failures look like in a text: for each kind, words that are always there, and the form around them.
+"""Rules that recognize failures in a text: words that always occur, and a pattern around them.
 
-The words are looked for first, because that is fast in logs of any length; the form decides.
+The words are searched first, because that is fast in long logs. The pattern then decides.
 """
 
 from __future__ import annotations
@@ -8,33 +8,36 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ._kind import FailureKind
+from ._kinds import FailureKind
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One form of one failure: `words` as they stand in the text, and the `form` that must hold around them."""
+    """One form of a failure: `words` that occur in the text, and a `pattern` that must match around them."""
 
     kind: FailureKind
     words: str
-    form: re.Pattern[str] | None = None
+    pattern: re.Pattern[str] | None = None
+
+    def matches(self, text: str) -> bool:
+        """Return True if the words occur in a text and the pattern matches."""
+        return self.words in text and (self.pattern is None or self.pattern.search(text) is not None)
 
 
-# How the line of an exception begins: a prefix of the logger or rank, then a dotted name.
+# The start of an exception line: a prefix of the logger or rank, then a dotted name.
 _RAISED = r"(?:^|[\s|\]:>])[\w.]*(?:Error|Exception|Exit)\w*: "
 
-
-# How the status of a program that ended is told: by shells, runners, launchers and subprocess.
+# The exit status as shells, runners, launchers and subprocess print it.
 _STATUS = r"(?i:exit(?:ed)?[ _-]?(?:with )?(?:code|status)|return ?code|non-zero exit status)\s{0,2}[:=]?\s{0,8}"
 
 
-def _rule(kind: FailureKind, words: str, form: str | None = None) -> Rule:
-    return Rule(kind, words, re.compile(form, re.MULTILINE) if form else None)
+def _rule(kind: FailureKind, words: str, pattern: str | None = None) -> Rule:
+    return Rule(kind, words, re.compile(pattern, re.MULTILINE) if pattern else None)
 
 
-# Of two rules that fit one line the first counts.
+# If two rules match a line, the first one counts.
 RULES: tuple[Rule, ...] = (
-    # False friends: words of memory that mean something else.
+    # Messages that mention memory but mean something else.
     _rule(FailureKind.BROKEN_LIBRARY, "cannot allocate memory in static TLS block"),
     _rule(FailureKind.ILLEGAL_ACCESS, "illegal memory access"),
     _rule(FailureKind.ILLEGAL_ACCESS, "misaligned address"),
@@ -42,7 +45,7 @@ RULES: tuple[Rule, ...] = (
     _rule(FailureKind.KERNEL_RESOURCES, "too many resources requested for launch"),
     _rule(FailureKind.DEVICE_ASSERT, "device-side assert triggered"),
     _rule(FailureKind.DEVICE_ASSERT, "Assertion `", r"^.*\.cu(?:h)?:\d+.*(?:block|thread): \[.*Assertion `"),
-    # Pinned memory: the words of the driver, but in the thread that pins.
+    # Pinned memory: messages of the driver, but raised in the pin-memory thread.
     _rule(
         FailureKind.PINNED,
         "in pin memory thread",
@@ -92,15 +95,15 @@ RULES: tuple[Rule, ...] = (
     _rule(FailureKind.LIBRARY_OOM, "HIPBLAS_STATUS_ALLOC_FAILED"),
     _rule(FailureKind.LIBRARY_OOM, "rocblas_status_memory_error"),
     _rule(FailureKind.LIBRARY_OOM, "miopenStatusAllocFailed"),
-    _rule(FailureKind.LIBRARY_DISGUISE, "CUBLAS_STATUS_NOT_INITIALIZED"),
-    _rule(FailureKind.LIBRARY_DISGUISE, "CUBLAS_STATUS_INTERNAL_ERROR"),
-    _rule(FailureKind.LIBRARY_DISGUISE, "CUDNN_STATUS_NOT_INITIALIZED"),
-    _rule(FailureKind.LIBRARY_DISGUISE, "CUDNN_STATUS_NOT_SUPPORTED"),
-    _rule(FailureKind.LIBRARY_DISGUISE, "CUDNN_STATUS_INTERNAL_ERROR"),
-    _rule(FailureKind.LIBRARY_DISGUISE, "CUSOLVER_STATUS_INTERNAL_ERROR"),
-    _rule(FailureKind.LIBRARY_DISGUISE, "HIPBLAS_STATUS_NOT_INITIALIZED"),
-    _rule(FailureKind.LIBRARY_DISGUISE, "unable to find an engine to execute this computation"),
-    _rule(FailureKind.LIBRARY_DISGUISE, "Unable to find a valid cuDNN algorithm"),
+    _rule(FailureKind.LIBRARY_ERROR, "CUBLAS_STATUS_NOT_INITIALIZED"),
+    _rule(FailureKind.LIBRARY_ERROR, "CUBLAS_STATUS_INTERNAL_ERROR"),
+    _rule(FailureKind.LIBRARY_ERROR, "CUDNN_STATUS_NOT_INITIALIZED"),
+    _rule(FailureKind.LIBRARY_ERROR, "CUDNN_STATUS_NOT_SUPPORTED"),
+    _rule(FailureKind.LIBRARY_ERROR, "CUDNN_STATUS_INTERNAL_ERROR"),
+    _rule(FailureKind.LIBRARY_ERROR, "CUSOLVER_STATUS_INTERNAL_ERROR"),
+    _rule(FailureKind.LIBRARY_ERROR, "HIPBLAS_STATUS_NOT_INITIALIZED"),
+    _rule(FailureKind.LIBRARY_ERROR, "unable to find an engine to execute this computation"),
+    _rule(FailureKind.LIBRARY_ERROR, "Unable to find a valid cuDNN algorithm"),
     _rule(FailureKind.FRAMEWORK_OOM, "OOM when allocating tensor"),
     _rule(FailureKind.FRAMEWORK_OOM, "RESOURCE_EXHAUSTED: ", r"RESOURCE_EXHAUSTED: .*[Oo]ut of memory"),
     _rule(FailureKind.FRAMEWORK_OOM, "cupy", r"cupy[\w.]*OutOfMemoryError"),
@@ -112,7 +115,7 @@ RULES: tuple[Rule, ...] = (
     _rule(FailureKind.TOO_MANY_ELEMENTS, "INT_MAX", r"not supported for tensors with more than INT_MAX elements"),
     _rule(FailureKind.TOO_MANY_ELEMENTS, "canUse32BitIndexMath"),
     _rule(FailureKind.TOO_MANY_ELEMENTS, "must have less than 2**31 elements"),
-    # The host.
+    # Host memory.
     _rule(FailureKind.COMMIT_LIMIT, "WinError 1455"),
     _rule(FailureKind.COMMIT_LIMIT, "error code: <1455>"),
     _rule(FailureKind.COMMIT_LIMIT, "(os error 1455)"),
@@ -134,20 +137,20 @@ RULES: tuple[Rule, ...] = (
     _rule(FailureKind.OPEN_FILES, "received 0 items of ancdata"),
     _rule(FailureKind.CPU_OOM, "DefaultCPUAllocator: ", r"DefaultCPUAllocator: (?:can't allocate|not enough) memory"),
     _rule(FailureKind.CPU_OOM, "C10 Out of Memory"),
-    # What oneDNN says when it gets no memory; about what it can't do at all it speaks of a "primitive descriptor".
+    # oneDNN without memory; unsupported operations mention a "primitive descriptor" instead.
     _rule(FailureKind.CPU_OOM, "could not create a primitive", r"could not create a primitive(?! desc)"),
     _rule(FailureKind.BAD_ALLOC, "std::bad_alloc"),
     _rule(FailureKind.MEMORY_ERROR, "_ArrayMemoryError"),
     _rule(FailureKind.MEMORY_ERROR, "Unable to allocate ", r"Unable to allocate [\d.]+ [KMGTP]iB for an array"),
     _rule(FailureKind.MEMORY_ERROR, "(-4:Insufficient memory)"),
     _rule(FailureKind.MEMORY_ERROR, "MemoryError", r"(?:^|[\s|\]:>])MemoryError(?::|\s*$)"),
-    _rule(FailureKind.REFUSED_BY_SYSTEM, "[Errno 12]"),
+    _rule(FailureKind.ENOMEM, "[Errno 12]"),
     _rule(
-        FailureKind.REFUSED_BY_SYSTEM,
+        FailureKind.ENOMEM,
         "annot allocate memory",
         r"(?:fork|mmap).*annot allocate memory|[:\]] Cannot allocate memory|annot allocate memory \(os error 12\)",
     ),
-    _rule(FailureKind.REFUSED_BY_SYSTEM, "[Errno 11] Resource temporarily unavailable", r"fork"),
+    _rule(FailureKind.ENOMEM, "[Errno 11] Resource temporarily unavailable", r"fork"),
     # Loader workers.
     _rule(FailureKind.WORKER_BUS_ERROR, "killed by signal: Bus error"),
     _rule(FailureKind.WORKER_BUS_ERROR, "insufficient shared memory (shm)"),
@@ -157,23 +160,23 @@ RULES: tuple[Rule, ...] = (
     _rule(FailureKind.STOPPED, "killed by signal: Terminated"),
     _rule(FailureKind.STOPPED, "killed by signal: Interrupt"),
     _rule(
-        FailureKind.WORKER_GONE, "exited unexpectedly", r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly"
+        FailureKind.WORKER_EXITED, "exited unexpectedly", r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly"
     ),
     _rule(
-        FailureKind.WORKER_GONE,
+        FailureKind.WORKER_EXITED,
         "exited unexpectedly with exit code",
         r"DataLoader worker \(pid \d+\) exited unexpectedly",
     ),
-    # What the training process sees of a worker that died while a batch was on its way.
+    # Error in the training process if a worker dies while it sends a batch.
     _rule(
-        FailureKind.WORKER_GONE,
+        FailureKind.WORKER_EXITED,
         "in rebuild_storage_f",
         r"in rebuild_storage_f[\s\S]{0,3900}?(?:Connection\w+Error|EOFError)",
     ),
     _rule(FailureKind.WORKER_KILLED, "TerminatedWorkerError"),
-    _rule(FailureKind.WORKER_GONE, "BrokenProcessPool: "),
+    _rule(FailureKind.WORKER_EXITED, "BrokenProcessPool: "),
     _rule(FailureKind.LOADER_TIMEOUT, "DataLoader timed out after"),
-    # Killed from outside.
+    # Kills by the kernel or a scheduler.
     _rule(FailureKind.SCHEDULER_KILL, "oom-kill event", r"[Dd]etected \d+ oom[-_]kill event"),
     _rule(FailureKind.SCHEDULER_KILL, "oom_kill event", r"[Dd]etected \d+ oom[-_]kill event"),
     _rule(FailureKind.SCHEDULER_KILL, "memory limit", r"slurmstepd: error: .*[Ee]xceeded (?:job|step) memory limit"),
@@ -189,35 +192,35 @@ RULES: tuple[Rule, ...] = (
     _rule(FailureKind.SCHEDULER_KILL, "low on resource: memory"),
     _rule(FailureKind.SCHEDULER_KILL, "OOMKilled"),
     _rule(FailureKind.SCHEDULER_KILL, "node running low on memory"),
-    _rule(FailureKind.HOST_KILL, "emory: Kill", r"(?:[Oo]ut of memory|cgroup out of memory): Kill(?:ed)? process \d+"),
-    _rule(FailureKind.HOST_KILL, "emory cgroup out of memory"),
-    _rule(FailureKind.HOST_KILL, "oom-kill:constraint="),
-    _rule(FailureKind.HOST_KILL, "oom_reaper: reaped process"),
-    _rule(FailureKind.HOST_KILL, "killed by the OOM killer"),
-    _rule(FailureKind.HOST_KILL, "with result 'oom-kill'"),
-    _rule(FailureKind.HOST_KILL, "using all available RAM"),
-    _rule(FailureKind.HOST_KILL, "tried to allocate more memory than is available"),
-    _rule(FailureKind.HOST_KILL, "terminated program cc1", r"Killed signal terminated program cc1(?:plus)?\b"),
-    _rule(FailureKind.HOST_KILL, "systemd-oomd", r"systemd-oomd.*[Kk]illed"),
+    _rule(FailureKind.OOM_KILL, "emory: Kill", r"(?:[Oo]ut of memory|cgroup out of memory): Kill(?:ed)? process \d+"),
+    _rule(FailureKind.OOM_KILL, "emory cgroup out of memory"),
+    _rule(FailureKind.OOM_KILL, "oom-kill:constraint="),
+    _rule(FailureKind.OOM_KILL, "oom_reaper: reaped process"),
+    _rule(FailureKind.OOM_KILL, "killed by the OOM killer"),
+    _rule(FailureKind.OOM_KILL, "with result 'oom-kill'"),
+    _rule(FailureKind.OOM_KILL, "using all available RAM"),
+    _rule(FailureKind.OOM_KILL, "tried to allocate more memory than is available"),
+    _rule(FailureKind.OOM_KILL, "terminated program cc1", r"Killed signal terminated program cc1(?:plus)?\b"),
+    _rule(FailureKind.OOM_KILL, "systemd-oomd", r"systemd-oomd.*[Kk]illed"),
     _rule(
-        FailureKind.HOST_KILL,
+        FailureKind.OOM_KILL,
         "Killed",
         r"^(?:\S*: line \d+:\s+\d+ |\[\d+\]\S?\s+(?:\d+ )?)?Killed(?:: 9)?(?:\s{2,}\S.*)?\s*$",
     ),
-    _rule(FailureKind.HOST_KILL, "killed", r"^(?:zsh: killed\s|\[\d+\]\s+[+-]?\s*\d*\s*killed\s)"),
+    _rule(FailureKind.OOM_KILL, "killed", r"^(?:zsh: killed\s|\[\d+\]\s+[+-]?\s*\d*\s*killed\s)"),
     *(
-        _rule(FailureKind.HOST_KILL, words, _STATUS + r"137\b")
+        _rule(FailureKind.OOM_KILL, words, _STATUS + r"137\b")
         for words in ("ode 137", "ode: 137", "tatus 137", "ode:    137")
     ),
-    _rule(FailureKind.HOST_KILL, "Signal 9 (SIGKILL)"),
+    _rule(FailureKind.OOM_KILL, "Signal 9 (SIGKILL)"),
     _rule(
-        FailureKind.HOST_KILL, "SIGKILL", r"(?:terminated with signal|died with <Signals\.|signal: 9,? ?\(?)\s*SIGKILL"
+        FailureKind.OOM_KILL, "SIGKILL", r"(?:terminated with signal|died with <Signals\.|signal: 9,? ?\(?)\s*SIGKILL"
     ),
     *(
-        _rule(FailureKind.HOST_KILL, words, _STATUS + r"-9\b")
+        _rule(FailureKind.OOM_KILL, words, _STATUS + r"-9\b")
         for words in ("ode -9", "ode: -9", "ode  : -9", "tatus -9", "ode=-9")
     ),
-    # After the words above, which say why: a notebook only sees that its process is gone.
+    # After the rules above, which name the reason: a notebook only sees that its process has ended.
     _rule(
         FailureKind.NOTEBOOK_DIED,
         "ernel",
@@ -244,13 +247,19 @@ RULES: tuple[Rule, ...] = (
     _rule(FailureKind.PEER_DIED, "ChildFailedError"),
     _rule(FailureKind.PEER_DIED, "Sending process", r"Sending process \d+ closing signal SIG"),
     _rule(FailureKind.PEER_DIED, "recvBytes", r"TCPStore.*recvBytes|recvBytes failed"),
-    # Numerical trouble.
-    _rule(FailureKind.BAD_LOSS, "nan", r"[Ll]oss\w*['\"]?\s*(?:is|=|:|\s)\s*(?:tensor\()?nan\b"),
-    _rule(FailureKind.BAD_LOSS, "NaN", r"(?:[Ll]oss\w*['\"]?\s*(?:is|became|=|:)\s*NaN|NaN (?:loss|or Inf found in))"),
-    _rule(FailureKind.BAD_LOSS, "inf", r"[Ll]oss['\"]?\s*(?:is|=|:)\s*-?inf\b"),
-    _rule(FailureKind.BAD_GRADIENTS, "grad_norm", r"grad_norm['\"]?\s*[:=]\s*(?:tensor\()?['\"]?-?(?:nan|inf|NaN)"),
-    _rule(FailureKind.BAD_GRADIENTS, "returned nan values in its", r"Function '\w+' returned nan values"),
-    _rule(FailureKind.BAD_GRADIENTS, "is non-finite, so it cannot be clipped"),
+    # Numerical errors.
+    _rule(FailureKind.NON_FINITE_LOSS, "nan", r"[Ll]oss\w*['\"]?\s*(?:is|=|:|\s)\s*(?:tensor\()?nan\b"),
+    _rule(
+        FailureKind.NON_FINITE_LOSS,
+        "NaN",
+        r"(?:[Ll]oss\w*['\"]?\s*(?:is|became|=|:)\s*NaN|NaN (?:loss|or Inf found in))",
+    ),
+    _rule(FailureKind.NON_FINITE_LOSS, "inf", r"[Ll]oss['\"]?\s*(?:is|=|:)\s*-?inf\b"),
+    _rule(
+        FailureKind.NON_FINITE_GRADIENTS, "grad_norm", r"grad_norm['\"]?\s*[:=]\s*(?:tensor\()?['\"]?-?(?:nan|inf|NaN)"
+    ),
+    _rule(FailureKind.NON_FINITE_GRADIENTS, "returned nan values in its", r"Function '\w+' returned nan values"),
+    _rule(FailureKind.NON_FINITE_GRADIENTS, "is non-finite, so it cannot be clipped"),
     _rule(FailureKind.SKIPPED_STEPS, "Gradient overflow.", r"Gradient overflow\.\s+Skipping step"),
     _rule(FailureKind.SKIPPED_STEPS, "OVERFLOW!", r"OVERFLOW! .*[Ss]kipping step"),
     # Not memory.
@@ -294,16 +303,16 @@ RULES: tuple[Rule, ...] = (
     _rule(FailureKind.LAYOUT, "refers to a single memory location"),
     _rule(FailureKind.INDEX, "out of bounds for dimension", r"index -?\d+ is out of bounds for dimension"),
     _rule(FailureKind.INDEX, "index out of range in self"),
-    _rule(FailureKind.PLACE_OR_TYPE, "only dense CPU tensors can be pinned"),
-    _rule(FailureKind.PLACE_OR_TYPE, "to have the same dtype"),
-    _rule(FailureKind.PLACE_OR_TYPE, "Expected all tensors to be on the same device"),
+    _rule(FailureKind.DEVICE_OR_DTYPE, "only dense CPU tensors can be pinned"),
+    _rule(FailureKind.DEVICE_OR_DTYPE, "to have the same dtype"),
+    _rule(FailureKind.DEVICE_OR_DTYPE, "Expected all tensors to be on the same device"),
     _rule(
-        FailureKind.PLACE_OR_TYPE,
+        FailureKind.DEVICE_OR_DTYPE,
         "should be the same",
         r"Input type \(.*\) and (?:weight|bias) type \(.*\) should be the same",
     ),
-    _rule(FailureKind.PLACE_OR_TYPE, "expected scalar type"),
-    _rule(FailureKind.PLACE_OR_TYPE, "must have the same dtype"),
+    _rule(FailureKind.DEVICE_OR_DTYPE, "expected scalar type"),
+    _rule(FailureKind.DEVICE_OR_DTYPE, "must have the same dtype"),
     _rule(FailureKind.BATCH_OF_ONE, "Expected more than 1 value per channel when training"),
     _rule(FailureKind.AUTOGRAD, "Trying to backward through the graph a second time"),
     _rule(FailureKind.AUTOGRAD, "has been modified by an inplace operation"),
@@ -325,7 +334,7 @@ RULES: tuple[Rule, ...] = (
     _rule(FailureKind.BROKEN_LIBRARY, "[WinError 126]"),
     _rule(FailureKind.DISK_FULL, "No space left on device"),
     _rule(FailureKind.DISK_FULL, "Disk quota exceeded"),
-    _rule(FailureKind.SPAWN_GUARD, "current process has finished its bootstrapping phase"),
+    _rule(FailureKind.MISSING_MAIN_GUARD, "current process has finished its bootstrapping phase"),
     _rule(FailureKind.PORT_IN_USE, "ddress already in use"),
     _rule(FailureKind.THREAD_LIMIT, "can't start new thread"),
     _rule(FailureKind.THREAD_LIMIT, "Thread creation failed: Resource temporarily unavailable"),
@@ -361,7 +370,7 @@ RULES: tuple[Rule, ...] = (
     _rule(FailureKind.STOPPED, "CANCELLED AT", r"slurmstepd: error: \*\*\* .* CANCELLED AT (?!.*DUE TO)"),
 )
 
-# Errors of Python's own that say nothing of memory whatever their text is.
+# Built-in Python errors that are never about memory.
 PLAIN_ERRORS = (
     "ArithmeticError", "AssertionError", "AttributeError", "EOFError", "ImportError", "IndentationError", "IndexError",
     "JSONDecodeError", "KeyError", "NameError", "NotADirectoryError", "NotImplementedError", "RecursionError",

@@ -1,23 +1,41 @@
-"""Facts: this machine, verdicts on it, and the catalog of GPUs and cloud machines. No torch."""
+"""Facts about this machine, verdicts on it, and the catalog of GPUs and cloud machines. Imports no torch."""
 
 from ._budget import Bound, Budget
-from ._catalog import CloudMachine, GpuSpec, Rates, clouds, gpus
 from ._fact import NO_LIMIT, Fact, NoLimit, Unknown
-from ._gauge import GpuMemoryReader, GpuReading, HostMemoryReader, HostReading
-from ._gpu import DriverState, Gpu, GpuProcess, Graphics
-from ._lookup import find, find_cloud, find_gpu, machines_with
 from ._machine import Machine, load_machine, machine_document, read_machine
-from ._process_memory import peak_rss_bytes, rss_bytes
-from ._surroundings import EnvironmentKind
 from ._target import OUTSIDE, Target, find_target, target_of, this_device
-from .verdicts import Load, Severity, Verdict, default_workers, judge
+from .catalog import (
+    NOMINAL,
+    CloudMachine,
+    GpuSpec,
+    Rates,
+    cloud_machines,
+    cloud_machines_with,
+    find_cloud_machine,
+    find_gpu,
+    find_in_catalog,
+    gpu_specs,
+)
+from .gpu import DriverState, Gpu, GpuMemoryReader, GpuProcess, GpuReading, NvidiaDriver
+from .host import (
+    EnvironmentKind,
+    HostMemoryReader,
+    HostReading,
+    peak_rss_bytes,
+    process_rss_bytes,
+    pss_bytes,
+    rss_bytes,
+)
+from .verdicts import DataLoaderConfig, Severity, Verdict, default_workers, diagnose_machine
 
 __all__ = [
+    "NOMINAL",
     "NO_LIMIT",
     "OUTSIDE",
     "Bound",
     "Budget",
     "CloudMachine",
+    "DataLoaderConfig",
     "DriverState",
     "EnvironmentKind",
     "Fact",
@@ -26,29 +44,30 @@ __all__ = [
     "GpuProcess",
     "GpuReading",
     "GpuSpec",
-    "Graphics",
     "HostMemoryReader",
     "HostReading",
-    "Load",
     "Machine",
     "NoLimit",
+    "NvidiaDriver",
     "Rates",
     "Severity",
     "Target",
     "Unknown",
     "Verdict",
-    "clouds",
+    "cloud_machines",
+    "cloud_machines_with",
     "default_workers",
-    "find",
-    "find_cloud",
+    "diagnose_machine",
+    "find_cloud_machine",
     "find_gpu",
+    "find_in_catalog",
     "find_target",
-    "gpus",
-    "judge",
+    "gpu_specs",
     "load_machine",
     "machine_document",
-    "machines_with",
     "peak_rss_bytes",
+    "process_rss_bytes",
+    "pss_bytes",
     "read_machine",
     "rss_bytes",
     "target_of",

@@ -1,4 +1,4 @@
-"""A fact of a machine: a value and where it was read. Not knowing is a value of its own."""
+"""Facts: values read from a machine, each with its source. A value that can't be read is `Unknown`, never 0 or -1."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Unknown:
-    """The value could not be read; `unknown` says why."""
+    """A value that could not be read; `unknown` is the reason."""
 
     unknown: str
 
 
 class NoLimit(enum.Enum):
-    """There is a place for a limit, it was read, and it holds none."""
+    """A limit that was read and is not set."""
 
     NO_LIMIT = "no limit"
 
@@ -29,11 +29,11 @@ NO_LIMIT = NoLimit.NO_LIMIT
 
 @dataclass(frozen=True)
 class Fact(Generic[T]):
-    """One value read off a machine.
+    """A value read from a machine.
 
     Attributes:
-        value: what was read, or `Unknown`.
-        source: where it was read, as a person would look it up again: "/proc/meminfo MemTotal".
+        value: The value, or `Unknown`.
+        source: Where it was read, so that a user can look it up: "/proc/meminfo MemTotal".
     """
 
     value: T | Unknown
@@ -41,11 +41,11 @@ class Fact(Generic[T]):
 
     @property
     def known(self) -> T | None:
-        """The value, or None where it is unknown; for reading, never for storing."""
+        """The value, or None if it is unknown."""
         return None if isinstance(self.value, Unknown) else self.value
 
     def map(self, function: Callable[[T], R]) -> Fact[R]:
-        """Apply a function to the value, if there is one."""
+        """Apply a function to the value if it is known."""
         value = self.value
         return Fact(value if isinstance(value, Unknown) else function(value), self.source)
 
@@ -53,11 +53,11 @@ class Fact(Generic[T]):
 Limit = Fact[int | NoLimit]
 
 
-def unknown(why: str, source: str) -> Fact[T]:
-    """Make the fact that something isn't known."""
-    return Fact(Unknown(why), source)
+def unknown(reason: str, source: str) -> Fact[T]:
+    """Return the fact that a value could not be read."""
+    return Fact(Unknown(reason), source)
 
 
-def limited(limit: Limit) -> int | None:
-    """The bytes of a limit that is known and really limits, else None."""
+def limit_bytes(limit: Limit) -> int | None:
+    """Return the bytes of a limit, or None if it is unknown or not set."""
     return None if limit.known is None or isinstance(limit.known, NoLimit) else limit.known

@@ -1,4 +1,4 @@
-"""All facts of one machine in one value."""
+"""All facts about a machine in one value."""
 
 from __future__ import annotations
 
@@ -8,37 +8,49 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from .. import document
-from ..errors import InvalidFile, MissingFile
-from ._budget import Budget, find_budget
-from ._cgroup import Cgroups, read_cgroups
-from ._cores import Cores, read_cores
-from ._fact import Fact, unknown
-from ._gpu import Graphics, read_graphics
-from ._limits import Limits, no_limits, read_limits
-from ._memory import Memory, read_memory
-from ._nvml import Answers, ask_driver
-from ._pressure import Pressure, no_pressure, read_pressure
+from ..errors import InvalidFile, MissingFile, shorten
+from ._budget import Budget, memory_budget
+from ._fact import Fact
 from ._software import Software, read_software
-from ._source import Source
-from ._surroundings import Environment, read_surroundings, surroundings_elsewhere
-from ._volume import SHM, Volume, no_volume, read_volume
+from .gpu import Gpu, NvidiaDriver, NvmlData, parse_driver, query_nvml
+from .host import (
+    SHM,
+    Cgroups,
+    Cores,
+    Environment,
+    Memory,
+    Pressure,
+    ProcessLimits,
+    Source,
+    Volume,
+    no_limits,
+    no_pressure,
+    no_volume,
+    non_linux_environment,
+    read_cgroups,
+    read_cores,
+    read_environment,
+    read_limits,
+    read_memory,
+    read_non_linux_memory,
+    read_non_linux_volume,
+    read_pressure,
+    read_volume,
+)
 
 _KIND, _VERSION = "machine", 1
-_QUOTED = 200  # characters of a wrong name that are shown
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Everything oomph knows about a computer."""
+    """All facts that oomph reads from a machine."""
 
-    surroundings: Environment
-    graphics: Graphics
+    environment: Environment
+    driver: NvidiaDriver
     memory: Memory
     cgroups: Cgroups
-    limits: Limits
+    limits: ProcessLimits
     pressure: Pressure
     shm: Volume
     disk: Volume
@@ -46,46 +58,57 @@ class Machine:
     software: Software
     budget: Budget
 
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that the NVIDIA driver reports."""
+        return self.driver.gpus
 
-def read_machine(folder: Path = Path(), *, try_torch: bool = False) -> Machine:
-    """Read the facts of this machine; takes a fraction of a second.
+
+def read_machine(folder: Path = Path(), *, import_torch: bool = False) -> Machine:
+    """Read the facts of this machine, which takes a fraction of a second.
 
     Args:
-        folder: where checkpoints will go, whose disk is looked at.
-        try_torch: import torch in an interpreter of its own too, which takes seconds.
+        folder: The folder for checkpoints; its disk is read.
+        import_torch: Also import torch in a new process, which takes seconds.
 
     Raises:
-        MissingFile: there is no such folder.
+        MissingFile: The folder doesn't exist.
     """
-    place = _resolve(folder)
-    software, answers = read_software(try_torch=try_torch), ask_driver()
+    path = _resolve(folder)
+    software, nvml = read_software(import_torch=import_torch), query_nvml()
     if platform.system() == "Linux":
-        return machine_from(Source(), answers, software, place)
-    return _elsewhere(answers, software, place)
+        return read_linux_machine(Source(), nvml, software, path)
+    system = "windows" if platform.system() == "Windows" else "macos"
+    return non_linux_machine(
+        read_non_linux_memory(system),
+        non_linux_environment(system, dict(os.environ)),
+        nvml,
+        software,
+        read_non_linux_volume(path),
+    )
 
 
 def _resolve(folder: Path) -> str:
-    name = str(folder)
-    shown = repr(name if len(name) <= _QUOTED else f"{name[:_QUOTED]}…")
+    name = repr(shorten(str(folder)))
     try:
-        found = str(folder.resolve(strict=True)) if folder.is_dir() else None
+        path = str(folder.resolve(strict=True)) if folder.is_dir() else None
     except OSError as error:
-        # A folder that was deleted under us, a name that is too long, a parent that may not be entered.
-        why = f"the folder {shown} can't be opened ({error.strerror or error})"
+        # The folder was deleted while it is the current one, the name is too long, or a parent is not accessible.
+        why = f"the folder {name} can't be opened ({error.strerror or error})"
     else:
-        why = f"there is no folder {shown}"
-        if found is not None:
-            return found
-    raise MissingFile(why, "name the folder that checkpoints are written to") from None
+        why = f"there is no folder {name}"
+        if path is not None:
+            return path
+    raise MissingFile(why, "name the folder for checkpoints") from None
 
 
-def machine_from(source: Source, answers: Answers, software: Software, folder: str) -> Machine:
-    """Read a Linux machine from its files, live or recorded."""
-    surroundings, memory = read_surroundings(source), read_memory(source)
+def read_linux_machine(source: Source, nvml: NvmlData, software: Software, folder: str) -> Machine:
+    """Read a Linux machine, live or recorded."""
+    environment, memory = read_environment(source), read_memory(source)
     cgroups, limits = read_cgroups(source), read_limits(source)
     return Machine(
-        surroundings=surroundings,
-        graphics=read_graphics(answers),
+        environment=environment,
+        driver=parse_driver(nvml),
         memory=memory,
         cgroups=cgroups,
         limits=limits,
@@ -94,85 +117,61 @@ def machine_from(source: Source, answers: Answers, software: Software, folder: s
         disk=read_volume(source, folder),
         cores=read_cores(source, cgroups.cpu),
         software=software,
-        budget=find_budget(memory, cgroups.memory, limits, surroundings),
+        budget=memory_budget(memory, cgroups.memory, limits, environment),
     )
 
 
-def _elsewhere(answers: Answers, software: Software, folder: str) -> Machine:
-    """Read a macOS or Windows machine."""
-    if platform.system() == "Windows":
-        from ._windows import ask_windows, page_file_used, read_windows_memory  # noqa: PLC0415
-
-        system, memory = "windows", read_windows_memory(ask_windows(), page_file_used())
-    else:
-        from ._macos import ask_macos, read_macos_memory  # noqa: PLC0415
-
-        system, memory = "macos", read_macos_memory(ask_macos())
-    return compose(memory, surroundings_elsewhere(system, dict(os.environ)), answers, software, _disk(folder))
-
-
-def compose(memory: Memory, surroundings: Environment, answers: Answers, software: Software, disk: Volume) -> Machine:
-    """Put together a machine that has no Linux files."""
-    why, source = f"{surroundings.system} has no such thing", surroundings.system
-    limits = no_limits(why, source)
-    count: Fact[int] = Fact(os.cpu_count() or 1, "os.cpu_count()")
+def non_linux_machine(
+    memory: Memory, environment: Environment, nvml: NvmlData, software: Software, disk: Volume
+) -> Machine:
+    """Build a macOS or Windows machine, which has no cgroups, PSI or /dev/shm."""
+    system = environment.system
+    reason = f"{system} doesn't have it"
+    limits = no_limits(reason, system)
+    cores: Fact[int] = Fact(os.cpu_count() or 1, "os.cpu_count()")
     return Machine(
-        surroundings=surroundings,
-        graphics=read_graphics(answers),
+        environment=environment,
+        driver=parse_driver(nvml),
         memory=memory,
         cgroups=Cgroups((), ()),
         limits=limits,
-        pressure=no_pressure(why, source),
-        shm=no_volume(SHM, why, source),
+        pressure=no_pressure(reason, system),
+        shm=no_volume(SHM, reason, system),
         disk=disk,
-        cores=Cores(count, count, count.map(float)),
+        cores=Cores(cores, cores, cores.map(float)),
         software=software,
-        budget=find_budget(memory, (), limits, surroundings),
-    )
-
-
-def _disk(folder: str) -> Volume:
-    usage, source = psutil.disk_usage(folder), "psutil.disk_usage()"
-    return Volume(
-        path=folder,
-        total=Fact(usage.total, source),
-        free=Fact(usage.free, source),
-        rotational=unknown("not read here", source),
-        # Windows answers by an attribute that folders ignore.
-        writable=unknown("only trying tells", source)
-        if os.name == "nt"
-        else Fact(os.access(folder, os.W_OK | os.X_OK), "access"),
+        budget=memory_budget(memory, (), limits, environment),
     )
 
 
 def machine_document(machine: Machine) -> dict[str, object]:
-    """The JSON document of a machine."""
+    """Return the JSON document of a machine."""
     return document.write(_KIND, _VERSION, machine)
 
 
 def load_machine(path: Path) -> Machine:
-    """Read a machine that was recorded with `oomph doctor --json`.
+    """Load a machine that `oomph doctor --json` wrote.
 
     Raises:
-        MissingFile: there is no such file.
-        InvalidFile: it holds no machine.
+        MissingFile: The file doesn't exist.
+        InvalidFile: The file doesn't contain a machine.
     """
     data = document.load(path)
     if isinstance(data, dict) and data.get("oomph") == "diagnosis":
         data = data.get("machine")
     machine = document.read(_KIND, _VERSION, Machine, data)
-    if negative := next(_negatives(document.encode(machine), ""), None):
-        raise InvalidFile(f"this machine document is damaged ({negative} is below zero)", "write it again")
+    if negative := next(_negative_numbers(document.encode(machine), ""), None):
+        raise InvalidFile(f"the machine file is damaged ({negative} is negative)", "run `oomph doctor --json` again")
     return machine
 
 
-def _negatives(data: object, place: str) -> Iterator[str]:
-    """Where numbers below zero are: no size, count or rate of a machine is."""
+def _negative_numbers(data: object, path: str) -> Iterator[str]:
+    """Yield the paths of negative numbers: no size, count or rate of a machine is negative."""
     if isinstance(data, dict):
         for name, value in data.items():
-            yield from _negatives(value, f"{place}.{name}".lstrip("."))
+            yield from _negative_numbers(value, f"{path}.{name}".lstrip("."))
     elif isinstance(data, list):
         for index, value in enumerate(data):
-            yield from _negatives(value, f"{place}[{index}]")
+            yield from _negative_numbers(value, f"{path}[{index}]")
     elif isinstance(data, (int, float)) and data < 0:
-        yield place
+        yield path

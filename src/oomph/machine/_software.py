@@ -1,4 +1,4 @@
-"""The torch of this environment, read from its files without importing it, and, on request, by a trial import."""
+"""The installed torch and torchvision: versions read from their files, and on request an import in a new process."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from typing import Any
 
 from ._fact import Fact, Unknown, unknown
 
-_TRIAL_SECONDS = 120
+_IMPORT_TIMEOUT_SECONDS = 120
 
 
 @dataclass(frozen=True)
 class ImportCheck:
-    """What a fresh interpreter said when it imported torch and torchvision.
+    """Result of importing torch and torchvision in a new interpreter.
 
     Attributes:
-        torch_error: the last line of the traceback of `import torch`; empty when it works.
-        cuda_available: what `torch.cuda.is_available()` says.
-        architectures: the GPU architectures that this torch has kernels for ("sm_90").
-        torchvision_error: as `torch_error`; unknown when torchvision isn't installed.
+        torch_error: The last line of the traceback of `import torch`; empty if it works.
+        cuda_available: The result of `torch.cuda.is_available()`.
+        architectures: The GPU architectures that this torch has kernels for, such as "sm_90".
+        torchvision_error: The last line of the traceback of `import torchvision`; unknown if it isn't installed.
     """
 
     torch_error: Fact[str]
@@ -38,47 +38,47 @@ class ImportCheck:
 
 @dataclass(frozen=True)
 class Software:
-    """Versions that have to match each other and the driver.
+    """Versions that must match each other and the driver.
 
     Attributes:
-        python: the interpreter's version.
-        torch: torch's version with its local part: "2.13.0+cpu".
-        torch_cuda: the CUDA version torch was built for; "none" for a build without CUDA.
-        torch_libraries: bytes of torch's shared libraries, which Windows charges to every process that loads them.
-        torchvision: torchvision's version with its local part.
-        torchvision_wants: the torch version that torchvision was built for.
-        trial: what really happened at import, if it was asked for.
+        python: Version of the interpreter.
+        torch: Version of torch with its local part: "2.13.0+cpu".
+        torch_cuda: CUDA version that torch was built for; "none" for a CPU build.
+        torch_library_bytes: Size of torch's shared libraries, which Windows charges to every process that loads them.
+        torchvision: Version of torchvision with its local part.
+        torchvision_requires: The torch version that torchvision was built for.
+        import_check: Result of the import, if it was requested.
     """
 
     python: str
     torch: Fact[str]
     torch_cuda: Fact[str]
-    torch_libraries: Fact[int]
+    torch_library_bytes: Fact[int]
     torchvision: Fact[str]
-    torchvision_wants: Fact[str]
-    trial: ImportCheck | None
+    torchvision_requires: Fact[str]
+    import_check: ImportCheck | None
 
 
-def read_software(*, try_torch: bool = False, packages: Path | None = None) -> Software:
+def read_software(*, import_torch: bool = False, packages: Path | None = None) -> Software:
     """Read the versions of this environment.
 
     Args:
-        try_torch: import torch and torchvision in an interpreter of their own, which takes seconds.
-        packages: the site-packages folder to look into instead of the running interpreter's path.
+        import_torch: Import torch and torchvision in a new process too, which takes seconds.
+        packages: A site-packages folder to read instead of the path of this interpreter.
     """
-    torch, vision = _folder("torch", packages), _folder("torchvision", packages)
+    torch, torchvision = _package_folder("torch", packages), _package_folder("torchvision", packages)
     return Software(
         python=platform.python_version(),
-        torch=_assigned(torch, "__version__"),
-        torch_cuda=_assigned(torch, "cuda", none="none"),
-        torch_libraries=_libraries(torch),
-        torchvision=_assigned(vision, "__version__"),
-        torchvision_wants=_wanted_torch(packages),
-        trial=_try() if try_torch else None,
+        torch=_version_field(torch, "__version__"),
+        torch_cuda=_version_field(torch, "cuda", none="none"),
+        torch_library_bytes=_library_bytes(torch),
+        torchvision=_version_field(torchvision, "__version__"),
+        torchvision_requires=_required_torch(packages),
+        import_check=_check_imports() if import_torch else None,
     )
 
 
-def _folder(package: str, packages: Path | None) -> Path | Unknown:
+def _package_folder(package: str, packages: Path | None) -> Path | Unknown:
     if packages is not None:
         folder = packages / package
         return folder if folder.is_dir() else Unknown(f"{package} is not installed")
@@ -91,8 +91,8 @@ def _folder(package: str, packages: Path | None) -> Path | Unknown:
     return Path(spec.origin).parent
 
 
-def _assigned(folder: Path | Unknown, name: str, none: str = "") -> Fact[str]:
-    """A string assigned in the package's `version.py`."""
+def _version_field(folder: Path | Unknown, name: str, none: str = "") -> Fact[str]:
+    """Read a string that is assigned in the package's `version.py`."""
     if isinstance(folder, Unknown):
         return Fact(folder, "installed packages")
     path = folder / "version.py"
@@ -102,111 +102,117 @@ def _assigned(folder: Path | Unknown, name: str, none: str = "") -> Fact[str]:
     except OSError as error:
         return unknown(error.strerror or str(error), source)
     match = re.search(rf"^{name}\b[^=\n]*= *(?:['\"](?P<text>[^'\"]+)['\"]|None)", text, re.MULTILINE)
-    return Fact(match["text"] or none, source) if match else unknown("its version.py doesn't say", source)
+    return Fact(match["text"] or none, source) if match else unknown("its version.py doesn't contain it", source)
 
 
-def _libraries(folder: Path | Unknown) -> Fact[int]:
+def _library_bytes(folder: Path | Unknown) -> Fact[int]:
     if isinstance(folder, Unknown):
         return Fact(folder, "installed packages")
-    found = (path for path in (folder / "lib").glob("*") if re.search(r"\.(dll|so|dylib)(\.|$)", path.name))
-    files = [path for path in found if path.is_file()]  # a link may lead nowhere
+    libraries = (path for path in (folder / "lib").glob("*") if re.search(r"\.(dll|so|dylib)(\.|$)", path.name))
+    files = [path for path in libraries if path.is_file()]  # a symlink may be broken
     if not files:
-        return unknown("no libraries found beside it", "torch/lib")
+        return unknown("the package contains no libraries", "torch/lib")
     return Fact(sum(path.stat().st_size for path in files), "torch/lib")
 
 
-def _wanted_torch(packages: Path | None) -> Fact[str]:
+def _required_torch(packages: Path | None) -> Fact[str]:
     source = "torchvision's metadata"
-    found = importlib.metadata.distributions(name="torchvision", path=sys.path if packages is None else [str(packages)])
-    for distribution in found:
+    path = sys.path if packages is None else [str(packages)]
+    for distribution in importlib.metadata.distributions(name="torchvision", path=path):
         for requirement in distribution.requires or ():
             if match := re.match(r"torch\s*\(?==\s*([\w.+]+)", requirement):
                 return Fact(match[1], source)
-    return unknown("no pinned torchvision is installed", source)
+    return unknown("no torchvision with a pinned torch is installed", source)
 
 
-_MARK = "oomph:"
-# The current folder comes first on the path of `python -c`: a file called json.py or torch.py there is not meant.
-_PROBE = f"""
+_OUTPUT_PREFIX = "oomph:"
+# The current folder comes first on the path of `python -c`; a json.py or torch.py there must not be imported.
+_CHECK_SCRIPT = f"""
 import sys
 if sys.path[:1] == [""]:
     del sys.path[0]
 import json
-answer = {{}}
-def words(error):
+result = {{}}
+def describe(error):
     return f"{{type(error).__name__}}: {{error}}".splitlines()[0]
-def attempt(name):
+def try_import(name):
     try:
         return __import__(name)
     except BaseException as error:
-        answer[name] = words(error)
-def ask(name, question):
+        result[name] = describe(error)
+def query(name, function):
     try:
-        answer[name] = question()
+        result[name] = function()
     except BaseException as error:
-        answer[name + "_error"] = words(error)
-torch = attempt("torch")
+        result[name + "_error"] = describe(error)
+torch = try_import("torch")
 if torch:
-    ask("cuda", lambda: bool(torch.cuda.is_available()))
-    ask("archs", lambda: list(map(str, torch.cuda.get_arch_list())))
-    attempt("torchvision")
-print("\\n{_MARK}" + json.dumps(answer), file=sys.__stdout__, flush=True)
+    query("cuda", lambda: bool(torch.cuda.is_available()))
+    query("archs", lambda: list(map(str, torch.cuda.get_arch_list())))
+    try_import("torchvision")
+print("\\n{_OUTPUT_PREFIX}" + json.dumps(result), file=sys.__stdout__, flush=True)
 """
 
 
-def _try() -> ImportCheck:
-    source = "a trial import"
+def _check_imports() -> ImportCheck:
+    source = "an import in a new process"
     try:
-        done = subprocess.run(  # noqa: S603  our own interpreter and text
-            [sys.executable, "-W", "ignore", "-c", _PROBE],
+        process = subprocess.run(  # noqa: S603  our own interpreter and script
+            [sys.executable, "-W", "ignore", "-c", _CHECK_SCRIPT],
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            timeout=_TRIAL_SECONDS,
+            timeout=_IMPORT_TIMEOUT_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return _no_trial(f"the interpreter that imported it did not answer within {_TRIAL_SECONDS} seconds", source)
+        return _failed_check(f"the import did not finish within {_IMPORT_TIMEOUT_SECONDS} seconds", source)
     except OSError as error:
-        return _no_trial(f"no interpreter could be started ({error.strerror})", source)
-    # torch, or what it imports, may print too.
-    answers = [line.removeprefix(_MARK) for line in done.stdout.splitlines() if line.startswith(_MARK)]
-    return _trial(json.loads(answers[-1]), source) if answers else _no_trial(_death(done), source)
+        return _failed_check(f"no interpreter could be started ({error.strerror})", source)
+    # torch, or a module that it imports, may print too.
+    lines = process.stdout.splitlines()
+    results = [line.removeprefix(_OUTPUT_PREFIX) for line in lines if line.startswith(_OUTPUT_PREFIX)]
+    if not results:
+        return _failed_check(_describe_exit(process), source)
+    return parse_import_check(json.loads(results[-1]), source)
 
 
-def _death(done: subprocess.CompletedProcess[str]) -> str:
-    """How an interpreter ended, with its last words."""
-    code = done.returncode
-    named = {int(one): one.name for one in signal.Signals}
-    end = f"was ended by {named.get(-code, f'signal {-code}')}" if code < 0 else f"left with exit code {code}"
-    last = done.stderr.strip().splitlines()[-1:]
-    return f"the interpreter that imported it {end}" + "".join(f" ({line.strip()})" for line in last)
+def _describe_exit(process: subprocess.CompletedProcess[str]) -> str:
+    code = process.returncode
+    signals = {int(number): number.name for number in signal.Signals}
+    end = f"was killed by {signals.get(-code, f'signal {-code}')}" if code < 0 else f"exited with code {code}"
+    last_line = process.stderr.strip().splitlines()[-1:]
+    return f"the process that imported it {end}" + "".join(f" ({line.strip()})" for line in last_line)
 
 
-def _no_trial(why: str, source: str) -> ImportCheck:
-    return ImportCheck(Fact(why, source), unknown(why, source), unknown(why, source), unknown(why, source))
+def _failed_check(reason: str, source: str) -> ImportCheck:
+    return ImportCheck(Fact(reason, source), unknown(reason, source), unknown(reason, source), unknown(reason, source))
 
 
-def _trial(answer: dict[str, object], source: str) -> ImportCheck:
-    vision = str(answer.get("torchvision", ""))
-    absent = vision.startswith("ModuleNotFoundError") and "'torchvision'" in vision
-    failed = "torch" in answer
-    gone = "torch does not import"
+def parse_import_check(result: dict[str, object], source: str) -> ImportCheck:
+    """Convert the output of the import script to facts."""
+    torchvision_error = str(result.get("torchvision", ""))
+    is_absent = torchvision_error.startswith("ModuleNotFoundError") and "'torchvision'" in torchvision_error
+    torch_failed = "torch" in result
+    no_torch = "torch does not import"
 
-    def told(name: str) -> Any:
-        error = answer.get(f"{name}_error", "it did not say")
-        return Unknown(gone if failed else str(error)) if name not in answer else answer[name]
+    def value(name: str) -> Any:
+        if name in result:
+            return result[name]
+        return Unknown(no_torch if torch_failed else str(result.get(f"{name}_error", "it was not reported")))
 
-    archs = told("archs")
+    architectures = value("archs")
     return ImportCheck(
-        torch_error=Fact(str(answer.get("torch", "")), source),
-        cuda_available=Fact(told("cuda"), source),
-        architectures=Fact(archs if isinstance(archs, Unknown) else tuple(map(str, archs)), source),
+        torch_error=Fact(str(result.get("torch", "")), source),
+        cuda_available=Fact(value("cuda"), source),
+        architectures=Fact(
+            architectures if isinstance(architectures, Unknown) else tuple(map(str, architectures)), source
+        ),
         torchvision_error=(
             unknown("torchvision is not installed", source)
-            if absent
-            else unknown(gone, source)
-            if failed
-            else Fact(vision, source)
+            if is_absent
+            else unknown(no_torch, source)
+            if torch_failed
+            else Fact(torchvision_error, source)
         ),
     )

@@ -1,4 +1,4 @@
-"""What something is trained on: a GPU of the catalog, or this machine's processor."""
+"""The target of a prediction: a GPU of the catalog, or this machine's CPU."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 from ..units import MIB
-from ._catalog import CloudMachine, GpuSpec, Rates
-from ._lookup import find, find_gpu
+from .catalog import CloudMachine, GpuSpec, Rates, find_gpu, find_in_catalog
 
 CPU = "cpu"
 
 
 @dataclass(frozen=True)
 class Target:
-    """What to predict for: a GPU, or the processor.
+    """The device to predict for: a GPU, or the CPU.
 
     Attributes:
-        name: the GPU's name, or "cpu".
-        memory: bytes that programs see.
-        memory_known: whether a driver reported that size, and not only the box.
-        capability: compute capability as (major, minor).
-        processors: streaming multiprocessors.
-        threads: resident threads of each.
-        bandwidth: bytes per second of memory traffic.
-        rates: operations per second.
-        outside: bytes that live outside of torch's allocator (context, loaded kernels): low, value, high.
-        measured: whether oomph's rules were measured on this architecture.
+        name: The GPU's name, or "cpu".
+        memory: Bytes of memory that programs can use.
+        memory_known: True if a driver reported `memory`, False if it is the nominal size.
+        capability: Compute capability as (major, minor).
+        processors: Number of streaming multiprocessors.
+        threads: Resident threads per multiprocessor.
+        bandwidth: Memory bandwidth, in bytes per second.
+        rates: Peak rates, in operations per second.
+        outside: Bytes outside torch's allocator (CUDA context, loaded kernels): low, value, high.
+        measured: True if oomph's rules were measured on this architecture.
     """
 
     name: str
@@ -42,12 +41,12 @@ class Target:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it is the processor, with the machine's own memory."""
+        """True if the target is the CPU with the memory of this machine."""
         return self.name == CPU
 
 
-# Cores of one multiprocessor and the clock that the catalog's fp32 rates were computed with, by compute capability.
-_CORES = {
+# By compute capability: cores per multiprocessor, and the clock that the catalog's fp32 rates were computed with.
+_CORES_AND_CLOCK = {
     (6, 0): (64, 1.33e9),
     (6, 1): (128, 1.6e9),
     (7, 0): (64, 1.53e9),
@@ -60,73 +59,74 @@ _CORES = {
     (10, 0): (128, 1.9e9),
     (12, 0): (128, 2.4e9),
 }
-_THREADS = {(7, 5): 1024, (8, 6): 1536, (8, 7): 1536, (8, 9): 1536, (12, 0): 1536}
-_MEASURED = {(9, 0)}
-# What a process holds beside torch's memory: at least, usually, at most. Seen on an H200: 543 MiB after the first
-# kernel, 640 after one network, 800 after thirteen families.
+_RESIDENT_THREADS = {(7, 5): 1024, (8, 6): 1536, (8, 7): 1536, (8, 9): 1536, (12, 0): 1536}
+_MEASURED_CAPABILITIES = {(9, 0)}
+# Device memory of a process outside torch's allocator: low, value, high. Measured on an H200: 543 MiB after the first
+# kernel, 640 MiB after one network, 800 MiB after thirteen model families.
 OUTSIDE = (520 * MIB, 640 * MIB, 900 * MIB)
 
 
 def find_target(name: str) -> Target:
-    """The target of that name: a GPU of the catalog, the GPU of a cloud machine, or "cpu", this machine's processor.
+    """Return the target with a name: a GPU of the catalog, the GPU of a cloud machine, or "cpu" for this machine's CPU.
 
     Raises:
-        UsageError: there is none, several, or none that runs CUDA.
+        UsageError: The name is unknown or ambiguous, or the GPU doesn't run CUDA.
     """
     if name.strip().lower() == CPU:
         return _this_cpu()
-    found = find(name)
-    spec = find_gpu(found.gpu) if isinstance(found, CloudMachine) else found
-    share = found.gpu_share if isinstance(found, CloudMachine) else 1.0
-    return target_of(spec, share)
+    entry = find_in_catalog(name)
+    if isinstance(entry, CloudMachine):
+        return target_of(find_gpu(entry.gpu), entry.gpu_fraction)
+    return target_of(entry)
 
 
-def target_of(spec: GpuSpec, share: float = 1.0) -> Target:
-    """The target that a row of the catalog describes; a slice of a GPU has that share of its memory."""
+def target_of(spec: GpuSpec, fraction: float = 1.0) -> Target:
+    """Return the target of a catalog entry; `fraction` is the part of the memory that a GPU slice has."""
     if spec.compute_capability is None or spec.bandwidth is None or spec.rates.fp32 is None:
-        raise UsageError(f"predictions need an NVIDIA GPU, and {spec.name} is none", "name another, such as H200")
+        raise UsageError(
+            f"predictions support only NVIDIA GPUs, and {spec.name} is not one", "name another GPU, such as H200"
+        )
     major, minor = spec.compute_capability.split(".")
     capability = int(major), int(minor)
-    cores, clock = _CORES.get(capability, (128, 1.7e9))
+    cores, clock = _CORES_AND_CLOCK.get(capability, (128, 1.7e9))
     return Target(
         name=spec.name,
-        memory=int(spec.usable * share),
-        memory_known=bool(spec.usable_source),
+        memory=int(spec.usable * fraction),
+        memory_known=not spec.usable_is_nominal,
         capability=capability,
         processors=max(round(spec.rates.fp32 / (2 * cores * clock)), 1),
-        threads=_THREADS.get(capability, 2048),
+        threads=_RESIDENT_THREADS.get(capability, 2048),
         bandwidth=spec.bandwidth,
         rates=spec.rates,
         outside=OUTSIDE,
-        measured=capability in _MEASURED,
+        measured=capability in _MEASURED_CAPABILITIES,
     )
 
 
 def this_device() -> str:
-    """The name of this machine's first GPU, as its driver says it, or "cpu" where there is none."""
+    """Return the driver's name of this machine's first GPU, or "cpu" if there is no GPU."""
     from ._machine import read_machine  # noqa: PLC0415
 
-    for gpu in read_machine().graphics.gpus:
+    for gpu in read_machine().gpus:
         if gpu.name.known is not None:
             return gpu.name.known
     return CPU
 
 
-# What a core of a recent server does, roughly: operations and bytes per second.
-_CORE_RATE, _CORE_BANDWIDTH = 6e10, 8e9
+# Rough rates of one core of a recent server.
+_CORE_FLOPS, _CORE_BANDWIDTH = 6e10, 8e9
 
 
 def _this_cpu() -> Target:
-    """This machine's processor, with the memory that this process may use."""
-    from ._machine import read_machine  # noqa: PLC0415  reading all facts takes a moment
+    from ._machine import read_machine  # noqa: PLC0415
 
-    facts = read_machine()
-    bound = facts.budget.tightest
-    cores = max(round(facts.cores.usable.known or 1), 1)
-    rate = cores * _CORE_RATE
+    machine = read_machine()
+    bound = machine.budget.tightest
+    cores = max(round(machine.cores.usable.known or 1), 1)
+    rate = cores * _CORE_FLOPS
     return Target(
         name=CPU,
-        memory=bound.room if bound else 0,
+        memory=bound.available if bound else 0,
         memory_known=bound is not None,
         capability=(0, 0),
         processors=cores,

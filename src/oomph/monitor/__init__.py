@@ -1,14 +1,15 @@
-"""What a run does to memory, measured: samplers, the Record, verdicts on it, explanations. Imports no torch itself."""
+"""Measurements of runs: samplers, the Record, its diagnosis, explanations of failures. Imports no torch at import."""
 
 from ._explanation import Explanation, explain, explain_stream
+from ._machine_probe import MachineProbe
 from ._measure import Measurement, measure
 from ._probe import Probe
 from ._record import Record, load_record
 from ._recorder import Recorder
 from ._sampler import Sampler, watch
 from ._step_timer import step_timer
-from ._survey import MachineProbe
-from ._verdicts import judge
+from ._training_step import TrainingStep
+from .diagnosis import diagnose_record
 
 __all__ = [
     "Explanation",
@@ -18,9 +19,10 @@ __all__ = [
     "Record",
     "Recorder",
     "Sampler",
+    "TrainingStep",
+    "diagnose_record",
     "explain",
     "explain_stream",
-    "judge",
     "load_record",
     "measure",
     "step_timer",

@@ -1,4 +1,4 @@
-"""One look at a process tree and the machine under it: device, allocator, host, swap, shared memory, workers."""
+"""Samples of a process tree and its machine: GPUs, torch's allocator, RAM, swap, shared memory, child processes."""
 
 from __future__ import annotations
 
@@ -12,66 +12,72 @@ from typing import Any
 
 import psutil
 
-from ..machine import GpuMemoryReader, GpuReading, HostMemoryReader, HostReading
-from ._tree import Held, Tree, proportional
+from ..machine import GpuMemoryReader, GpuReading, HostMemoryReader, HostReading, pss_bytes
+from ._process_tree import ProcessMemory, ProcessTree
 
-# Shared pages are counted rarely, because it takes 25 ms a GiB, in which the process can't map memory: at most this
-# often, and at most for this share of the time.
-_PROPORTIONAL_SECONDS, _PROPORTIONAL_SHARE = 15.0, 0.005
+# Reading PSS takes 25 ms per GiB, and the process can't map memory meanwhile. It is read at most at this interval, and
+# at most for this fraction of the time.
+_MIN_PSS_INTERVAL_SECONDS, _MAX_PSS_FRACTION = 15.0, 0.005
 
 
-class HostMeter:
-    """The host's memory, with the rates that come from two readings; a process says whose control group counts."""
+class HostRates:
+    """The host's memory, with the swap rates between two readings.
+
+    Args:
+        pid: The process whose cgroups are read.
+    """
 
     def __init__(self, pid: int | str = "self") -> None:
-        self._gauge = HostMemoryReader(pid)
-        self._before: tuple[float, HostReading] | None = None
+        self._reader = HostMemoryReader(pid)
+        self._previous: tuple[float, HostReading] | None = None
 
     def read(self) -> dict[str, Any]:
-        """Everything now; what can't be read is None."""
-        now, reading = time.monotonic(), self._gauge.read()
-        found = dataclasses.asdict(reading)
-        found["stalled"] = None if reading.stalled is None else round(reading.stalled, 3)
-        for name in ("swapped_in", "swapped_out"):
-            del found[name]
-        if self._before is not None and now > self._before[0]:
-            seconds, before = now - self._before[0], self._before[1]
-            found["swap_in"] = _rate(before.swapped_in, reading.swapped_in, seconds)
-            found["swap_out"] = _rate(before.swapped_out, reading.swapped_out, seconds)
-        self._before = now, reading
-        return found
+        """Return the current fields of a sample; a value that can't be read is None."""
+        now, reading = time.monotonic(), self._reader.read()
+        fields = dataclasses.asdict(reading)
+        if reading.stalled_seconds is not None:
+            fields["stalled_seconds"] = round(reading.stalled_seconds, 3)
+        del fields["swapped_in"], fields["swapped_out"]
+        if self._previous is not None and now > self._previous[0]:
+            seconds, previous = now - self._previous[0], self._previous[1]
+            fields["swap_in_rate"] = _rate(previous.swapped_in, reading.swapped_in, seconds)
+            fields["swap_out_rate"] = _rate(previous.swapped_out, reading.swapped_out, seconds)
+        self._previous = now, reading
+        return fields
 
 
 class Probe:
-    """Looks at a process tree again and again.
+    """Takes samples of a process tree.
 
     Args:
-        pid: the process at the top; this process if None.
-        device: only this GPU, by the driver's number; all if None.
+        pid: The root process; this process if None.
+        device: Index of the only GPU to read; all GPUs if None.
 
     Raises:
-        UsageError: there is no such process.
+        UsageError: The process doesn't exist.
     """
 
     def __init__(self, pid: int | None = None, device: int | None = None) -> None:
-        self.tree = Tree(os.getpid() if pid is None else pid)
-        self._own = self.tree.pid == os.getpid()
+        self.tree = ProcessTree(os.getpid() if pid is None else pid)
+        self._is_this_process = self.tree.pid == os.getpid()
         self._device = device
-        self._host, self._gpus = HostMeter(self.tree.pid), GpuMemoryReader()
-        self._count_at = float("-inf")
+        self._host, self._gpus = HostRates(self.tree.pid), GpuMemoryReader()
+        self._next_pss_time = float("-inf")
 
     def read(self) -> dict[str, Any]:
-        """Everything now; what can't be read is left out. `docs/record.md` has the fields."""
-        held = self.tree.read()
-        found: dict[str, Any] = {**self._host.read(), **self._processes(held)}
-        if gpus := [self._gpu(reading, {one.pid for one in held}) for reading in self._wanted()]:
-            found["gpus"] = gpus
-        if self._own and (allocators := list(_allocators())):
-            found["torch"] = allocators
-        return {name: value for name, value in found.items() if value is not None}
+        """Return a sample; values that can't be read are left out. `docs/record.md` lists the fields."""
+        processes = self.tree.read()
+        fields: dict[str, Any] = {**self._host.read(), **self._process_fields(processes)}
+        pids = {process.pid for process in processes}
+        readings = [gpu for gpu in self._gpus.read() if self._device in {None, gpu.index}]
+        if readings:
+            fields["gpus"] = [_gpu_fields(gpu, pids) for gpu in readings]
+        if self._is_this_process and (allocators := list(_allocator_fields())):
+            fields["torch"] = allocators
+        return {name: value for name, value in fields.items() if value is not None}
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Release the driver."""
         self._gpus.close()
 
     def __enter__(self) -> Probe:  # noqa: PYI034  Self came with Python 3.11
@@ -82,49 +88,59 @@ class Probe:
     ) -> None:
         self.close()
 
-    def _processes(self, held: tuple[Held, ...]) -> dict[str, Any]:
-        if not held:
+    def _process_fields(self, processes: tuple[ProcessMemory, ...]) -> dict[str, Any]:
+        if not processes:
             return {}
         return {
-            "rss": sum(one.resident for one in held),
-            "own_rss": held[0].resident,
-            "pss": self._proportional(held),
-            "workers": len(held) - 1,
+            "rss": sum(process.rss for process in processes),
+            "main_rss": processes[0].rss,
+            "pss": self._read_pss(processes),
+            "children": len(processes) - 1,
         }
 
-    def _proportional(self, held: tuple[Held, ...]) -> int | None:
-        began = time.monotonic()
-        if began < self._count_at:
+    def _read_pss(self, processes: tuple[ProcessMemory, ...]) -> int | None:
+        start = time.monotonic()
+        if start < self._next_pss_time:
             return None
-        counted = proportional(tuple(one.pid for one in held))
-        spent = time.monotonic() - began
-        self._count_at = began + max(_PROPORTIONAL_SECONDS, spent / _PROPORTIONAL_SHARE)
-        return counted
+        pss = pss_bytes(tuple(process.pid for process in processes))
+        spent = time.monotonic() - start
+        self._next_pss_time = start + max(_MIN_PSS_INTERVAL_SECONDS, spent / _MAX_PSS_FRACTION)
+        return pss
 
-    def _wanted(self) -> tuple[GpuReading, ...]:
-        return tuple(gpu for gpu in self._gpus.read() if self._device in {None, gpu.index})
 
-    def _gpu(self, gpu: GpuReading, own: set[int]) -> dict[str, Any]:
-        found: dict[str, Any] = {"index": gpu.index, "name": gpu.name, "total": gpu.total, "free": gpu.free}
-        if gpu.busy is not None:
-            found["busy"] = gpu.busy
-        if gpu.processes is not None:
-            held = {pid: size or 0 for pid, size in gpu.processes}
-            found["ours"] = sum(size for pid, size in held.items() if pid in own)
-            # Inside a container the numbers are the host's, and nobody's here: then all that is held may be ours.
-            if found["ours"] or any(psutil.pid_exists(pid) for pid in held):
-                others = {pid: size for pid, size in held.items() if pid not in own}
-                found["others"] = sum(others.values())
-                found |= {"other_pid": max(others, key=lambda pid: others[pid])} if others else {}
-        return found
+def gpu_summary(gpu: GpuReading) -> dict[str, Any]:
+    """Return the fields of a GPU without its processes."""
+    fields = {
+        "index": gpu.index,
+        "name": gpu.name,
+        "total": gpu.total,
+        "free": gpu.free,
+        "utilization": gpu.utilization,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _gpu_fields(gpu: GpuReading, tree_pids: set[int]) -> dict[str, Any]:
+    fields = gpu_summary(gpu)
+    if gpu.processes is None:
+        return fields
+    sizes = {pid: size or 0 for pid, size in gpu.processes}
+    fields["tree_used"] = sum(size for pid, size in sizes.items() if pid in tree_pids)
+    # In a container the driver lists the pids of the host. If none of them exists here, all may be of this tree.
+    if fields["tree_used"] or any(psutil.pid_exists(pid) for pid in sizes):
+        others = {pid: size for pid, size in sizes.items() if pid not in tree_pids}
+        fields["others_used"] = sum(others.values())
+        if others:
+            fields["other_pid"] = max(others, key=lambda pid: others[pid])
+    return fields
 
 
 def _rate(before: int | None, after: int | None, seconds: float) -> float | None:
     return None if before is None or after is None else round((after - before) / seconds)
 
 
-def _allocators() -> Iterator[dict[str, int]]:
-    """What torch's allocator says, if torch is loaded and has started CUDA; asking it makes nobody wait for the GPU."""
+def _allocator_fields() -> Iterator[dict[str, int]]:
+    """Yield the statistics of torch's allocator if CUDA is initialized; reading them doesn't wait for the GPU."""
     torch: Any = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     if cuda is None or not getattr(cuda, "is_initialized", bool)():

@@ -1,4 +1,4 @@
-"""The Record as it is read: also from a run that was killed, whose last line may be torn."""
+"""Reading of Records, also of a run that was killed and left a truncated last line."""
 
 from __future__ import annotations
 
@@ -11,164 +11,166 @@ from typing import Any
 
 import psutil
 
-from ..errors import InvalidFile, MissingFile
-from ._recorder import END, KIND, VERSION, is_head
+from ..errors import InvalidFile, MissingFile, shorten
+from ._recorder import END, KIND, VERSION, is_header
 
 Fields = Mapping[str, Any]
 
-_NUMBERS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
+_NON_FINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
+_MAX_TIMESTAMP, _MAX_NUMBER = 1e11, 1e18
 
 
 @dataclass(frozen=True)
 class Record:
-    """What really happened in a run.
+    """The measurements and events of a run.
 
     Attributes:
-        header: the head of the last stretch of the run: `pid`, `host`, `system`, `began` and so on.
-        samples: what was measured, each with its time `t` in seconds since 1970.
-        steps: what each step did, with `t`.
-        events: what happened besides, with `t` and `event`.
-        stretches: when each stretch began; more than one if the run was resumed.
-        torn: lines that could not be read.
+        header: The last header line: `pid`, `host`, `system`, `start_time` and so on.
+        samples: The samples, each with its time `t` in seconds since 1970.
+        steps: The training steps, with `t`.
+        events: The events, with `t` and `event`.
+        start_times: When the run was started; more than one time if it was resumed.
+        damaged_lines: Number of lines that could not be read.
     """
 
     header: Fields
     samples: tuple[Fields, ...]
     steps: tuple[Fields, ...]
     events: tuple[Fields, ...]
-    stretches: tuple[float, ...]
-    torn: int = 0
+    start_times: tuple[float, ...]
+    damaged_lines: int = 0
 
     @classmethod
     def load(cls, path: str | Path) -> Record:
-        """Read a Record, as `load_record` does: `oomph.Record.load("run.jsonl")`."""
+        """Load a Record from a file: `oomph.Record.load("run.jsonl")`."""
         return load_record(path)
 
     @property
-    def last(self) -> float:
-        """When the last line was written."""
+    def last_time(self) -> float:
+        """The time of the last line."""
         times = [group[-1]["t"] for group in (self.samples, self.steps, self.events) if group]
-        return float(max([*times, self.stretches[-1]]))
+        return float(max([*times, self.start_times[-1]]))
 
     @property
-    def running(self) -> bool:
-        """Whether the process that wrote it still runs, on this machine."""
+    def is_running(self) -> bool:
+        """True if the process that writes it is alive on this machine."""
         if self.header.get("host") != socket.gethostname():
             return False
         try:
             process = psutil.Process(int(self.header["pid"]))
-            # The number may have gone to another process since.
-            same = abs(process.create_time() - float(self.header["started"])) < 1
-            return same and process.status() != psutil.STATUS_ZOMBIE
+            # Another process may have the same pid meanwhile.
+            is_same = abs(process.create_time() - float(self.header["process_start_time"])) < 1
+            return is_same and process.status() != psutil.STATUS_ZOMBIE
         except (psutil.Error, KeyError, TypeError, ValueError, OverflowError):
             return False
 
     @property
-    def ended(self) -> bool:
-        """Whether the last stretch ended by itself."""
-        return any(event["event"] == END and event["t"] >= self.stretches[-1] for event in self.events)
+    def has_ended(self) -> bool:
+        """True if the run wrote its end after its last start."""
+        return any(event["event"] == END and event["t"] >= self.start_times[-1] for event in self.events)
 
 
 def load_record(path: str | Path) -> Record:
-    """Read a Record, as far as it was written.
+    """Load a Record, as far as it was written.
 
     Raises:
-        MissingFile: there is no such file.
-        InvalidFile: it is no Record, or one of another version.
+        MissingFile: The file doesn't exist.
+        InvalidFile: The file is not a Record, or has another version.
     """
+    name = shorten(str(path))
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError:
-        raise MissingFile(f"there is no file {str(path)!r}", "check the path") from None
+        raise MissingFile(f"there is no file {name!r}", "check the path") from None
     except OSError as error:
-        raise InvalidFile(f"{str(path)!r} can't be read ({error.strerror})", "name a Record") from None
+        raise InvalidFile(f"{name!r} can't be read ({error.strerror})", "name a Record") from None
     return parse_record(data, str(path))
 
 
 def parse_record(data: bytes, name: str) -> Record:
-    """Read a Record from its bytes.
+    """Parse the bytes of a Record.
 
     Raises:
-        InvalidFile: it is no Record, or one of another version.
+        InvalidFile: The data is not a Record, or has another version.
     """
-    first, _, _ = data.partition(b"\n")
-    if not is_head(first):
-        raise InvalidFile(f"{name!r} is no Record", "name a file that oomph.watch or the guard wrote")
-    groups: dict[str, list[Fields]] = {"head": [], "sample": [], "step": [], "event": []}
-    torn = 0
+    first_line, _, _ = data.partition(b"\n")
+    if not is_header(first_line):
+        raise InvalidFile(f"{shorten(name)!r} is not a Record", "name a file that oomph.watch or oomph.guard wrote")
+    lines: dict[str, list[Fields]] = {"header": [], "sample": [], "step": [], "event": []}
+    damaged = 0
     for line in data.split(b"\n")[:-1]:
-        read = _line(line)
-        if read is not None:
-            groups[read[0]].append(read[1])
+        parsed = _parse_line(line)
+        if parsed is not None:
+            lines[parsed[0]].append(parsed[1])
         elif line.strip():
-            torn += 1
-    heads = groups["head"]
-    if heads[-1]["version"] != VERSION:
+            damaged += 1
+    headers = lines["header"]
+    if headers[-1]["version"] != VERSION:
+        version = shorten(str(headers[-1]["version"]))
         raise InvalidFile(
-            f"{name!r} has version {str(heads[-1]['version'])[:40]} and this oomph reads version {VERSION}",
+            f"{shorten(name)!r} has version {version}, and this oomph reads version {VERSION}",
             "read it with the oomph that wrote it",
         )
     return Record(
-        header=heads[-1],
-        samples=tuple(groups["sample"]),
-        steps=tuple(groups["step"]),
-        events=tuple(groups["event"]),
-        stretches=tuple(float(head["began"]) for head in heads),
-        torn=torn + bool(data.rpartition(b"\n")[2].strip()),
+        header=headers[-1],
+        samples=tuple(lines["sample"]),
+        steps=tuple(lines["step"]),
+        events=tuple(lines["event"]),
+        start_times=tuple(float(header["start_time"]) for header in headers),
+        damaged_lines=damaged + bool(data.rpartition(b"\n")[2].strip()),
     )
 
 
-def _line(line: bytes) -> tuple[str, Fields] | None:
-    """What a line is and what it holds; None for one that was cut short or spoilt."""
+def _parse_line(line: bytes) -> tuple[str, Fields] | None:
+    """Return the type and the fields of a line, or None if it is truncated or damaged."""
     try:
-        data = json.loads(line, parse_constant=_refuse)
+        data = json.loads(line, parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         return None
     if not isinstance(data, dict):
         return None
     if data.get("oomph") == KIND:
-        return ("head", data) if _is_number(data.get("began")) and "version" in data else None
-    if not _is_number(data.get("t")):
+        return ("header", data) if _is_number(data.get("start_time"), _MAX_TIMESTAMP) and "version" in data else None
+    if not _is_number(data.get("t"), _MAX_TIMESTAMP):
         return None
-    for kind, sound in (("sample", _sample), ("step", _numbers)):
+    for kind, parse in (("sample", _valid_sample_fields), ("step", _parse_step_fields)):
         if isinstance(data.get(kind), dict):
-            return kind, {**dict(sound(data[kind])), "t": data["t"]}
+            return kind, {**dict(parse(data[kind])), "t": data["t"]}
     return ("event", data) if isinstance(data.get("event"), str) else None
 
 
-_LISTS = {
+_REQUIRED_FIELDS = {
     "gpus": ("index", "total", "free"),
     "torch": ("device", "allocated", "peak", "reserved", "alloc_retries"),
 }
 
 
-def _sample(fields: Fields) -> Iterator[tuple[str, Any]]:
-    """The fields of a sample that have the form they should: a file may have been written by anybody."""
+def _valid_sample_fields(fields: Fields) -> Iterator[tuple[str, Any]]:
+    """Yield the valid fields of a sample: the file may have been written by another program."""
     for name, value in fields.items():
-        if name in _LISTS:
+        if name in _REQUIRED_FIELDS:
             entries = value if isinstance(value, list) else []
-            yield name, tuple(entry for entry in entries if _is_entry(entry, _LISTS[name]))
-        elif _is_number(value, 1e18) and value >= 0:
+            yield name, tuple(entry for entry in entries if _is_valid_entry(entry, _REQUIRED_FIELDS[name]))
+        elif _is_number(value, _MAX_NUMBER) and value >= 0:
             yield name, value
 
 
-def _is_entry(entry: object, needed: tuple[str, ...]) -> bool:
-    if not isinstance(entry, dict) or not all(name in entry for name in needed):
+def _is_valid_entry(entry: object, required: tuple[str, ...]) -> bool:
+    if not isinstance(entry, dict) or not all(name in entry for name in required):
         return False
     numbers = [value for name, value in entry.items() if name != "name"]
-    return all(_is_number(value, 1e18) and value >= 0 for value in numbers) and entry.get("total", 1) > 0
+    return all(_is_number(value, _MAX_NUMBER) and value >= 0 for value in numbers) and entry.get("total", 1) > 0
 
 
-def _numbers(fields: Fields) -> Iterator[tuple[str, Any]]:
-    """Numbers that JSON doesn't have are written by name."""
+def _parse_step_fields(fields: Fields) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a step; NaN and infinity, which JSON doesn't have, are stored as text."""
     for name, value in fields.items():
-        yield name, _NUMBERS.get(value, value) if isinstance(value, str) else value
+        yield name, _NON_FINITE.get(value, value) if isinstance(value, str) else value
 
 
-def _is_number(value: object, below: float = 1e11) -> bool:
-    """Whether it is a number; by default one that can be a time."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < below
+def _is_number(value: object, maximum: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < maximum
 
 
-def _refuse(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise ValueError(name)

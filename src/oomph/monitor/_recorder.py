@@ -1,7 +1,7 @@
-"""The Record as it is written: one JSON line for each thing that happened, in the file before the call returns.
+"""Writing of Records: one JSON line per sample, step and event, in the file before the call returns.
 
-The system has every line as soon as it is written, so nothing but the last line can be lost, whatever kills the
-process. A disk that is full costs lines, never the run.
+The system has every line as soon as it is written, so a killed process loses at most its last line. A full disk loses
+lines, but it never stops the run.
 """
 
 from __future__ import annotations
@@ -23,65 +23,66 @@ from typing import Any, NoReturn
 import psutil
 
 from .. import __version__
-from ..errors import InvalidFile, MissingFile, UsageError
+from ..errors import InvalidFile, MissingFile, UsageError, shorten
 
 KIND, VERSION = "record", 1
 END = "end"
 
-# Every step is written at first; fast steps after that at this rate, so that a day of them stays below 300 MB.
-_ALL_STEPS = 1000
-_STEPS_PER_SECOND = 20.0
-# For the started program to inherit nothing, and for Windows to write line ends as they are.
-_MODE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+# The first steps are all written. After that, this rate keeps a day of fast steps below 300 MB.
+_UNLIMITED_STEPS = 1000
+_MAX_STEPS_PER_SECOND = 20.0
+_MAX_HEADER_BYTES = 1 << 16
+# Child processes don't inherit the file, and Windows doesn't translate line ends.
+_OPEN_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _log = logging.getLogger("oomph")
 
 
 class Recorder:
-    """Appends to a Record file. Safe to use from several threads.
+    """Appends to a Record file; safe to use from several threads.
 
-    A file that is a Record already is continued: a second head line says so.
+    An existing Record is continued after a new header line.
 
     Args:
-        path: the file; its folder must be there.
+        path: The file; its folder must exist.
 
     Raises:
-        MissingFile: there is no such folder.
-        InvalidFile: the file is there and is no Record.
-        UsageError: the file can't be written.
+        MissingFile: The folder doesn't exist.
+        InvalidFile: The file exists and is not a Record.
+        UsageError: The file can't be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._lock = threading.RLock()
         self._steps = 0
-        self._next_step = 0.0
-        self._warned = False
-        resumed, self._torn = _look(self.path)
+        self._next_step_time = 0.0
+        self._has_warned = False
+        is_resumed, self._needs_newline = _inspect(self.path)
         try:
-            self._file: int | None = os.open(self.path, _MODE, 0o644)
+            self._file: int | None = os.open(self.path, _OPEN_FLAGS, 0o644)
         except OSError as error:
-            _refuse(self.path, error)
-        self._write({"oomph": KIND, "version": VERSION, **_head(), "resumed": resumed})
+            _raise_not_writable(self.path, error)
+        self._write({"oomph": KIND, "version": VERSION, **_header_fields(), "resumed": is_resumed})
 
     def step(self, fields: Mapping[str, Any]) -> None:
-        """Write what one step did; `docs/record.md` has the fields that verdicts read."""
+        """Write a training step; `docs/record.md` lists the fields that the diagnosis reads."""
         self._steps += 1
         now = time.time()
-        if self._steps > _ALL_STEPS and now < self._next_step and not _is_notable(fields):
+        if self._steps > _UNLIMITED_STEPS and now < self._next_step_time and not _is_notable(fields):
             return
-        self._next_step = now + 1 / _STEPS_PER_SECOND
-        self._write({"t": _stamp(now), "step": _plain("a step", fields)})
+        self._next_step_time = now + 1 / _MAX_STEPS_PER_SECOND
+        self._write({"t": _timestamp(now), "step": _plain_fields("a step", fields)})
 
     def sample(self, fields: Mapping[str, Any]) -> None:
-        """Write what was measured at this moment."""
-        self._write({"t": _stamp(time.time()), "sample": _plain("a sample", fields)})
+        """Write a sample."""
+        self._write({"t": _timestamp(time.time()), "sample": _plain_fields("a sample", fields)})
 
-    def event(self, kind: str, /, **facts: Any) -> None:
-        """Write that something happened: `recorder.event("oom", micro_batches=4)`."""
-        self._write({**_plain("an event", facts), "t": _stamp(time.time()), "event": kind})
+    def event(self, kind: str, /, **fields: Any) -> None:
+        """Write an event: `recorder.event("oom", micro_batches=4)`."""
+        self._write({**_plain_fields("an event", fields), "t": _timestamp(time.time()), "event": kind})
 
     def close(self) -> None:
-        """Write the end, which tells a run that ended by itself from one that was killed."""
+        """Write the end, which distinguishes a run that ended from one that was killed."""
         with self._lock:
             if self._file is not None:
                 self.event(END)
@@ -102,41 +103,42 @@ class Recorder:
             if self._file is None:
                 return
             try:
-                # One call for one line, so that several writers don't mix; a torn line before it is ended first.
-                whole = b"\n" + data if self._torn else data
-                self._torn = True
-                self._torn = os.write(self._file, whole) < len(whole)
+                # One call per line, so that several writers don't mix. A truncated line before it is ended first.
+                whole = b"\n" + data if self._needs_newline else data
+                self._needs_newline = True
+                self._needs_newline = os.write(self._file, whole) < len(whole)
             except OSError as error:
-                if not self._warned:
-                    self._warned = True
-                    _log.warning("The Record %s loses lines: %s.", self.path, error.strerror)
+                if not self._has_warned:
+                    self._has_warned = True
+                    _log.warning("Lines of the Record %s are lost: %s.", self.path, error.strerror)
 
 
-def _look(path: Path) -> tuple[bool, bool]:
-    """Whether a file is a Record already, and whether its last line was cut short."""
+def _inspect(path: Path) -> tuple[bool, bool]:
+    """Return True if a file is a Record, and True if its last line is truncated."""
     try:
         with path.open("rb") as file:
-            head = file.readline(1 << 16)
-            if not head.strip():
+            header = file.readline(_MAX_HEADER_BYTES)
+            if not header.strip():
                 return False, False
-            if not is_head(head):
-                raise InvalidFile(f"{str(path)!r} is there and is no Record", "name another file")
+            if not is_header(header):
+                raise InvalidFile(f"{shorten(str(path))!r} exists and is not a Record", "name another file")
             file.seek(-1, os.SEEK_END)
             return True, file.read(1) != b"\n"
     except FileNotFoundError:
         return False, False
     except OSError as error:
-        _refuse(path, error)
+        _raise_not_writable(path, error)
 
 
-def _refuse(path: Path, error: OSError) -> NoReturn:
+def _raise_not_writable(path: Path, error: OSError) -> NoReturn:
     if not path.parent.is_dir():
-        raise MissingFile(f"there is no folder {str(path.parent)!r}", "make it, or name another one") from None
-    raise UsageError(f"{str(path)!r} can't be written ({error.strerror})", "name another file") from None
+        folder = shorten(str(path.parent))
+        raise MissingFile(f"there is no folder {folder!r}", "create it, or name another one") from None
+    raise UsageError(f"{shorten(str(path))!r} can't be written ({error.strerror})", "name another file") from None
 
 
-def is_head(line: bytes) -> bool:
-    """Whether a line is the head of a Record."""
+def is_header(line: bytes) -> bool:
+    """Return True if a line is the header of a Record."""
     try:
         data = json.loads(line)
     except ValueError:
@@ -144,48 +146,49 @@ def is_head(line: bytes) -> bool:
     return isinstance(data, dict) and data.get("oomph") == KIND
 
 
-def _head() -> dict[str, Any]:
-    own = psutil.Process()
+def _header_fields() -> dict[str, Any]:
+    process = psutil.Process()
     release = platform.release().lower()
     return {
-        "began": _stamp(time.time()),
-        "pid": own.pid,
-        "started": _stamp(own.create_time()),
+        "start_time": _timestamp(time.time()),
+        "pid": process.pid,
+        "process_start_time": _timestamp(process.create_time()),
         "host": socket.gethostname(),
         "system": "wsl" if "microsoft" in release else platform.system().lower(),
         "program": Path(sys.argv[0]).name if sys.argv else "",
-        "written_by": __version__,
+        "oomph_version": __version__,
     }
 
 
-def _stamp(seconds: float) -> float:
+def _timestamp(seconds: float) -> float:
     return round(seconds, 3)
 
 
 def _is_notable(fields: Mapping[str, Any]) -> bool:
-    """Steps that are never left out: something went wrong in them, or a GPU has told what it tells now and then."""
+    """Return True for steps that are always written: with a problem, or with values that a GPU reports rarely."""
     loss = fields.get("loss")
-    told = bool(fields.get("retries") or fields.get("skipped")) or "late" in fields
-    return told or (isinstance(loss, float) and not math.isfinite(loss))
+    if fields.get("retries") or fields.get("skipped") or "late" in fields:
+        return True
+    return isinstance(loss, float) and not math.isfinite(loss)
 
 
-def _plain(what: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(name): _value(what, str(name), value) for name, value in fields.items() if value is not None}
+def _plain_fields(owner: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(name): _plain_value(owner, str(name), value) for name, value in fields.items() if value is not None}
 
 
-def _value(what: str, name: str, value: Any) -> Any:
-    """A value as JSON has it; a number that JSON doesn't have becomes its name."""
+def _plain_value(owner: str, name: str, value: Any) -> Any:
+    """Convert a value for JSON; NaN and infinity become text."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return _plain(what, value)
+        return _plain_fields(owner, value)
     if isinstance(value, (list, tuple)):
-        return [_value(what, name, item) for item in value]
-    # Reading a tensor on a GPU would make the step wait for it: that is the caller's decision.
+        return [_plain_value(owner, name, item) for item in value]
+    # Reading a tensor on a GPU makes the step wait for it, so that is left to the caller.
     if hasattr(value, "item") and getattr(getattr(value, "device", None), "type", "cpu") == "cpu":
-        return _value(what, name, value.item())
+        return _plain_value(owner, name, value.item())
     raise UsageError(
-        f"{name} of {what} is a {type(value).__name__}", "give a plain number or text, such as loss.item()"
+        f"{shorten(name)} of {owner} is a {type(value).__name__}", "use a plain number or text, such as loss.item()"
     )

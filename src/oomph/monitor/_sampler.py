@@ -1,4 +1,4 @@
-"""The sampler: a thread that writes a sample into a Record every second."""
+"""The sampler: a thread that writes samples into a Record."""
 
 from __future__ import annotations
 
@@ -14,32 +14,35 @@ from ..failures import classify_exception
 from ._probe import Probe
 from ._recorder import Recorder
 
-_FASTEST = 0.01  # seconds; below that the sampler itself would be what is measured
+_MIN_INTERVAL_SECONDS = 0.01  # with a shorter interval, the sampler would mostly measure itself
+_MAX_ERROR_TEXT = 2000  # characters
 
 
 class Sampler:
-    """Samples a process tree into a Record until it is closed; use it as a context manager.
+    """Writes samples of a process tree into a Record until it is stopped; use it as a context manager.
 
     Args:
-        recorder: where samples go.
-        interval: seconds between samples.
-        pid: the process at the top of the tree; this process if None.
-        device: only this GPU, by the driver's number; all if None.
+        recorder: The Record to write to.
+        interval: Seconds between samples.
+        pid: The root process of the tree; this process if None.
+        device: Index of the only GPU to read; all GPUs if None.
 
     Raises:
-        UsageError: the interval is no time, or there is no such process.
+        UsageError: The interval is too short, or the process doesn't exist.
     """
 
     def __init__(
         self, recorder: Recorder, interval: float = 1.0, pid: int | None = None, device: int | None = None
     ) -> None:
-        if not interval >= _FASTEST:
-            raise UsageError(f"an interval of {interval!r} seconds", f"it must be at least {_FASTEST}")
+        if not interval >= _MIN_INTERVAL_SECONDS:
+            raise UsageError(
+                f"the interval is {interval!r} seconds", f"it must be at least {_MIN_INTERVAL_SECONDS} seconds"
+            )
         self._recorder, self._interval = recorder, interval
         self._probe = Probe(pid, device)
         self._stop = threading.Event()
-        self._failed = False
-        # A daemon: a run that ends by an exception is not kept alive by its own observer.
+        self._has_failed = False
+        # A daemon thread doesn't keep a run alive that ends with an exception.
         self._thread = threading.Thread(target=self._run, name="oomph-sampler", daemon=True)
 
     def __enter__(self) -> Sampler:  # noqa: PYI034  Self came with Python 3.11
@@ -52,7 +55,7 @@ class Sampler:
         self.stop()
 
     def stop(self) -> None:
-        """Take a last sample and end the thread."""
+        """Take a last sample and stop the thread."""
         if self._thread.is_alive():
             self._stop.set()
             self._thread.join()
@@ -69,9 +72,9 @@ class Sampler:
     def _sample(self) -> None:
         try:
             self._recorder.sample(self._probe.read())
-        except Exception as error:  # noqa: BLE001  watching must never end what is watched
-            if not self._failed:
-                self._failed = True
+        except Exception as error:  # noqa: BLE001  a failing sampler must not stop the run
+            if not self._has_failed:
+                self._has_failed = True
                 self._recorder.event("sampler-failed", error=f"{type(error).__name__}: {error}")
 
 
@@ -79,9 +82,9 @@ class Sampler:
 def watch(
     path: str | PathLike[str] = "oomph-record.jsonl", *, interval: float = 1.0, device: int | None = None
 ) -> Iterator[Recorder]:
-    """Sample this process and its children into a Record while the block runs.
+    """Write samples of this process and its children into a Record while the block runs.
 
-    `oomph explain` reads the file afterwards, also after `kill -9`. Steps are yours to add:
+    `oomph explain` reads the file afterwards, also after `kill -9`. Add training steps like this:
 
         with oomph.watch("run.jsonl") as record:
             for number, batch in enumerate(loader):
@@ -89,17 +92,17 @@ def watch(
                 record.step({"step": number, "seconds": seconds, "loss": loss.item()})
 
     Raises:
-        UsageError: the file can't be written, or the interval is no time.
+        UsageError: The file can't be written, or the interval is too short.
     """
     with Recorder(path) as recorder, Sampler(recorder, interval, device=device):
         try:
             yield recorder
         except BaseException as error:
-            found = classify_exception(error)
+            finding = classify_exception(error)
             recorder.event(
                 "error",
                 error=type(error).__name__,
-                text=str(error)[:2000],
-                kind=None if found is None else found.kind.value,
+                text=str(error)[:_MAX_ERROR_TEXT],
+                kind=None if finding is None else finding.kind.value,
             )
             raise

@@ -160,8 +160,8 @@ class HostMemory:
 def _available_on_host(reader: HostMemoryReader) -> int:
     reading = reader.read()
     bounds = [reading.ram_available]
-    if reading.group_limit is not None and reading.group_used is not None:
-        bounds.append(reading.group_limit - reading.group_used)
+    if reading.cgroup_limit is not None and reading.cgroup_used is not None:
+        bounds.append(reading.cgroup_limit - reading.cgroup_used)
     return min((bound for bound in bounds if bound is not None), default=1 << 62)
 
 

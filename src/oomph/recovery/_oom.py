@@ -53,8 +53,8 @@ class CaughtOom:
     @property
     def is_capacity(self) -> bool:
         """True if the allocator held too little unused memory for the request: fragmentation is not the reason."""
-        figures = {} if self.finding is None else self.finding.figures
-        return {"asked", "unallocated"} <= figures.keys() and figures["unallocated"] < figures["asked"]
+        numbers = {} if self.finding is None else self.finding.numbers
+        return {"requested", "unallocated"} <= numbers.keys() and numbers["unallocated"] < numbers["requested"]
 
     @property
     def is_ambiguous(self) -> bool:
@@ -64,7 +64,7 @@ class CaughtOom:
         # Python's own MemoryError has no text, and libraries raise subclasses.
         kind, error = self.finding.kind, self.error
         from_user = kind is FailureKind.MEMORY_ERROR and type(error) is MemoryError and bool(error.args)
-        return from_user or kind is FailureKind.LIBRARY_DISGUISE
+        return from_user or kind is FailureKind.LIBRARY_ERROR
 
     def annotated_error(self) -> BaseException | None:
         """Return the exception with a note that says where it was raised."""

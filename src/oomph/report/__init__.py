@@ -1,6 +1,6 @@
 """One story for every output: terminal, pipe, JSON. No torch."""
 
-from ._catalog import CloudList, GpuList, OneGpu
+from ._catalog import CloudMachineList, GpuDetails, GpuList
 from ._detect import FoundReport, ScoresReport
 from ._doctor import DoctorReport
 from ._emit import Report, emit
@@ -12,13 +12,13 @@ from ._train import TrainReport, TrainTeller
 from ._watch import WatchView
 
 __all__ = [
-    "CloudList",
+    "CloudMachineList",
     "DoctorReport",
     "ExplainReport",
     "FoundReport",
+    "GpuDetails",
     "GpuList",
     "LiveView",
-    "OneGpu",
     "PredictReport",
     "Report",
     "ScoresReport",

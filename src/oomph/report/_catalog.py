@@ -1,4 +1,4 @@
-"""The reports of `oomph gpus`: a list of GPUs or cloud machines, or one of them."""
+"""Reports of `oomph gpus`: a list of GPUs, a list of cloud machines, or the details of one GPU."""
 
 from __future__ import annotations
 
@@ -10,72 +10,73 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .. import document
-from ..machine import CloudMachine, GpuSpec, find_gpu
+from ..machine import NOMINAL, CloudMachine, GpuSpec, find_gpu
 from ..units import format_size
 from ._table import table
+
+_NOTE = f"{NOMINAL} marks a nominal size; other sizes were reported by a driver. Rates are TFLOP/s, dense."
 
 
 @dataclass(frozen=True)
 class GpuList:
-    """Several GPUs."""
+    """A list of GPUs."""
 
     gpus: tuple[GpuSpec, ...]
 
     def document(self) -> dict[str, Any]:
-        """Everything the catalog knows of them."""
+        """Return the catalog entries as a JSON document."""
         return {"oomph": "gpus", "version": 1, "gpus": document.encode(self.gpus)}
 
     def render(self, *, plain: bool) -> RenderableType:
-        """One row a GPU."""
-        made = table("GPU", ">memory", ">bandwidth", ">fp32", ">fp16", ">capability", plain=plain)
+        """Render a table with one row per GPU."""
+        rows = table("GPU", ">memory", ">bandwidth", ">fp32", ">fp16", ">capability", plain=plain)
         for gpu in self.gpus:
-            made.add_row(
+            rows.add_row(
                 gpu.name,
-                memory(gpu),
-                _bandwidth(gpu),
-                _rate(gpu.rates.fp32),
-                _rate(gpu.rates.fp16),
+                _format_memory(gpu, gpu.usable),
+                _format_bandwidth(gpu),
+                _format_rate(gpu.rates.fp32),
+                _format_rate(gpu.rates.fp16),
                 gpu.compute_capability or "",
             )
-        note = "~ is the size it is sold with; the others are what a driver reported. Rates are TFLOP/s, dense."
-        return Group(made, Text(note, "dim"))
+        return Group(rows, Text(_NOTE, "dim"))
 
 
 @dataclass(frozen=True)
-class CloudList:
-    """Several cloud machines."""
+class CloudMachineList:
+    """A list of cloud machines."""
 
     machines: tuple[CloudMachine, ...]
 
     def document(self) -> dict[str, Any]:
-        """Everything the catalog knows of them."""
-        return {"oomph": "clouds", "version": 1, "machines": document.encode(self.machines)}
+        """Return the catalog entries as a JSON document."""
+        return {"oomph": "cloud_machines", "version": 1, "machines": document.encode(self.machines)}
 
     def render(self, *, plain: bool) -> RenderableType:
-        """One row a machine."""
-        made = table("machine", "cloud", "GPUs", ">GPU memory", ">RAM", ">vCPUs", plain=plain)
+        """Render a table with one row per machine."""
+        rows = table("machine", "cloud", "GPUs", ">GPU memory", ">RAM", ">vCPUs", plain=plain)
         for machine in self.machines:
-            each = int(find_gpu(machine.gpu).usable * machine.gpu_share)
-            made.add_row(
+            gpu = find_gpu(machine.gpu)
+            rows.add_row(
                 machine.name,
                 machine.provider,
-                gpu_words(machine),
-                format_size(each),
+                _format_gpus(machine),
+                _format_memory(gpu, int(gpu.usable * machine.gpu_fraction)),
                 format_size(machine.ram),
                 str(machine.vcpus),
             )
-        return made
+        return rows
 
 
 @dataclass(frozen=True)
-class OneGpu:
-    """One GPU with the cloud machines that have it."""
+class GpuDetails:
+    """The details of one GPU, with the cloud machines that have it."""
 
     gpu: GpuSpec
     machines: dict[str, list[CloudMachine]]
 
     def document(self) -> dict[str, Any]:
-        """Everything the catalog knows of it."""
+        """Return the catalog entry and its machines as a JSON document."""
         return {
             "oomph": "gpu",
             "version": 1,
@@ -84,45 +85,43 @@ class OneGpu:
         }
 
     def render(self, *, plain: bool) -> RenderableType:
-        """One row a fact."""
-        made = table("", "", plain=plain)
+        """Render a table with one row per fact."""
+        rows = table("", "", plain=plain)
         for name, value in self._rows():
-            made.add_row(Text(name, "bold"), value)
-        return Group(Text(self.gpu.name, "bold"), made)
+            rows.add_row(Text(name, "bold"), value)
+        return Group(Text(self.gpu.name, "bold"), rows)
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         gpu = self.gpu
-        reported = gpu.usable_source and f"as a driver reported it ({gpu.usable_source})"
-        yield "memory", f"{format_size(gpu.usable)}, {reported or 'the size it is sold with'}"
-        yield "bandwidth", _bandwidth(gpu)
+        origin = "nominal" if gpu.usable_is_nominal else f"reported by a driver ({gpu.usable_source})"
+        yield "memory", f"{_format_memory(gpu, gpu.usable)}, {origin}"
+        yield "bandwidth", _format_bandwidth(gpu)
         for name in ("fp32", "tf32", "bf16", "fp16"):
             rate = getattr(gpu.rates, name)
-            yield name, "not in hardware or not known" if rate is None else f"{_rate(rate)} TFLOP/s, dense"
+            yield name, "not supported or not known" if rate is None else f"{_format_rate(rate)} TFLOP/s, dense"
         if gpu.compute_capability:
             yield "compute capability", gpu.compute_capability
         yield "architecture", f"{gpu.architecture}, {gpu.year}"
         for provider, machines in self.machines.items():
             yield (
                 f"on {provider}",
-                ", ".join(f"{machine.name} ({gpu_words(machine)})" for machine in machines),
+                ", ".join(f"{machine.name} ({_format_gpus(machine)})" for machine in machines),
             )
         yield "source", gpu.source
 
 
-def memory(gpu: GpuSpec) -> str:
-    """The memory of a GPU in words, marked where it is only what the box says."""
-    return ("" if gpu.usable_source else "~ ") + format_size(gpu.usable)
+def _format_memory(gpu: GpuSpec, size: int) -> str:
+    return (f"{NOMINAL} " if gpu.usable_is_nominal else "") + format_size(size)
 
 
-def gpu_words(machine: CloudMachine) -> str:
-    """How many GPUs of which kind a machine has: "8 × A100 SXM4 40GB"."""
-    count = f"{machine.gpu_share:.2g}" if machine.gpu_share < 1 else str(machine.gpu_count)
+def _format_gpus(machine: CloudMachine) -> str:
+    count = f"{machine.gpu_fraction:.2g}" if machine.gpu_fraction < 1 else str(machine.gpu_count)
     return f"{count} × {machine.gpu}"
 
 
-def _bandwidth(gpu: GpuSpec) -> str:
+def _format_bandwidth(gpu: GpuSpec) -> str:
     return "" if gpu.bandwidth is None else f"{gpu.bandwidth / 1e9:g} GB/s"
 
 
-def _rate(rate: float | None) -> str:
+def _format_rate(rate: float | None) -> str:
     return "" if rate is None else f"{rate / 1e12:g}"

@@ -1,4 +1,4 @@
-"""The report of `oomph explain`: what happened, why, what to do; then what else was found."""
+"""Report of `oomph explain`: what happened, why, and what to do, followed by other findings."""
 
 from __future__ import annotations
 
@@ -14,100 +14,99 @@ from ..failures import Family, Finding
 from ..monitor import Explanation
 from ._text import body_line, printable
 
-_STYLE = {"memory": "bold red", "numbers": "bold yellow", "not memory": "bold cyan"}
+_STYLES = {"memory": "bold red", "numerics": "bold yellow", "not memory": "bold cyan"}
+_PREFIXES = {Family.OTHER: "Not a memory problem: ", Family.NUMERICS: "Not memory, but a numerical error: "}
 
 
 @dataclass(frozen=True)
 class ExplainReport:
-    """An explanation to be told."""
+    """An explanation of a log or Record."""
 
     explanation: Explanation
 
     def document(self) -> dict[str, Any]:
-        """All of it, for a program."""
-        told = self.explanation
+        """Return the explanation as a JSON document."""
+        explanation = self.explanation
         return {
             "oomph": "explanation",
             "version": 1,
-            "verdict": told.verdict,
-            "source": told.source,
-            "findings": [_finding(finding) for finding in told.findings],
-            "facts": list(told.facts),
-            "unknown": told.unknown,
+            "verdict": explanation.verdict,
+            "source": explanation.source,
+            "findings": [_finding_document(finding) for finding in explanation.findings],
+            "facts": list(explanation.facts),
+            "unrecognized": explanation.unrecognized,
         }
 
     def render(self, *, plain: bool) -> RenderableType:
-        """What a person reads."""
+        """Render the explanation as text."""
         del plain
-        return Group(*_story(self.explanation))
+        return Group(*_render(self.explanation))
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding_document(finding: Finding) -> dict[str, Any]:
     cause = finding.cause
     return {
         "kind": cause.kind.value,
         "family": cause.family.value,
         "title": cause.title,
-        "detail": list(finding.detail),
+        "details": list(finding.details),
         "why": cause.why,
         "fix": list(finding.fix),
         "evidence": finding.evidence,
-        "figures": document.encode(finding.figures),
+        "numbers": document.encode(finding.numbers),
         "retryable": finding.retryable,
     }
 
 
-def _story(told: Explanation) -> Iterator[RenderableType]:
-    if told.findings:
-        first, *others = told.findings
-        yield Text(f"{_opening(first)}{first.cause.title}.", _STYLE[told.verdict])
-        yield from _body(first)
-        yield from _others(others)
+def _render(explanation: Explanation) -> Iterator[RenderableType]:
+    if explanation.findings:
+        first, *others = explanation.findings
+        yield Text(f"{_title(first)}.", _STYLES[explanation.verdict])
+        yield from _render_finding(first)
+        yield from _render_others(others)
     else:
-        yield from _nothing(told)
-    if told.facts:
+        yield from _render_nothing(explanation)
+    if explanation.facts:
         yield Text()
-        yield Text("What is on record:" if told.source == "record" else "Note:", "bold")
-        yield from (body_line(printable(fact)) for fact in told.facts)
+        yield Text("In the Record" if explanation.source == "record" else "Note", "bold")
+        yield from (body_line(printable(fact)) for fact in explanation.facts)
 
 
-def _opening(finding: Finding) -> str:
-    return {Family.OTHER: "Not a memory problem: ", Family.NUMBERS: "Not memory, but numbers: "}.get(
-        finding.cause.family, ""
-    )
+def _title(finding: Finding) -> str:
+    return f"{_PREFIXES.get(finding.cause.family, '')}{finding.cause.title}"
 
 
-def _body(finding: Finding) -> Iterator[RenderableType]:
+def _render_finding(finding: Finding) -> Iterator[RenderableType]:
     yield body_line(printable(finding.evidence), "dim")
     yield Text()
     yield Text("Why", "bold")
-    rank = finding.figures.get("rank")
+    rank = finding.numbers.get("rank")
     if rank is not None:
         yield body_line(f"It happened on rank {rank:.0f}.")
-    yield from (body_line(printable(line)) for line in (*finding.detail, finding.cause.why))
+    yield from (body_line(printable(line)) for line in (*finding.details, finding.cause.why))
     yield Text()
     yield Text("What to do", "bold")
     yield from (body_line(printable(line)) for line in finding.fix)
 
 
-def _others(findings: list[Finding]) -> Iterator[RenderableType]:
+def _render_others(findings: list[Finding]) -> Iterator[RenderableType]:
     if not findings:
         return
     yield Text()
     yield Text("Also found", "bold")
     for finding in findings:
-        yield body_line(f"{_opening(finding)}{finding.cause.title} ({finding.cause.kind.value}).")
-        yield from (body_line(f"  {printable(line)}", "dim") for line in (finding.evidence, *finding.detail))
+        yield body_line(f"{_title(finding)} ({finding.cause.kind.value}).")
+        yield from (body_line(f"  {printable(line)}", "dim") for line in (finding.evidence, *finding.details))
 
 
-def _nothing(told: Explanation) -> Iterator[RenderableType]:
-    if told.source == "record":
-        yield Text("Nothing is wrong with this run, as far as its Record shows.", "bold green")
+def _render_nothing(explanation: Explanation) -> Iterator[RenderableType]:
+    if explanation.source == "record":
+        yield Text("The Record shows no problem with this run.", "bold green")
         return
-    yield Text("Nothing recognised: oomph can't tell what happened from this text.", "bold yellow")
-    if told.unknown is not None:
-        yield body_line("The last error in it, which oomph doesn't know and can't call memory or not:")
-        yield body_line(printable(told.unknown), "dim")
-    yield body_line("Give it the whole log, with standard error (2>&1), down to its last line.")
-    yield body_line("If the log simply stops, the kernel may have killed the run; see what it says:")
+    yield Text("oomph recognizes no failure in this text.", "bold yellow")
+    if explanation.unrecognized is not None:
+        yield body_line("Its last error is unknown to oomph; it may or may not be about memory:")
+        yield body_line(printable(explanation.unrecognized), "dim")
+    yield body_line("Pass the whole log with standard error (2>&1), up to its last line.")
+    yield body_line("If the log just stops, the kernel may have killed the run. Check its log:")
     yield body_line("$ sudo dmesg -T | oomph explain -")

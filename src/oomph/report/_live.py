@@ -1,4 +1,4 @@
-"""A view that is drawn again and again: in place on a terminal, line by line in a pipe."""
+"""A view that is updated continuously: in place on a terminal, line by line in a pipe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._watch import WatchView
 
 
 class LiveView:
-    """Shows a view as it changes. As a context manager it leaves the terminal as it found it, whatever happens."""
+    """Shows a view as it changes; as a context manager it always restores the terminal."""
 
     def __init__(self, view: WatchView) -> None:
         self._view = view
@@ -31,7 +31,7 @@ class LiveView:
             self._live.stop()
 
     def show(self) -> None:
-        """Draw what the view holds now."""
+        """Draw the current state of the view."""
         if self._live is not None:
             self._live.update(self._view.table(), refresh=True)
         else:

@@ -1,4 +1,4 @@
-"""The one look of a table: a light frame on a terminal, bare columns in a pipe."""
+"""The common style of tables: a light frame on a terminal, bare columns in a pipe."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from rich.table import Table
 
 
 def table(*columns: str, plain: bool, title: str | None = None) -> Table:
-    """An empty table; a column whose heading starts with ">" is aligned to the right."""
-    made = Table(
+    """Return an empty table; a column whose heading starts with ">" is right-aligned."""
+    empty = Table(
         title=None if plain else title,
         title_justify="left",
         title_style="bold",
@@ -17,5 +17,5 @@ def table(*columns: str, plain: bool, title: str | None = None) -> Table:
         show_header=any(column.lstrip(">") for column in columns),
     )
     for column in columns:
-        made.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
-    return made
+        empty.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
+    return empty

@@ -1,4 +1,4 @@
-"""Fixes fit the machine: never more than it has, and only what this user can do here."""
+"""Fixes fit the machine: they suggest no more than it has, and only what the user can do there."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from oomph.machine import Load, Machine, Verdict, judge
-from oomph.machine._budget import Bound, Budget
-from oomph.machine._fact import Fact
-from oomph.machine._machine import machine_from
-from oomph.machine._source import Source
+from oomph.machine import Bound, Budget, DataLoaderConfig, Fact, Machine, Verdict, diagnose_machine
+from oomph.machine._machine import read_linux_machine
+from oomph.machine.host import Source
 from oomph.units import GIB, MIB
 
 from ..recordings import NO_DRIVER, software
@@ -21,8 +19,8 @@ ReadMachine = Callable[[str], Machine]
 Recorded = Callable[[str], Source]
 
 
-def verdicts(machine: Machine, load: Load | None = None) -> dict[str, Verdict]:
-    return {verdict.name: verdict for verdict in judge(machine, load)}
+def verdicts(machine: Machine, loader: DataLoaderConfig | None = None) -> dict[str, Verdict]:
+    return {verdict.name: verdict for verdict in diagnose_machine(machine, loader)}
 
 
 def with_memory(machine: Machine, **facts: object) -> Machine:
@@ -41,103 +39,103 @@ def with_bound(machine: Machine, bound: Bound) -> Machine:
     return dataclasses.replace(machine, budget=Budget((bound, *machine.budget.bounds)))
 
 
-def commit_short(machine: Machine) -> Machine:
+def with_little_commit(machine: Machine) -> Machine:
     return with_memory(machine, commit_enforced=True, commit_limit=4 * GIB, commit_charge=3 * GIB)
 
 
-def test_a_ulimit_is_no_reason_for_swap_and_hides_no_smaller_group(machine: ReadMachine) -> None:
+def test_ulimit_does_not_ask_for_swap_or_hide_a_cgroup_limit(machine: ReadMachine) -> None:
     tight = Bound("address-space limit", 4 * GIB, GIB, "ulimit")
     assert "no-swap" not in verdicts(with_bound(with_memory(machine("bare_metal"), swap_total=0), tight))
-    assert "8 GiB of the 252 GiB" in verdicts(with_bound(machine("docker_v2"), tight))["ram-hidden"].what
+    assert "8 GiB of the 252 GiB" in verdicts(with_bound(machine("docker_v2"), tight))["cgroup-limit"].summary
 
 
-def test_a_group_that_may_not_swap_has_no_swap(recorded: Recorded, machine: ReadMachine) -> None:
-    found = verdicts(with_memory(machine("docker_v2"), swap_total=32 * GIB))["no-swap"]
-    assert "control group may use no swap" in found.what
-    assert found.fix[-1] == "$ docker run --memory-swap=-1 …"
+def test_cgroup_that_may_not_swap_is_reported(recorded: Recorded, machine: ReadMachine) -> None:
+    verdict = verdicts(with_memory(machine("docker_v2"), swap_total=32 * GIB))["no-swap"]
+    assert "cgroup of this process may not use swap" in verdict.summary
+    assert verdict.fix[-1] == "$ docker run --memory-swap=-1 …"
     source = recorded("docker_v2")
     source.path("/sys/fs/cgroup/memory.swap.max").write_text("max")
-    free = machine_from(source, NO_DRIVER, software(), "/data")
-    assert "no-swap" not in verdicts(with_memory(free, swap_total=32 * GIB))
+    unlimited = read_linux_machine(source, NO_DRIVER, software(), "/data")
+    assert "no-swap" not in verdicts(with_memory(unlimited, swap_total=32 * GIB))
 
 
-def test_a_group_that_throttles_does_not_kill(machine: ReadMachine) -> None:
-    assert "slows it down" in verdicts(machine("nested"))["ram-hidden"].why
-    assert "kills it" in verdicts(machine("docker_v2"))["ram-hidden"].why
+def test_throttle_and_limit_have_different_effects(machine: ReadMachine) -> None:
+    assert "throttles it" in verdicts(machine("nested"))["cgroup-limit"].why
+    assert "kills it" in verdicts(machine("docker_v2"))["cgroup-limit"].why
 
 
-def test_no_more_memory_is_suggested_than_there_is(machine: ReadMachine) -> None:
+def test_suggested_memory_is_at_most_the_ram(machine: ReadMachine) -> None:
     small = with_memory(machine("docker_v2"), ram_total=10 * GIB)
-    assert verdicts(small)["ram-hidden"].fix[-1] == "$ docker run --memory=10g …"
+    assert verdicts(small)["cgroup-limit"].fix[-1] == "$ docker run --memory=10g …"
     nearly = with_memory(machine("docker_v2"), ram_total=8 * GIB + MIB)
-    assert "take a machine with more RAM" in verdicts(nearly)["ram-hidden"].fix[0]
+    assert "use a machine with more RAM" in verdicts(nearly)["cgroup-limit"].fix[0]
 
 
-def test_no_more_shared_memory_is_suggested_than_there_is(machine: ReadMachine) -> None:
+def test_suggested_shm_is_at_most_the_memory(machine: ReadMachine) -> None:
     container = machine("docker_v2")  # may use 8 GiB
-    assert "$ docker run --shm-size=6g …" in verdicts(container, Load(4, 750 * MIB))["shm-small"].fix
-    assert "more than the memory there is" in verdicts(container, Load(8, GIB))["shm-small"].fix[0]
+    assert "$ docker run --shm-size=6g …" in verdicts(container, DataLoaderConfig(4, 750 * MIB))["shm-small"].fix
+    assert "more than the memory of this machine" in verdicts(container, DataLoaderConfig(8, GIB))["shm-small"].fix[0]
 
 
-def test_no_more_cores_are_suggested_than_there_are(machine: ReadMachine) -> None:
+def test_suggested_cores_are_at_most_those_online(machine: ReadMachine) -> None:
     container = with_cores(machine("docker_v2"), 4, 4, 1.5)
     assert verdicts(container)["few-cores"].fix[-1] == "$ docker run --cpus=4 …"
     whole = with_cores(machine("docker_v2"), 1, 1, 1.0)
-    assert verdicts(whole)["few-cores"].fix == ("Take a machine with more cores.",)
-    assert verdicts(whole)["few-cores"].what == "Only 1 core can be used."
+    assert verdicts(whole)["few-cores"].fix == ("Use a machine with more cores.",)
+    assert verdicts(whole)["few-cores"].summary == "Only 1 core can be used."
 
 
-def test_an_affinity_is_called_one(machine: ReadMachine) -> None:
+def test_affinity_is_named_as_the_cause(machine: ReadMachine) -> None:
     for name in ("bare_metal", "docker_v2"):
         (line,) = verdicts(with_cores(machine(name), 16, 1, 1.0))["few-cores"].fix
-        assert "affinity binds this process to 1 of 16 cores" in line
+        assert "affinity allows this process 1 of 16 cores" in line
 
 
-def test_a_quota_outside_of_a_container_is_called_one(machine: ReadMachine) -> None:
+def test_quota_is_named_as_the_cause(machine: ReadMachine) -> None:
     (line,) = verdicts(with_cores(machine("bare_metal"), 16, 16, 1.0))["few-cores"].fix
     assert "CPU quota" in line
 
 
 @pytest.mark.parametrize("name", ["slurm", "docker_v2"])
-def test_nobody_is_told_to_sudo_where_that_is_somebody_else_s(machine: ReadMachine, name: str) -> None:
-    facts = commit_short(with_memory(machine(name), swap_total=0))
+def test_users_without_root_get_no_sudo_commands(machine: ReadMachine, name: str) -> None:
+    facts = with_little_commit(with_memory(machine(name), swap_total=0))
     facts = dataclasses.replace(facts, shm=dataclasses.replace(facts.shm, free=Fact(1, "x")))
-    found = verdicts(facts, Load(8))
-    assert {"commit-short", "shm-small"} <= set(found)
-    assert not [line for verdict in found.values() for line in verdict.fix if "sudo" in line]
+    by_name = verdicts(facts, DataLoaderConfig(8))
+    assert {"commit-limit", "shm-small"} <= set(by_name)
+    assert not [line for verdict in by_name.values() for line in verdict.fix if "sudo" in line]
 
 
-def test_swap_is_added_beside_what_there_is(machine: ReadMachine) -> None:
-    facts = commit_short(machine("bare_metal"))
-    first = verdicts(with_memory(facts, swap_total=0), Load(8))["commit-short"].fix
-    second = verdicts(with_memory(facts, swap_total=64 * GIB), Load(8))["commit-short"].fix
+def test_second_swap_file_gets_another_name(machine: ReadMachine) -> None:
+    facts = with_little_commit(machine("bare_metal"))
+    first = verdicts(with_memory(facts, swap_total=0), DataLoaderConfig(8))["commit-limit"].fix
+    second = verdicts(with_memory(facts, swap_total=64 * GIB), DataLoaderConfig(8))["commit-limit"].fix
     assert "$ sudo fallocate -l 3G /swapfile" in first
     assert "$ sudo fallocate -l 3G /swapfile2" in second
     assert "$ sudo swapon /swapfile2" in second
 
 
-def test_commands_are_single_ones(machine: ReadMachine) -> None:
+def test_commands_are_not_chained(machine: ReadMachine) -> None:
     for name in ("bare_metal", "docker_v2", "nested", "slurm", "wsl", "no_limit", "swapping"):
-        for verdict in judge(commit_short(machine(name))):
+        for verdict in diagnose_machine(with_little_commit(machine(name))):
             assert not [line for line in verdict.fix if "&&" in line]
 
 
-def test_disks_are_looked_into_by_the_system_s_own_means(machine: ReadMachine) -> None:
+def test_disk_usage_is_shown_by_the_system_s_own_tool(machine: ReadMachine) -> None:
     facts = machine("no_limit")
     odd = dataclasses.replace(facts, disk=dataclasses.replace(facts.disk, path="/data/my runs; reboot"))
-    for system, words in {
+    for system, text in {
         "linux": "du -xh --max-depth=2 '/data/my runs; reboot' |",
         "macos": "du -xh -d 2 '/data/my runs; reboot' |",
         "windows": "Settings, System, Storage",
     }.items():
-        there = dataclasses.replace(odd, surroundings=dataclasses.replace(odd.surroundings, system=system))
-        assert words in " ".join(verdicts(there)["disk-full"].fix)
+        on_system = dataclasses.replace(odd, environment=dataclasses.replace(odd.environment, system=system))
+        assert text in " ".join(verdicts(on_system)["disk-full"].fix)
 
 
-def test_one_worker_is_one_worker(machine: ReadMachine) -> None:
-    facts = commit_short(with_memory(machine("docker_v2"), swap_total=0))
+def test_single_worker_is_singular(machine: ReadMachine) -> None:
+    facts = with_little_commit(with_memory(machine("docker_v2"), swap_total=0))
     tight = with_memory(facts, commit_enforced=True, commit_limit=4 * GIB, commit_charge=4 * GIB - 230 * MIB)
-    one = verdicts(tight, Load(2, 16 * MIB))
-    assert "at most 1 loader worker," in one["commit-short"].fix[0]
-    text = " ".join(line for verdict in one.values() for line in (verdict.what, *verdict.fix))
+    by_name = verdicts(tight, DataLoaderConfig(2, 16 * MIB))
+    assert "at most 1 loader worker," in by_name["commit-limit"].fix[0]
+    text = " ".join(line for verdict in by_name.values() for line in (verdict.summary, *verdict.fix))
     assert not re.search(r"\b1 (loader )?workers|at most 0", text)

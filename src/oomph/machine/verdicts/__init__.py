@@ -1,50 +1,52 @@
-"""Verdicts on a machine, worst first."""
+"""Verdicts on a machine, most severe first."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import _graphics, _host, _places, _torch
-from ._verdict import Load, Severity, Verdict
+from . import _cores, _gpu, _host, _storage, _torch
+from ._verdict import DataLoaderConfig, Severity, Verdict
 
 if TYPE_CHECKING:
     from .._machine import Machine
 
-__all__ = ["Load", "Severity", "Verdict", "default_workers", "judge"]
+__all__ = ["DataLoaderConfig", "Severity", "Verdict", "default_workers", "diagnose_machine"]
 
-_RULES = (
-    _graphics.driver_failed,
+_CHECKS = (
+    _gpu.driver_failed,
+    _gpu.gpu_lost,
     _torch.torch_missing,
     _torch.torch_unfit,
-    _torch.gpu_not_passed,
-    _graphics.held_by_others,
-    _graphics.slowed_down,
-    _graphics.divided,
+    _torch.gpu_not_in_container,
+    _gpu.gpu_memory_used,
+    _gpu.gpu_throttled,
+    _gpu.gpu_partitioned,
     _torch.torchvision_broken,
-    _host.commit_short,
-    _host.address_limit,
+    _host.commit_limit,
+    _host.address_space_limit,
     _host.data_limit,
-    _host.killed_before,
+    _host.past_oom_kills,
     _host.swapping,
-    _host.under_pressure,
+    _host.memory_pressure,
     _host.no_swap,
-    _host.hidden_limit,
+    _host.cgroup_limit,
     _host.memory_unknown,
-    _places.shm_small,
-    _places.folder_readonly,
-    _places.disk_full,
-    _places.few_cores,
+    _storage.shm_small,
+    _storage.folder_readonly,
+    _storage.disk_full,
+    _cores.few_cores,
 )
+_USUAL_WORKERS = 8  # the default of most training scripts
 
 
-def judge(machine: Machine, load: Load | None = None) -> tuple[Verdict, ...]:
-    """Judge a machine for a data-loading setup; an empty answer means that nothing is wrong with it."""
-    asked = load or Load(workers=default_workers(machine))
-    found = [verdict for rule in _RULES for verdict in rule(machine, asked)]
+def diagnose_machine(machine: Machine, loader: DataLoaderConfig | None = None) -> tuple[Verdict, ...]:
+    """Return the problems of a machine for a data-loading setup; an empty result means it is healthy."""
+    config = loader or DataLoaderConfig(workers=default_workers(machine))
+    verdicts = [verdict for check in _CHECKS for verdict in check(machine, config)]
     order = list(Severity)
-    return tuple(sorted(found, key=lambda verdict: order.index(verdict.severity)))
+    return tuple(sorted(verdicts, key=lambda verdict: order.index(verdict.severity)))
 
 
 def default_workers(machine: Machine) -> int:
-    """What most training scripts ask for: eight, or as many as there are cores."""
-    return min(8, max(int(machine.cores.usable.known or 1), 1))
+    """Return the number of loader workers that most training scripts start: eight, or one per core."""
+    return min(_USUAL_WORKERS, max(int(machine.cores.usable.known or 1), 1))

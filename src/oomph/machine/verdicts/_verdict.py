@@ -1,4 +1,4 @@
-"""A verdict on a machine: what is wrong, why it matters for training, and what to do."""
+"""A verdict on a machine: the problem, its effect on training, and the fix."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from ...units import MIB
 
 
 class Severity(enum.Enum):
-    """How bad it is."""
+    """Severity of a verdict."""
 
-    FAILS = "fails"  # training will fail, or fails already
-    RISKY = "risky"  # training may fail or crawl, depending on its size
-    NOTE = "note"  # nothing fails, but a number elsewhere will be misread without knowing this
+    FAILS = "fails"  # training fails
+    RISKY = "risky"  # training may fail or run slowly, depending on its size
+    NOTE = "note"  # nothing fails, but other tools show misleading numbers
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One finding.
+    """A problem of a machine.
 
     Attributes:
-        severity: how bad it is.
-        name: a short fixed name for programs: "shm-small".
-        what: what was found, in one sentence with its numbers.
-        why: what it does to training.
-        fix: what to do, one step a line; a line that starts with "$ " is a command.
-        sources: where the numbers were read.
+        severity: How bad it is.
+        name: A short, stable name for scripts: "shm-small".
+        summary: The problem in one sentence, with its numbers.
+        why: The effect on training.
+        fix: The steps to take, one per line; a line that starts with "$ " is a command.
+        sources: Where the numbers were read.
     """
 
     severity: Severity
     name: str
-    what: str
+    summary: str
     why: str
     fix: tuple[str, ...]
     sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Load:
-    """The data loading to judge a machine for: by default what YOLOv5-style training asks for.
+class DataLoaderConfig:
+    """The data loading that a machine is diagnosed for; the defaults are those of YOLOv5-style training.
 
     Attributes:
-        workers: processes that load data.
-        batch: bytes of one batch; 16 images of 640 × 640 as float32 by default.
-        prefetch: batches that each worker keeps ready.
+        workers: Number of loader worker processes.
+        batch_bytes: Bytes of one batch; by default 16 float32 images of 640 × 640.
+        prefetch: Batches that each worker prepares ahead.
     """
 
     workers: int
-    batch: int = 75 * MIB
+    batch_bytes: int = 75 * MIB
     prefetch: int = 2

@@ -1,0 +1,87 @@
+"""The training step that is predicted and measured; `trace` runs the same step on fake tensors.
+
+The inputs of each micro-batch are created on the device, forward and loss run under autocast (if any), the weighted
+loss is backpropagated, and the inputs are released. Then the optimizer steps and the gradients are set to None.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..settings import Settings
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..job import Job
+
+# Small enough that random data never overflows: a skipped step would leave the optimizer without its state.
+_INITIAL_LOSS_SCALE = 256.0
+
+
+class TrainingStep:
+    """A model and an optimizer on a device, ready to run training steps.
+
+    Args:
+        job: The Job to train.
+        settings: The settings to apply to it.
+        device: The device to train on.
+    """
+
+    def __init__(self, job: Job, settings: Settings, device: torch.device) -> None:
+        import torch  # noqa: PLC0415  this module is imported without torch
+
+        from ..patches import blocks, checkpoint, convert_model, set_variant  # noqa: PLC0415
+
+        assert job.optimizer is not None  # noqa: S101  a Job has one
+        self._job, self._settings, self._device = job, settings, device
+        self._model = job.model().to(device).train()
+        convert_model(self._model, settings)
+        if settings.checkpointing == "blocks":
+            checkpoint(self._model, blocks(self._model))
+        self._optimizer = job.optimizer(self._model)
+        set_variant(self._optimizer, settings.optimizer)
+        uses_fp16 = settings.precision == "amp-fp16"
+        self._scaler = torch.amp.GradScaler(device.type, init_scale=_INITIAL_LOSS_SCALE, enabled=uses_fp16)
+
+    def run(self) -> None:
+        """Run one training step."""
+        for samples in self._settings.micro_batch_sizes:
+            self._run_micro_batch(samples)
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def _run_micro_batch(self, samples: int) -> None:
+        from torch.utils._pytree import tree_map  # noqa: PLC0415
+
+        from ..patches import autocast, convert_batch  # noqa: PLC0415
+
+        inputs = tree_map(self._to_device, self._job.batch(samples, self._settings.size))
+        inputs = convert_batch(inputs, self._settings)
+        with autocast(self._settings.precision, self._device.type):
+            loss = self._job.run(self._model, inputs)
+        self._scaler.scale(loss / len(self._settings.micro_batch_sizes)).backward()
+
+    def _to_device(self, value: Any) -> Any:
+        import torch  # noqa: PLC0415
+
+        return value.to(self._device) if isinstance(value, torch.Tensor) else value
+
+    def time(self, steps: int) -> list[float]:
+        """Run steps and return the seconds of each, including its work on the device."""
+        seconds = []
+        self._synchronize()
+        for _ in range(steps):
+            start = time.perf_counter()
+            self.run()
+            self._synchronize()
+            seconds.append(time.perf_counter() - start)
+        return seconds
+
+    def _synchronize(self) -> None:
+        import torch  # noqa: PLC0415
+
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
