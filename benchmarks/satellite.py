@@ -3,7 +3,7 @@
     python benchmarks/satellite.py --folder runs/satellite
 
 generates two such images (and a small one for validation), trains a YOLOv5n on windows of the first, and detects
-objects in the second by tiles, in a separate process whose memory is measured. Detections are scored in pixels of the
+objects in the second by tiles, in a separate process with measured memory. Detections are scored in pixels of the
 whole image. The comparison is the image resized to 640 pixels, with the same detector and with one that was trained on
 resized images. Existing images and weights are reused. Needs tifffile and imagecodecs to write the images.
 """

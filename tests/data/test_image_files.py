@@ -72,15 +72,15 @@ def test_linked_folders_are_followed_once_and_with_permission(tree: Path) -> Non
     (tree / "d").symlink_to(tree.parent / "outside")
     (tree / "e").symlink_to(tree.parent / "outside")
     (tree / "loop").symlink_to(tree)
-    asked: list[tuple[str, str]] = []
+    links: list[tuple[str, str]] = []
 
     def follow(path: str, target: str) -> bool:
-        asked.append((path, target))
+        links.append((path, target))
         return True
 
     found = names(tree, check_links=False, follow_link=follow)
     assert found == ["a/a/y.jpg", "a/z.png", "a.b/x.JPG", "b.jpg", "c/w.bmp", "d/v.jpg"]
-    assert asked[0] == (str(tree / "d"), str((tree.parent / "outside").resolve()))
+    assert links[0] == (str(tree / "d"), str((tree.parent / "outside").resolve()))
     assert names(tree, check_links=False, follow_link=lambda *_: False) == found[:-1]
 
 

@@ -20,7 +20,7 @@ from .images import save_photos
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Record the files whose headers are read."""
+    """Record the files that are read."""
     names: list[str] = []
 
     def recording(path: str) -> object:

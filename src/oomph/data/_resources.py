@@ -45,7 +45,8 @@ def read_resources() -> HostResources:
     """Read the resources that are available now."""
     machine, memory_reader = _machine()
     now = memory_reader.read()
-    available = {bound.name: bound.room for bound in reversed(machine.budget.bounds)}  # the tightest bound comes first
+    # The tightest bound comes first, so it replaces others of the same name.
+    available = {bound.name: bound.room for bound in reversed(machine.budget.bounds)}
     if now.ram_available is not None:
         available["RAM"] = now.ram_available
     if now.group_limit is not None and now.group_used is not None:

@@ -27,7 +27,7 @@ Name = str | os.PathLike[str]
 
 
 def transcode(source: Name, target: Name) -> Path:
-    """Write a copy of an image whose windows can be decoded separately; the file is written atomically.
+    """Write a copy of an image with separately decodable windows; the file is written atomically.
 
     A TIFF or .npy becomes a tiled TIFF, lossless and one row of tiles at a time, so that memory stays small. A JPEG
     becomes a baseline JPEG with a restart marker in every row. It is decoded once and encoded again with the same

@@ -1,4 +1,4 @@
-"""Images whose windows can be read separately: TIFF by tiles or strips, .npy by memory mapping."""
+"""Formats with separately readable windows: TIFF by tiles or strips, .npy by memory mapping."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNCOMPRESSED = 1
 
 
 class Raster(Protocol):
-    """An image whose windows can be read separately."""
+    """An image with separately readable windows."""
 
     width: int
     height: int

@@ -37,7 +37,7 @@ class FileReader:
         """Return exactly `count` bytes at `offset`.
 
         Raises:
-            UnreadableImage: The file ends before that.
+            UnreadableImage: the file ends before that.
         """
         if offset < 0 or count < 0 or offset + count > self.size or count > _MAX_READ_BYTES:
             raise UnreadableImage("truncated: the header points past the end of the file")

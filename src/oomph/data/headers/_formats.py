@@ -51,7 +51,7 @@ def read_header(path: str) -> Header:
     """Read the header of an image file without decoding pixels.
 
     Raises:
-        UnreadableImage: The file is not an image that can be used; `why` is the reason.
+        UnreadableImage: the file is not an image that can be used; `why` is the reason.
     """
     try:
         status = os.stat(path)  # noqa: PTH116  called for every image of an index

@@ -44,19 +44,19 @@ class Header:
 
     Attributes:
         format: "jpeg", "png", "webp", "bmp", "gif", "tiff" or "npy".
-        width: Columns as stored, before EXIF rotation.
-        height: Rows as stored, before EXIF rotation.
-        bands: Samples per pixel.
+        width: columns as stored, before EXIF rotation.
+        height: rows as stored, before EXIF rotation.
+        bands: samples per pixel.
         dtype: NumPy name of the sample type.
         orientation: EXIF orientation, 1 to 8.
-        flags: Unusual properties.
-        coefficient_bytes: Bytes of DCT coefficients that libjpeg holds for the whole image; 0 if it decodes row by row.
+        flags: unusual properties.
+        coefficient_bytes: bytes of DCT coefficients that libjpeg holds for the whole image; 0 if it decodes row by row.
         restart_interval: MCUs between JPEG restart markers; 0 without markers.
-        block_width: Columns of a tile, strip or MCU.
-        block_height: Rows of a tile, strip or MCU.
+        block_width: columns of a tile, strip or MCU.
+        block_height: rows of a tile, strip or MCU.
         compression: TIFF compression number; 0 for other formats.
-        file_size: Bytes of the file.
-        mtime_ns: Modification time of the file.
+        file_size: bytes of the file.
+        mtime_ns: modification time of the file.
     """
 
     format: str

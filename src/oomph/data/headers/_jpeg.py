@@ -23,17 +23,17 @@ class JpegStructure:
     """The parts of a JPEG file up to its first scan.
 
     Attributes:
-        frame_marker: Marker of the frame, which is its kind.
-        precision: Bits per sample.
-        width: Columns.
-        height: Rows.
-        sampling: Sampling factors (horizontal, vertical) of each component.
+        frame_marker: marker of the frame, which is its kind.
+        precision: bits per sample.
+        width: columns.
+        height: rows.
+        sampling: sampling factors (horizontal, vertical) of each component.
         restart_interval: MCUs between restart markers.
         adobe_transform: Adobe color transform; None without the Adobe marker.
         orientation: EXIF orientation.
-        scan_components: Components in the first scan.
-        frame_offset: Offset of the frame segment.
-        data_offset: Offset of the entropy-coded data.
+        scan_components: components in the first scan.
+        frame_offset: offset of the frame segment.
+        data_offset: offset of the entropy-coded data.
     """
 
     frame_marker: int = 0

@@ -320,5 +320,6 @@ def _check_not_empty(index: ImageIndex, limits: DecodeLimits) -> None:
     if not len(limits.samples):
         reason = next(iter(limits.skipped.values()), None) or index.skipped()[0].reason
         raise UsageError(
-            f"none of the {len(index)} files can be used; first reason: {reason}", "check the files in index.skipped()"
+            f"none of the {len(index)} files can be used; first reason: {reason}",
+            "replace the files, or raise the budget",
         )

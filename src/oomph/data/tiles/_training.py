@@ -19,7 +19,7 @@ from ._grid import Tiles
 
 @dataclass(frozen=True)
 class TileDraws:
-    """How windows are drawn from images.
+    """Settings of the random windows.
 
     Attributes:
         windows_per_draw: windows of one image that are drawn together.
@@ -51,7 +51,7 @@ class TileSamples:
         index: the images.
         labels: their boxes.
         tiles: size of the windows.
-        draws: how the windows are drawn.
+        draws: settings of the random windows.
     """
 
     reuses = True  # the loader keeps decoded siblings until they are requested
@@ -128,7 +128,7 @@ class TileSampler:
         builder: draws the windows.
         batch: samples per batch.
         canvas: width and height.
-        spread: draws whose windows are mixed. The windows of each stay in memory until they are used.
+        spread: number of draws that are mixed. Their windows stay in memory until they are used.
         seed: seed of the order.
         rank: rank of this process.
         world_size: number of processes that share the draws.
