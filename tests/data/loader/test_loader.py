@@ -285,13 +285,12 @@ def test_admitted_bytes_stay_within_the_budget(tmp_path: Path) -> None:
 @pytest.mark.subprocess
 def test_memory_of_the_process_stays_within_the_budget(tmp_path: Path) -> None:
     pixels = np.tile(scene(500, 400), (5, 5, 1))
-    for number in range(3):
-        Image.fromarray(pixels).save(tmp_path / f"{number}.png", compress_level=1)
+    Image.fromarray(pixels).save(tmp_path / "large.png", compress_level=1)
     Image.fromarray(pixels).save(tmp_path / "progressive.jpg", progressive=True)
     code = script(
         f"""
         import threading
-        files = [f"{tmp_path}/{{name}}" for name in ("0.png", "1.png", "2.png", "progressive.jpg")] * 3
+        files = [f"{tmp_path}/{{name}}" for name in ("large.png", "large.png", "large.png", "progressive.jpg")] * 3
         loader = Loader(files, 64, 2, budget=100_000_000, threads=6)
 
         def pss():

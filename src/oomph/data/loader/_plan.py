@@ -74,8 +74,7 @@ class LoaderOptions:
         check_start_method(self.start_method)
         if min(1 if value is None else value for value in (self.threads, self.prefetch)) < 1 or self.workers < 0:
             raise UsageError(
-                "threads and prefetch must be at least 1, and workers at least 0",
-                "leave them out to let them be chosen",
+                "threads and prefetch must be 1 or more, workers 0 or more", "omit them to let them be chosen"
             )
         if isinstance(self.cache, str) and self.cache != OFF:
             raise UsageError(f"cache={self.cache!r} is not a cache", 'pass a Cache(folder, "20GB"), or "off"')
@@ -258,9 +257,7 @@ def merge_options(
     given = {name: value for name, value in settings.items() if value is not None}
     if isinstance(options, LoaderPlan):
         if given:
-            raise UsageError(
-                f"the plan already sets {' and '.join(given)}", "pass the plan alone, or LoaderOptions instead"
-            )
+            raise UsageError(f"the plan already sets {' and '.join(given)}", "pass the plan alone, or LoaderOptions")
         return options
     return replace(options or LoaderOptions(), **given)  # type: ignore[arg-type]
 

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import traceback
 import weakref
+from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -68,10 +69,8 @@ class _ThinProcess:
         return self._popen.poll()
 
     def join(self, timeout: float | None = None) -> None:
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._popen.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return
 
     def is_alive(self) -> bool:
         return self.exitcode is None
