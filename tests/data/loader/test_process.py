@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +40,12 @@ def process_pool(loader: Loader) -> ProcessWorkers:
     return loader._pool
 
 
-def shared_files() -> set[Path]:
-    return set(Path("/dev/shm").glob("oomph-*"))
+@pytest.fixture
+def shm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Use a private folder in /dev/shm, because other tests run at the same time."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        monkeypatch.setattr(_buffers, "_SHM", folder)
+        yield Path(folder)
 
 
 def test_script_without_a_main_guard_can_use_workers(tmp_path: Path) -> None:
@@ -105,22 +112,23 @@ def test_workers_wait_for_the_budget_if_the_size_of_samples_is_unknown(tmp_path:
         assert 0 < loader.report().measured.decoding <= 32 * MIB
 
 
-def test_close_ends_workers_and_removes_shared_memory(tmp_path: Path) -> None:
-    before = shared_files()
+def test_close_ends_workers_and_removes_shared_memory(tmp_path: Path, shm: Path) -> None:
     options = LoaderOptions(workers=2, start_method="fork")
     loader = Loader(save_photos(tmp_path, 8), 32, 2, options=options)
-    assert len(shared_files() - before) == 1  # allocated before the first pass
+    assert len(list(shm.iterdir())) == 1  # allocated before the first pass
     first = samples(loader)
     pids = process_pool(loader).pids()
     assert 1_000_000 < loader.report().measured.workers < loader.plan.memory.workers
     loader.close()
-    assert shared_files() == before
+    assert not list(shm.iterdir())
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
     assert samples(loader) == first  # a closed loader can be used again
-    loader.close()
-    assert shared_files() == before
+    assert len(list(shm.iterdir())) == 1
+    del loader
+    gc.collect()
+    assert not list(shm.iterdir())
 
 
 @pytest.mark.parametrize("start_method", ["spawn", "fork"])
@@ -152,11 +160,11 @@ def no_space(*_: object) -> None:
 
 
 def test_disk_replaces_a_full_dev_shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = shared_files()
     monkeypatch.setattr(_buffers, "_SHM", "/proc")  # no file can be created there
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with Loader(save_photos(tmp_path, 4), 32, 2, options=FORKED) as loader:
         assert samples(loader) == [0, 1, 2, 3]
-        assert shared_files() == before
+        assert len(list(tmp_path.glob("oomph-*"))) == 1
     monkeypatch.setattr(os, "posix_fallocate", no_space)
     with pytest.raises(OomphError, match="more than /dev/shm and the temporary folder have"):
         Loader(save_photos(tmp_path, 4), 32, 2, options=FORKED)
