@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -51,7 +50,6 @@ class BufferPool:
 
     def __init__(self, count: int, size: int) -> None:
         self._size = size
-        self._lock = threading.Lock()
         self._allocated = 0
         self._free: deque[Bytes] = deque(self._allocate() for _ in range(count))
 
@@ -65,12 +63,11 @@ class BufferPool:
         return self._allocated * self._size
 
     def acquire(self, shape: tuple[int, ...]) -> Bytes:
-        """Return a buffer in a shape; it is free again when the array and all views of it are gone."""
-        try:
-            buffer = self._free.popleft()
-        except IndexError:
-            with self._lock:
-                buffer = self._allocate()
+        """Return a buffer in a shape; it is free again when the array and all views of it are gone.
+
+        Only one thread at a time may call it, but buffers are freed by any thread.
+        """
+        buffer = self._free.popleft() if self._free else self._allocate()
         # Views of an array refer to its base, and an array from a memoryview is its own base.
         base = np.frombuffer(buffer.data[: int(np.prod(shape))], np.uint8)
         weakref.finalize(base, self._free.append, buffer).atexit = False
