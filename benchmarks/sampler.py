@@ -1,7 +1,7 @@
-"""What watching costs: the time of one sample, and the CPU time that a sampled training loop takes more.
+"""Cost of monitoring: the time of one sample, and the CPU time that sampling adds to a training loop.
 
 Run with `python benchmarks/sampler.py`. Prints one JSON document. The loop alternates between blocks with and without
-the sampler, so that a busy moment hits both alike; what is told is the median of the ratios of neighbours.
+the sampler, so that other load affects both equally; the result is the median of the ratios of neighboring blocks.
 """
 
 from __future__ import annotations
@@ -19,53 +19,53 @@ import torch
 
 from oomph.monitor import Probe, Recorder, Sampler
 
-_CHILDREN = (0, 8, 32)
+_CHILD_COUNTS = (0, 8, 32)
 _READS = 200
 _BLOCKS = 12
 _STEPS = 1000
-_FAST = 0.1  # ten samples a second: ten times the default
+_INTERVAL_SECONDS = 0.1  # ten samples per second, ten times the default
 
 
-def cost_of_a_sample(children: int) -> dict[str, float]:
-    """Median milliseconds of one look at this process with so many children: by the clock, and of CPU time."""
+def sample_cost(children: int) -> dict[str, float]:
+    """Return the median wall and CPU time of reading this process and its children, in milliseconds."""
     code = "print('ready', flush=True); input()"
-    started = [
+    processes = [
         subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for _ in range(children)
     ]
-    for child in started:
-        assert child.stdout is not None  # noqa: S101  it is a pipe
+    for child in processes:
+        assert child.stdout is not None  # noqa: S101  a pipe
         child.stdout.readline()
-    wall, spent = [], []
+    wall, cpu = [], []
     with Probe() as probe:
-        probe.read()  # counts shared pages, which every fifteenth second does
+        probe.read()  # the first reading counts shared pages, which happens only every 15 seconds
         for _ in range(_READS):
-            began, used = time.perf_counter(), time.thread_time()
+            started, cpu_started = time.perf_counter(), time.thread_time()
             probe.read()
-            wall.append(time.perf_counter() - began)
-            spent.append(time.thread_time() - used)
-    for child in started:
+            wall.append(time.perf_counter() - started)
+            cpu.append(time.thread_time() - cpu_started)
+    for child in processes:
         child.communicate(b"\n")
     return {
         "milliseconds": round(1000 * statistics.median(wall), 3),
-        "CPU milliseconds": round(1000 * statistics.median(spent), 3),
+        "CPU milliseconds": round(1000 * statistics.median(cpu), 3),
     }
 
 
 def slowdown(interval: float) -> float:
-    """How much more CPU time a training loop takes with the sampler, as a share."""
+    """Return the fraction by which the sampler increases the CPU time of a training loop."""
     torch.set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     inputs, targets = torch.randn(64, 256), torch.randint(0, 10, (64,))
 
     def block() -> float:
-        began = time.process_time()
+        started = time.process_time()
         for _ in range(_STEPS):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(inputs), targets).backward()
             optimizer.step()
-        return time.process_time() - began
+        return time.process_time() - started
 
     block()
     ratios = []
@@ -73,21 +73,21 @@ def slowdown(interval: float) -> float:
         for _ in range(_BLOCKS):
             plain = block()
             with Sampler(recorder, interval):
-                time.sleep(0.2)  # its start, which happens once in a run
+                time.sleep(0.2)  # exclude the start of the sampler, which happens once per run
                 ratios.append(block() / plain)
     return round(statistics.median(ratios) - 1, 4)
 
 
 def main() -> None:
-    """Measure and print."""
-    samples = {f"{children} children": cost_of_a_sample(children) for children in _CHILDREN}
-    told = {
+    """Measure and print the results."""
+    costs = {f"{children} children": sample_cost(children) for children in _CHILD_COUNTS}
+    results = {
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "a sample": samples,
-        "CPU time added at 10 samples a second": slowdown(_FAST),
+        "one sample": costs,
+        "CPU time added at 10 samples per second": slowdown(_INTERVAL_SECONDS),
     }
-    print(json.dumps(told, indent=2))
+    print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""How fast `oomph train` trains, beside a bare loop of the same network in the same process.
+"""Throughput of `oomph train`, compared with a plain training loop of the same network in the same process.
 
     python benchmarks/throughput.py --data bccd.yaml --images 4096 --out throughput.json        # on a GPU
     python benchmarks/throughput.py --data bccd.yaml --images 64 --batch 4 --img 64 --net n     # tiny, for the CPU
 
-Bare: forward, loss, backward and step on random tensors that lie on the device. Guarded: the same with everything that
-`oomph train` does in a step (guard, clipping, average), on one batch: what lies between the two is the guard's.
-Trained: a real run, over the data set's training images many times over, the median of its epochs after the first one,
-which decodes: what lies between guarded and trained is loading, and that processes which make samples take the
-processor's time. Bare once more at the end, since machines change their minds.
+Bare: forward, loss, backward and step on random tensors on the device. Guarded: one batch with everything that
+`oomph train` does in a step (guard, gradient clipping, EMA). Their difference is the cost of the guard. Trained: a real
+run over copies of the training images; the median of the epochs after the first one, which decodes. The difference
+between guarded and trained is the cost of loading, including the CPU time of worker processes. Bare is measured again
+at the end, because the clock rates of a machine change.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from oomph.detect import (
 from oomph.detect._group_loss import GroupLoss
 from oomph.report import TrainTeller
 
-BOXES = 40  # a sample of the bare loop: about those of a mosaic
+BOXES = 40  # per sample of the bare loop, about as many as in a mosaic
 STEPS = 20
 EPOCHS = 4
 
 
-def many_times(data: DataSet, images: int, folder: Path) -> Path:
-    """A data set of so many images: copies of those that there are, over and over; links would be seen through."""
+def replicate_dataset(data: DataSet, images: int, folder: Path) -> Path:
+    """Write a dataset of many images by copying the given ones; links would be resolved to the same file."""
     split = read_split(data, "train")
     for kind in ("images", "labels"):
         for part in ("train", "val"):
@@ -70,7 +70,7 @@ def many_times(data: DataSet, images: int, folder: Path) -> Path:
 
 
 def copy(source: Path, folder: Path, part: str, name: str) -> None:
-    """An image and its labels under another name."""
+    """Copy an image and its labels under another name."""
     (folder / "images" / part / f"{name}{source.suffix}").write_bytes(source.read_bytes())
     labels = Path(str(source).replace("/images/", "/labels/")).with_suffix(".txt")
     if labels.exists():
@@ -78,7 +78,7 @@ def copy(source: Path, folder: Path, part: str, name: str) -> None:
 
 
 def random_batch(batch: int, side: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Images of bytes and boxes, on the device."""
+    """Return uint8 images and boxes on the device."""
     images = torch.randint(0, 255, (batch, 3, side, side), dtype=torch.uint8, device=device)
     targets = torch.rand(batch * BOXES, 6)
     targets[:, 0], targets[:, 1] = torch.arange(batch).repeat_interleave(BOXES), 0
@@ -86,20 +86,20 @@ def random_batch(batch: int, side: int, device: torch.device) -> tuple[Tensor, T
     return images.to(memory_format=torch.channels_last), targets.to(device)
 
 
-def update_of(model: torch.nn.Module, batch: int, device: torch.device) -> torch.optim.Optimizer:
-    """As `oomph train` updates weights."""
+def make_optimizer(model: torch.nn.Module, batch: int, device: torch.device) -> torch.optim.Optimizer:
+    """Return the optimizer of `oomph train`."""
     return build_optimizer(model, Recipe(), batch, fused=device.type == "cuda" or None)
 
 
 def bare_step(options: argparse.Namespace, device: torch.device, classes: int) -> Callable[[], object]:
-    """The step as everybody writes it."""
+    """Return a plain training step."""
     model = yolov5(options.net, classes).to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    loss, optimizer = DetectionLoss(model, size=options.img), update_of(model, options.batch, device)
+    loss, optimizer = DetectionLoss(model, size=options.img), make_optimizer(model, options.batch, device)
     images, targets = random_batch(options.batch, options.img, device)
-    precise = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+    autocast = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
 
     def step() -> None:
-        with precise:
+        with autocast:
             value = loss(model(images.float() / 255), targets)
         value.backward()
         optimizer.step()
@@ -109,14 +109,14 @@ def bare_step(options: argparse.Namespace, device: torch.device, classes: int) -
 
 
 def guarded_step(options: argparse.Namespace, device: torch.device, classes: int) -> Callable[[], object]:
-    """The step as `oomph train` makes it, on one batch."""
+    """Return the step of `oomph train`, always on the same batch."""
     model = yolov5(options.net, classes).to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     guard = oomph.guard(
         model=model,
-        optimizer=update_of(model, options.batch, device),
+        optimizer=make_optimizer(model, options.batch, device),
         loss=GroupLoss(DetectionLoss(model, size=options.img), device),
         split=split_batch,
-        clip=Recipe().clip,
+        clip_grad_norm=Recipe().clip,
         ema=Ema(model),
         precision="amp-bf16" if device.type == "cuda" else None,
     )
@@ -124,24 +124,28 @@ def guarded_step(options: argparse.Namespace, device: torch.device, classes: int
     return lambda: guard.step(batch)
 
 
-def speed(step: Callable[[], object], batch: int, device: torch.device) -> dict[str, float]:
-    """Images a second, the host's share of a step, and how often a step waits for the GPU."""
-    wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+def measure_speed(step: Callable[[], object], batch: int, device: torch.device) -> dict[str, float]:
+    """Return images per second, the host time per step, and the host-device synchronizations per step."""
+    synchronize: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     for _ in range(5):
         step()
-    waits = count_waits(step) if device.type == "cuda" else 0
-    wait()
-    began = time.perf_counter()
+    synchronizations = count_synchronizations(step) if device.type == "cuda" else 0
+    synchronize()
+    started = time.perf_counter()
     for _ in range(STEPS):
         step()
-    host = time.perf_counter() - began
-    wait()
-    whole = time.perf_counter() - began
-    return {"images_per_second": batch * STEPS / whole, "host_ms": 1e3 * host / STEPS, "waits": waits}
+    host = time.perf_counter() - started
+    synchronize()
+    total = time.perf_counter() - started
+    return {
+        "images_per_second": batch * STEPS / total,
+        "host_ms": 1e3 * host / STEPS,
+        "synchronizations": synchronizations,
+    }
 
 
-def count_waits(step: Callable[[], object]) -> int:
-    """Host-device synchronisations in one step, as torch itself reports them."""
+def count_synchronizations(step: Callable[[], object]) -> int:
+    """Return the host-device synchronizations of a step, as reported by torch."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
@@ -149,13 +153,13 @@ def count_waits(step: Callable[[], object]) -> int:
             step()
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    return sum("called a synchronizing" in str(one.message).lower() for one in caught)
+    return sum("called a synchronizing" in str(warning.message).lower() for warning in caught)
 
 
 def trained(options: argparse.Namespace, data: DataSet) -> list[float]:
-    """Images a second in each epoch of a real run."""
+    """Return the images per second of each epoch of a real run."""
     with tempfile.TemporaryDirectory() as folder:
-        file = many_times(data, options.images, Path(folder) / "data")
+        file = replicate_dataset(data, options.images, Path(folder) / "data")
         form = OrderForm(
             data=file,
             folder=Path(folder) / "run",
@@ -170,7 +174,7 @@ def trained(options: argparse.Namespace, data: DataSet) -> list[float]:
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--images", type=int, default=4096)
@@ -180,23 +184,24 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.set_num_threads(1)  # as `oomph train` does beside a GPU
+    torch.set_num_threads(1)  # as `oomph train` does on a GPU
     data = read_dataset(options.data)
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or "cpu",
         "torch": torch.__version__,
         **{name: getattr(options, name) for name in ("images", "net", "img", "batch")},
     }
-    for name, make in (("bare", bare_step), ("guarded", guarded_step)):
-        found[name] = speed(make(options, device, len(data.names)), options.batch, device)
-        print(name, found[name], flush=True)
-    found["trained"] = trained(options, data)
-    found["bare again"] = speed(bare_step(options, device, len(data.names)), options.batch, device)
-    best = max(found[name]["images_per_second"] for name in ("bare", "bare again"))
-    found["share"] = statistics.median(found["trained"][1:]) / best
-    print("trained", found["trained"], "bare again", found["bare again"], f"share {found['share']:.3f}", flush=True)
+    for name, make_step in (("bare", bare_step), ("guarded", guarded_step)):
+        results[name] = measure_speed(make_step(options, device, len(data.names)), options.batch, device)
+        print(name, results[name], flush=True)
+    results["trained"] = trained(options, data)
+    results["bare again"] = measure_speed(bare_step(options, device, len(data.names)), options.batch, device)
+    best = max(results[name]["images_per_second"] for name in ("bare", "bare again"))
+    results["fraction"] = statistics.median(results["trained"][1:]) / best
+    print("trained", results["trained"], "bare again", results["bare again"], flush=True)
+    print(f"trained / bare: {results['fraction']:.3f}", flush=True)
     if options.out:
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

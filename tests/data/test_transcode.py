@@ -7,12 +7,11 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from oomph.data import Flag, Window, decode_windows, read_header, transcode
-from oomph.data.decoding import raster_of
-from oomph.data.decoding._rows import can_cut
+from oomph.data import ImageFlag, Window, decode_windows, has_random_access, read_header, transcode
+from oomph.data.decoding import open_raster
 from oomph.errors import UsageError
 
-from .pictures import psnr, scene
+from .images import psnr, scene
 
 
 def test_strips_become_tiles_without_loss(tmp_path: Path) -> None:
@@ -32,33 +31,33 @@ def test_strips_become_tiles_without_loss(tmp_path: Path) -> None:
         np.arange(300 * 40 * 7, dtype=np.int32).reshape(300, 40, 7),
         np.linspace(0, 1, 300 * 280 * 2, dtype=np.float32).reshape(300, 280, 2),
     ],
-    ids=["u16", "i32 of 7 bands", "f32"],
+    ids=["uint16", "int32 with 7 bands", "float32"],
 )
-def test_any_type_and_number_of_bands_survives(tmp_path: Path, array: NDArray[np.generic]) -> None:
+def test_every_dtype_and_number_of_bands_is_kept(tmp_path: Path, array: NDArray[np.generic]) -> None:
     np.save(tmp_path / "a.npy", array)
     copy = transcode(tmp_path / "a.npy", tmp_path / "a.tif")
     header = read_header(str(copy))
-    raster = raster_of(str(copy), header)
+    raster = open_raster(str(copy), header)
     assert raster is not None
     whole = raster.read(Window(0, 0, header.width, header.height), tuple(range(header.bands)))
     assert np.array_equal(whole.squeeze(), array)
 
 
-def test_a_progressive_jpeg_becomes_one_whose_rows_can_be_read(tmp_path: Path) -> None:
+def test_progressive_jpeg_becomes_a_baseline_jpeg_with_restart_markers(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.fromarray(scene(640, 480)).save(tmp_path / "p.jpg", progressive=True, quality=90, exif=exif)
     copy = transcode(tmp_path / "p.jpg", tmp_path / "b.jpg")
     header = read_header(str(copy))
-    assert not header.flags & Flag.PROGRESSIVE
-    assert can_cut(header)
+    assert not header.flags & ImageFlag.PROGRESSIVE
+    assert has_random_access(header)
     assert header.orientation == 6
     with Image.open(tmp_path / "p.jpg") as before, Image.open(copy) as after:
         assert psnr(np.asarray(before), np.asarray(after)) > 45
 
 
-def test_what_has_no_faster_form_is_said_and_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_unsupported_format_is_rejected_without_leaving_a_file(tmp_path: Path) -> None:
     Image.fromarray(scene()).save(tmp_path / "a.png")
-    with pytest.raises(UsageError, match="a png file can't be cut faster"):
+    with pytest.raises(UsageError, match="windows of a png file can't be decoded separately"):
         transcode(tmp_path / "a.png", tmp_path / "b.png")
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]

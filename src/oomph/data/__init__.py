@@ -1,15 +1,26 @@
-"""Images by the header: indexed, decoded, cut and loaded within a budget of bytes. No torch at import."""
+"""Image datasets: indexing by header, decoding, tiling and loading within a budget of bytes. No torch at import."""
 
 from ._cache import Cache
-from ._device import prefetch_to_device
-from ._host import PER_PIXEL, LoaderMemory, LoaderWorkload, default_budget, predict_loader_memory
+from ._image_files import ImageFile, walk_images
 from ._index import ImageIndex, SkippedImage
-from ._labelled import BoxTarget, LabeledSamples
-from ._labels import LabelIssue, Labels, read_classes, read_coco, read_yolo, yolo_label
-from ._room import HostResources, read_resources, usable_cores
-from ._survey import DatasetProfile, profile_dataset, sample_bytes
+from ._labels import Labels, read_classes, read_coco, read_yolo, yolo_label
+from ._loader_memory import PER_PIXEL, LoaderMemory, LoaderWorkload, default_budget, predict_loader_memory
+from ._prefetch import prefetch_to_device
+from ._profile import DatasetProfile, profile_dataset, sample_bytes
+from ._resources import HostResources, read_resources, usable_cores
+from ._sampler import BatchSampler, BatchSpec, Shard, ShuffledSampler
+from ._samples import (
+    BoxTarget,
+    DecodedImage,
+    ImageRequest,
+    LabeledSamples,
+    LetterboxSamples,
+    SampleBuilder,
+    TransformedSamples,
+)
 from ._transcode import transcode
-from ._workers import WorkerPlan, plan_workers
+from ._worker_plan import WorkerPlan, plan_workers
+from ._yolo_labels import LabelIssue, YoloLabels, parse_yolo_labels
 from .decoding import (
     Letterbox,
     Picture,
@@ -23,28 +34,29 @@ from .decoding import (
     has_random_access,
     paste_letterbox,
 )
-from .headers import Flag, Header, UnreadableImage, read_header
+from .headers import Header, ImageFlag, UnreadableImage, read_header
 from .loader import (
     Batch,
-    BatchSampler,
-    BatchSpec,
-    Decision,
-    DecodedImage,
-    ImageRequest,
-    LetterboxSamples,
     Loader,
     LoaderMeasurement,
     LoaderOptions,
     LoaderPlan,
-    LoadReport,
-    SampleBuilder,
-    Shard,
-    ShuffledSampler,
+    LoaderReport,
+    PlanDecision,
     Timings,
-    Transform,
     plan_loader,
 )
-from .tiles import Detections, Tile, TileGridSamples, Tiles, TileSampler, TileSamples, clip_boxes, merge_tiles
+from .tiles import (
+    Detections,
+    Tile,
+    TileDraws,
+    TileGridSamples,
+    Tiles,
+    TileSampler,
+    TileSamples,
+    clip_boxes,
+    merge_tiles,
+)
 
 __all__ = [
     "PER_PIXEL",
@@ -54,12 +66,12 @@ __all__ = [
     "BoxTarget",
     "Cache",
     "DatasetProfile",
-    "Decision",
     "DecodedImage",
     "Detections",
-    "Flag",
     "Header",
     "HostResources",
+    "ImageFile",
+    "ImageFlag",
     "ImageIndex",
     "ImageRequest",
     "LabelIssue",
@@ -67,29 +79,32 @@ __all__ = [
     "Labels",
     "Letterbox",
     "LetterboxSamples",
-    "LoadReport",
     "Loader",
     "LoaderMeasurement",
     "LoaderMemory",
     "LoaderOptions",
     "LoaderPlan",
+    "LoaderReport",
     "LoaderWorkload",
     "Picture",
     "PixelConversion",
+    "PlanDecision",
     "SampleBuilder",
     "Shard",
     "ShuffledSampler",
     "SkippedImage",
     "Tile",
+    "TileDraws",
     "TileGridSamples",
     "TileSampler",
     "TileSamples",
     "Tiles",
     "Timings",
-    "Transform",
+    "TransformedSamples",
     "UnreadableImage",
     "Window",
     "WorkerPlan",
+    "YoloLabels",
     "clip_boxes",
     "decode",
     "decode_cost",
@@ -99,6 +114,7 @@ __all__ = [
     "fit_size",
     "has_random_access",
     "merge_tiles",
+    "parse_yolo_labels",
     "paste_letterbox",
     "plan_loader",
     "plan_workers",
@@ -113,5 +129,6 @@ __all__ = [
     "sample_bytes",
     "transcode",
     "usable_cores",
+    "walk_images",
     "yolo_label",
 ]

@@ -1,12 +1,12 @@
-"""Boxes of a data set in packed arrays, read from YOLO folders, COCO files or folders of classes.
+"""Boxes of a dataset in packed arrays, read from YOLO folders, COCO files or folders of classes.
 
-What is wrong with a label is noted and the label left out; the image stays.
+An invalid label is listed as an issue and left out; the image stays.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,9 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidFile, MissingFile, UsageError
 from ._index import ImageIndex, Name
+from ._yolo_labels import LabelIssue, parse_yolo_labels
 
-_COLUMNS = 5
-_NO_POLYGON = 3  # points that make no area
-
-
-@dataclass(frozen=True)
-class LabelIssue:
-    """A label that is left out, or a file of them that isn't there, and why."""
-
-    path: str
-    line: int
-    reason: str
+_Corners = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,222 +26,194 @@ class Labels:
     """Classes and boxes of every image of an index.
 
     Attributes:
-        names: of the classes.
-        classes: the class of each box.
-        boxes: left, top, right, bottom in pixels of the image as it is seen.
-        offsets: where the boxes of each image start, and where the last ones end.
-        faults: what was left out.
+        names: names of the classes.
+        classes: class of each box.
+        boxes: left, top, right, bottom in image pixels, after EXIF rotation.
+        offsets: start of the boxes of each image, and the end of the last ones.
+        issues: labels that were left out.
     """
 
     names: tuple[str, ...]
     classes: NDArray[np.int32]
     boxes: NDArray[np.float32]
     offsets: NDArray[np.int64]
-    faults: tuple[LabelIssue, ...] = ()
+    issues: tuple[LabelIssue, ...] = ()
 
     def of(self, index: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Classes and boxes of an image."""
+        """Return the classes and boxes of an image."""
         part = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
         return self.classes[part], self.boxes[part]
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One box before it is checked; sides as fractions of the image."""
-
-    kind: int
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-
-class _Collector:
-    """Checks boxes and packs them."""
+class _LabelsBuilder:
+    """Packs the labels of one image after another."""
 
     def __init__(self, names: tuple[str, ...] | None) -> None:
-        self.names = names
-        self.faults: list[LabelIssue] = []
+        self.issues: list[LabelIssue] = []
+        self._names = names
         self._classes: list[int] = []
-        self._boxes: list[tuple[float, float, float, float]] = []
+        self._boxes: list[_Corners] = []
         self._offsets = [0]
-        self._seen: set[_Row] = set()
+        self._seen: set[tuple[int, _Corners]] = set()
 
-    def add(self, path: str, line: int, row: _Row, size: tuple[int, int]) -> None:
-        """Take a box of the image that is under way, or note what is wrong with it."""
-        reason = self._wrong(row)
-        if reason is None:
-            box = (max(row.left, 0.0), max(row.top, 0.0), min(row.right, 1.0), min(row.bottom, 1.0))
-            if box[0] < box[2] and box[1] < box[3]:
-                self._seen.add(row)
-                self._classes.append(row.kind)
-                self._boxes.append((box[0] * size[0], box[1] * size[1], box[2] * size[0], box[3] * size[1]))
-                return
-            reason = "outside of the image, or of no size"
-        self.faults.append(LabelIssue(path, line, reason))
+    def add(self, label: int, corners: _Corners, size: tuple[int, int]) -> None:
+        """Add a box of the current image; corners are fractions of it."""
+        width, height = size
+        left, top, right, bottom = corners
+        self._classes.append(label)
+        self._boxes.append((left * width, top * height, right * width, bottom * height))
 
-    def _wrong(self, row: _Row) -> str | None:
-        if not np.isfinite([row.left, row.top, row.right, row.bottom]).all():
-            return "not a number"
-        if row.kind < 0 or (self.names is not None and row.kind >= len(self.names)):
-            return f"class {row.kind}, where there are {len(self.names or ())}"
-        return "a duplicate" if row in self._seen else None
+    def add_checked(self, label: int, corners: _Corners, size: tuple[int, int], place: tuple[str, int]) -> None:
+        """Clip a box to the image and add it, or list the reason why it is left out."""
+        reason = None
+        left, top, right, bottom = corners
+        clipped = (max(left, 0.0), max(top, 0.0), min(right, 1.0), min(bottom, 1.0))
+        if not np.isfinite(corners).all():
+            reason = "contains NaN or infinity"
+        elif (label, corners) in self._seen:
+            reason = "duplicate"
+        elif clipped[0] >= clipped[2] or clipped[1] >= clipped[3]:
+            reason = "zero width or height, or outside the image"
+        if reason is not None:
+            self.issues.append(LabelIssue(*place, reason, broken=reason != "duplicate"))
+            return
+        self._seen.add((label, corners))
+        self.add(label, clipped, size)
 
     def next_image(self) -> None:
-        """The image's boxes are complete."""
+        """Finish the current image."""
         self._offsets.append(len(self._boxes))
         self._seen.clear()
 
-    def labels(self) -> Labels:
-        """All boxes, packed."""
+    def build(self) -> Labels:
+        """Pack all boxes."""
         highest = max(self._classes, default=-1)
         return Labels(
-            names=self.names if self.names is not None else tuple(str(number) for number in range(highest + 1)),
+            names=self._names if self._names is not None else tuple(str(label) for label in range(highest + 1)),
             classes=np.array(self._classes, np.int32),
             boxes=np.array(self._boxes, np.float32).reshape(-1, 4),
             offsets=np.array(self._offsets, np.int64),
-            faults=tuple(self.faults),
+            issues=tuple(self.issues),
         )
 
 
 def read_yolo(
     index: ImageIndex, names: tuple[str, ...] | None = None, label_of: Callable[[str], str] | None = None
 ) -> Labels:
-    """Read YOLO's text files: a class and four fractions a line, or a class and a polygon, which becomes its box.
+    """Read YOLO label files; see `parse_yolo_labels` for the format.
 
     Args:
         index: the images.
-        names: of the classes; numbers without.
-        label_of: the label file of an image; the last folder "images" becomes "labels", without.
+        names: names of the classes; their numbers by default.
+        label_of: returns the label file of an image; `yolo_label` by default.
     """
-    found = _Collector(names)
+    builder = _LabelsBuilder(names)
+    class_count = len(names) if names is not None else None
     for number in range(len(index)):
-        path = (label_of or yolo_label)(index.path(number))
         if index.reason(number) is None:
-            for line, row in _yolo_rows(path, found.faults):
-                found.add(path, line, row, index[number].shown)
-        found.next_image()
-    return found.labels()
+            labels = parse_yolo_labels((label_of or yolo_label)(index.path(number)), class_count)
+            builder.issues += [issue for issue in labels.issues if issue.dropped]
+            size = index[number].display_size
+            for label, corners in zip(labels.classes.tolist(), labels.corners.tolist(), strict=True):
+                builder.add(label, tuple(corners), size)
+        builder.next_image()
+    return builder.build()
 
 
 def yolo_label(image: str) -> str:
-    """Where YOLO keeps the labels of an image: "images" becomes "labels", the suffix ".txt"."""
+    """Return the YOLO label file of an image: the last folder "images" becomes "labels", and the suffix ".txt"."""
     path = Path(image)
     parts = list(path.parts)
-    for place in range(len(parts) - 2, -1, -1):
-        if parts[place] == "images":
-            parts[place] = "labels"
+    for position in range(len(parts) - 2, -1, -1):
+        if parts[position] == "images":
+            parts[position] = "labels"
             break
     return str(Path(*parts).with_suffix(".txt"))
 
 
-def _yolo_rows(path: str, faults: list[LabelIssue]) -> Iterator[tuple[int, _Row]]:
-    try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return  # an image without objects
-    except OSError as error:
-        faults.append(LabelIssue(path, 0, f"can't be read: {error.strerror}"))
-        return
-    for line, words in enumerate((row.split() for row in text.splitlines()), 1):
-        if not words:
-            continue
-        try:
-            values = [float(word) for word in words]
-            row = _yolo_row(values)
-        except (ValueError, OverflowError):
-            faults.append(LabelIssue(path, line, "not a class and four fractions"))
-        else:
-            yield line, row
-
-
-def _yolo_row(values: list[float]) -> _Row:
-    if len(values) == _COLUMNS:
-        kind, x, y, wide, tall = values
-        sides = (x - wide / 2, y - tall / 2, x + wide / 2, y + tall / 2)
-    else:
-        kind, *points = values
-        if len(points) % 2 or len(points) < 2 * _NO_POLYGON:
-            raise ValueError(values)
-        across, down = points[::2], points[1::2]
-        sides = (min(across), min(down), max(across), max(down))
-    if kind != int(kind):
-        raise ValueError(kind)
-    return _Row(int(kind), *sides)
-
-
 def read_coco(file: Name, images: Name) -> tuple[ImageIndex, Labels]:
-    """Read a COCO file of annotations; images it names are looked for in a folder.
+    """Read a COCO annotation file and index the images that it names.
+
+    Args:
+        file: the annotations.
+        images: the folder that contains the images.
 
     Raises:
-        MissingFile: there is no such file.
-        InvalidFile: it isn't COCO's.
+        MissingFile: the file does not exist.
+        InvalidFile: it is not a COCO file.
     """
-    data = _json(Path(file))
+    data = _read_json(Path(file))
     try:
-        pictures = {int(picture["id"]): str(picture["file_name"]) for picture in data["images"]}
-        kinds = sorted((int(kind["id"]), str(kind["name"])) for kind in data["categories"])
-        notes: dict[int, list[Any]] = {number: [] for number in pictures}
-        for note in data["annotations"]:
-            notes.setdefault(int(note["image_id"]), []).append(note)
+        file_names = {int(image["id"]): str(image["file_name"]) for image in data["images"]}
+        categories = sorted((int(category["id"]), str(category["name"])) for category in data["categories"])
+        annotations: dict[int, list[Any]] = {image: [] for image in file_names}
+        for annotation in data["annotations"]:
+            annotations.setdefault(int(annotation["image_id"]), []).append(annotation)
     except (KeyError, TypeError, ValueError):
-        raise InvalidFile(f"{str(file)!r} is no COCO file", "it needs images, annotations and categories") from None
-    index = ImageIndex.of(Path(images) / name for name in pictures.values())
-    found = _Collector(tuple(name for _, name in kinds))
-    numbers = {kind: number for number, (kind, _) in enumerate(kinds)}
-    for place, picture in enumerate(pictures):
-        size = index[place].shown if index.reason(place) is None else (0, 0)
-        for note in notes[picture] if size[0] else ():
-            _coco_box(found, (str(file), note), numbers, size)
-        found.next_image()
-    return index, found.labels()
+        raise InvalidFile(
+            f"{str(file)!r} is not a COCO file", "name a file with images, annotations and categories"
+        ) from None
+    index = ImageIndex.of(Path(images) / name for name in file_names.values())
+    builder = _LabelsBuilder(tuple(name for _, name in categories))
+    labels = {category: label for label, (category, _) in enumerate(categories)}
+    for position, image in enumerate(file_names):
+        if index.reason(position) is None:
+            for annotation in annotations[image]:
+                _add_coco_box(builder, annotation, labels, (str(file), index[position].display_size))
+        builder.next_image()
+    return index, builder.build()
 
 
-def _coco_box(found: _Collector, what: tuple[str, Any], numbers: dict[int, int], size: tuple[int, int]) -> None:
-    file, note = what
-    line = note.get("id", 0)
+def _add_coco_box(
+    builder: _LabelsBuilder, annotation: Any, labels: dict[int, int], source: tuple[str, tuple[int, int]]
+) -> None:
+    file, size = source
+    annotation_id = annotation.get("id", 0)
+    place = (file, annotation_id if isinstance(annotation_id, int) else 0)
     try:
-        left, top, wide, tall = (float(value) for value in note["bbox"])
-        kind = numbers[int(note["category_id"])]
+        left, top, width, height = (float(value) for value in annotation["bbox"])
+        label = labels[int(annotation["category_id"])]
     except (KeyError, TypeError, ValueError):
-        found.faults.append(LabelIssue(file, int(line) if isinstance(line, int) else 0, "no box or no such category"))
+        builder.issues.append(LabelIssue(*place, "no box, or an unknown category"))
         return
-    row = _Row(kind, left / size[0], top / size[1], (left + wide) / size[0], (top + tall) / size[1])
-    found.add(file, int(line) if isinstance(line, int) else 0, row, size)
+    corners = (left / size[0], top / size[1], (left + width) / size[0], (top + height) / size[1])
+    builder.add_checked(label, corners, size, place)
 
 
-def _json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise MissingFile(f"there is no file {str(path)!r}", "name the file of annotations") from None
+        raise MissingFile(f"there is no file {str(path)!r}", "name the annotation file") from None
     except (OSError, ValueError, RecursionError):
-        raise InvalidFile(f"{str(path)!r} is no JSON file", "name the file of annotations") from None
+        raise InvalidFile(f"{str(path)!r} is not a JSON file", "name the annotation file") from None
 
 
 def read_classes(index: ImageIndex, folder: Name) -> Labels:
-    """Read a folder of classes: the first folder below it names an image's class, and its box is the whole image.
+    """Read a folder with one subfolder per class: the subfolder names the class, and the box is the whole image.
 
     Raises:
-        UsageError: no image lies in a folder of a class.
+        UsageError: no image is in a subfolder.
     """
     root = Path(folder)
-    kinds = [_first_below(root, index.path(number)) for number in range(len(index))]
-    names = tuple(sorted({kind for kind in kinds if kind is not None}))
+    class_names = [_first_folder(root, index.path(number)) for number in range(len(index))]
+    names = tuple(sorted({name for name in class_names if name is not None}))
     if not names:
-        raise UsageError(f"no image lies in a folder below {str(root)!r}", "put each class into a folder of its own")
-    numbers = {name: number for number, name in enumerate(names)}
-    found = _Collector(names)
-    for number, kind in enumerate(kinds):
-        if kind is None:
-            found.faults.append(LabelIssue(index.path(number), 0, "in no folder of a class"))
+        raise UsageError(
+            f"there is no image in a subfolder of {str(root)!r}", "put the images of each class in a folder"
+        )
+    labels = {name: label for label, name in enumerate(names)}
+    builder = _LabelsBuilder(names)
+    for number, name in enumerate(class_names):
+        if name is None:
+            builder.issues.append(LabelIssue(index.path(number), 0, "not in the folder of a class"))
         elif index.reason(number) is None:
-            found.add(index.path(number), 0, _Row(numbers[kind], 0, 0, 1, 1), index[number].shown)
-        found.next_image()
-    return found.labels()
+            builder.add(labels[name], (0, 0, 1, 1), index[number].display_size)
+        builder.next_image()
+    return builder.build()
 
 
-def _first_below(root: Path, path: str) -> str | None:
+def _first_folder(root: Path, path: str) -> str | None:
     try:
         parts = Path(path).relative_to(root).parts
     except ValueError:

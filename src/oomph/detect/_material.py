@@ -67,7 +67,7 @@ def prepare(split: Split, tolerated: float = 0.1, progress: Progress | None = No
     boxes = [split.labels.of(int(at)) for at in usable]
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum([len(rows) for rows in boxes], dtype=np.int64)))
     table = LabelTable(np.concatenate(boxes).reshape(-1, 5) if boxes else split.labels.boxes[:0], starts)
-    shapes = tuple((header.shown[1], header.shown[0]) for header in chosen)
+    shapes = tuple((header.display_size[1], header.display_size[0]) for header in chosen)
     return Material(chosen, table, shapes, (*split.set_aside, *told))
 
 
@@ -91,7 +91,7 @@ class Samples:
 
     def build(self, pieces: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator) -> Any:
         """Paint the sample; its boxes are the target."""
-        parts = [(piece.picture.pixels, self._labels.of(piece.want.index)) for piece in pieces]
+        parts = [(piece.picture.pixels, self._labels.of(piece.request.index)) for piece in pieces]
         return compose(parts, canvas, self._augmentation, rng)
 
 

@@ -18,6 +18,7 @@ from ..data import (
     Loader,
     ShuffledSampler,
     Tile,
+    TileDraws,
     TileGridSamples,
     Tiles,
     TileSampler,
@@ -112,11 +113,7 @@ def window_loader(  # noqa: PLR0913  each by its name
         material.index,
         in_pixels(material),
         tiles,
-        each=_EACH,
-        rounds=_rounds(material, tiles),
-        objects=_OBJECTS,
-        zoom=zoom,
-        seed=seed,
+        TileDraws(_EACH, _rounds(material, tiles), object_fraction=_OBJECTS, zoom=zoom, seed=seed),
     )
     order = TileSampler(recipe, batch, (size, size), spread=_SPREAD, seed=seed, rank=rank, world_size=ranks)
     return Loader(
@@ -183,7 +180,7 @@ def _budget(index: ImageIndex, tiles: Tiles, each: int) -> int:
     """Bytes for decoding: what the windows of some images need side by side, as their headers say."""
     worst = waiting = 0
     for header in index:
-        windows = tiles.grid(*header.shown)[: 1 if has_random_access(header) else each]
+        windows = tiles.grid(*header.display_size)[: 1 if has_random_access(header) else each]
         results = sum((right - left) * (bottom - top) * 3 for left, top, right, bottom in windows)
         worst = max(worst, decode_windows_cost(header, windows) + results)
         waiting = max(waiting, results * _SPREAD * (len(windows) > 1))
@@ -201,7 +198,7 @@ def stitched(
     results = {}
     for image in sorted(windows):
         high, wide = material.shapes[image]
-        parts = [(places[sample].placed, _found(found[sample])) for sample in windows[image]]
+        parts = [(places[sample].letterbox, _found(found[sample])) for sample in windows[image]]
         whole = merge_tiles(parts, (wide, high), across_classes=across_classes)
         rows = np.column_stack((whole.boxes, whole.scores, whole.classes)).astype(np.float32)
         truth = to_pixels(material.labels.of(image), (float(wide), float(high)), (0.0, 0.0))
@@ -221,7 +218,7 @@ def proposal(material: Material, size: int) -> str | None:
         return None
     smaller = float(np.median((boxes[:, 2:] - boxes[:, :2]).min(1)))
     longest = int(np.median([max(shape) for shape in material.shapes]))
-    if not Tiles(size).pay(longest, longest, size, smaller):
+    if not Tiles(size).is_worthwhile(longest, longest, size, smaller):
         return None
     seen = smaller * size / longest
     return (
@@ -232,4 +229,4 @@ def proposal(material: Material, size: int) -> str | None:
 
 def large(index: ImageIndex, size: int) -> int:
     """How many images are so large that small objects vanish when they are squeezed to a size."""
-    return sum(max(header.shown) > _LARGE * size for header in index)
+    return sum(max(header.display_size) > _LARGE * size for header in index)

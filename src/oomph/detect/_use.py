@@ -131,7 +131,7 @@ def find_objects(  # noqa: PLR0913  each by its name
     if not len(usable):
         raise UsageError(f"none of the images of {_told(source)} can be read ({aside[0][1]})", "name other images")
     chosen, tiling = index.select(usable), cut(tiles, side_of(size))
-    shapes = tuple((header.shown[1], header.shown[0]) for header in chosen)
+    shapes = tuple((header.display_size[1], header.display_size[0]) for header in chosen)
     nothing = LabelTable(np.zeros((0, 5), np.float32), np.zeros(len(chosen) + 1, np.int64))
     material = Material(chosen, nothing, shapes, ())
     files.open()
@@ -175,7 +175,7 @@ def _write(path: str, result: ImageResult, names: tuple[str, ...], place: Path, 
     picture, rows = (_suffixed(place, end) for end in _ENDS)
     drawn = Image.fromarray(found_picture(path, header, result.found, names))
     files.write(picture, lambda file: drawn.save(file, format="JPEG", quality=92))
-    wide, high = header.shown
+    wide, high = header.display_size
     found = result.found.astype(float).tolist()
     text = "".join(_row(box, wide, high) for box in found).encode()
     files.write(rows, lambda file: file.write(text))

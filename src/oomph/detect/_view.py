@@ -24,12 +24,14 @@ _CLOSE = 640
 
 def found_picture(path: str, header: Header, found: NDArray[np.float32], names: Sequence[str]) -> Pixels:
     """An image with boxes and names, or a large one made smaller, with boxes in the colours of their classes alone."""
-    if max(header.shown) <= _FULL:
-        whole = np.ascontiguousarray(decode(path, header.shown, header).pixels)
+    if max(header.display_size) <= _FULL:
+        whole = np.ascontiguousarray(decode(path, header.display_size, header).pixels)
         return draw_boxes(whole, found_boxes(found), names)
-    side = next((one for one in _SIDES if decode_cost(header, fit_size(header.shown, (one, one))) <= _ROOM), _SIDES[-1])
+    side = next(
+        (one for one in _SIDES if decode_cost(header, fit_size(header.display_size, (one, one))) <= _ROOM), _SIDES[-1]
+    )
     pixels = np.ascontiguousarray(decode(path, (side, side), header).pixels)
-    scale = pixels.shape[1] / header.shown[0], pixels.shape[0] / header.shown[1]
+    scale = pixels.shape[1] / header.display_size[0], pixels.shape[0] / header.display_size[1]
     return _mark(pixels, found_boxes(found), scale)
 
 
@@ -47,9 +49,9 @@ def _mark(pixels: Pixels, boxes: Sequence[DrawnBox], scale: tuple[float, float])
 
 def with_labels(path: str, header: Header, result: ImageResult, names: Sequence[str]) -> Pixels:
     """An image with its labels, and beside it with what was found; of a large one, the part around the surest box."""
-    window = _part_of(header.shown, result.found)
+    window = _part_of(header.display_size, result.found)
     if window is None:
-        pixels, left, top = decode(path, header.shown, header).pixels, 0, 0
+        pixels, left, top = decode(path, header.display_size, header).pixels, 0, 0
     else:
         pixels, left, top = decode_windows(path, [window], header)[0].pixels, window.left, window.top
     pixels = np.ascontiguousarray(pixels)

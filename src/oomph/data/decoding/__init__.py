@@ -1,13 +1,13 @@
-"""Only the pixels that are needed: whole images at the nearest scale, windows by their rows or tiles. No torch."""
+"""Decoding of as few pixels as needed: whole images at a reduced scale, windows by rows or tiles. No torch."""
 
-from ._blocks import codecs
 from ._cost import decode_cost, decode_windows_cost, has_random_access
 from ._decode import decode, decode_windows
 from ._geometry import Letterbox, Window, fit_size, letterbox, paste_letterbox, stored_size
 from ._picture import Picture
-from ._raster import Raster, raster_of
-from ._tone import PixelConversion
-from ._turbo import turbo
+from ._pixel_conversion import PixelConversion
+from ._raster import Raster, open_raster
+from ._simplejpeg import load_simplejpeg
+from ._tiff_blocks import load_imagecodecs
 
 __all__ = [
     "Letterbox",
@@ -15,7 +15,6 @@ __all__ = [
     "PixelConversion",
     "Raster",
     "Window",
-    "codecs",
     "decode",
     "decode_cost",
     "decode_windows",
@@ -23,8 +22,9 @@ __all__ = [
     "fit_size",
     "has_random_access",
     "letterbox",
+    "load_imagecodecs",
+    "load_simplejpeg",
+    "open_raster",
     "paste_letterbox",
-    "raster_of",
     "stored_size",
-    "turbo",
 ]

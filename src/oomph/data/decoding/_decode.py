@@ -1,7 +1,8 @@
-"""The way to decode an image, chosen from its header: one for training, validation and use."""
+"""`decode` and `decode_windows`: the decoder is chosen from the header, for training and inference alike."""
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
@@ -9,111 +10,114 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UsageError
-from ..headers import Flag, Header, UnreadableImage, read_header
+from ..headers import Header, ImageFlag, UnreadableImage, read_header
 from . import _pillow, _raster
-from ._geometry import Window, fit_size, stored_size, stored_window, turned
+from ._geometry import Window, apply_orientation, fit_size, stored_size, stored_window
+from ._jpeg_rows import can_cut_rows, cut_rows
 from ._picture import Picture
-from ._rows import as_file, can_cut, cut_rows
-from ._tone import PixelConversion, to_bytes, to_rgb
-from ._turbo import decode_bytes, decode_file
+from ._pixel_conversion import PixelConversion, to_rgb, to_uint8
+from ._simplejpeg import decode_bytes, decode_file
 
 Name = str | os.PathLike[str]
-_DEFAULT = PixelConversion()
+_DEFAULT_CONVERSION = PixelConversion()
 
 
 def decode(
     path: Name,
-    box: tuple[int, int],
+    bounds: tuple[int, int],
     header: Header | None = None,
-    pixels: PixelConversion = _DEFAULT,
+    conversion: PixelConversion = _DEFAULT_CONVERSION,
     *,
     stretch: bool = False,
 ) -> Picture:
-    """Decode an image to the largest size that fits into a box, decoding as few pixels as that takes.
+    """Decode a whole image, resized to fit `bounds`, decoding as few pixels as that needs.
 
     Args:
         path: the file.
-        box: width and height that the result fits into; small images are enlarged to it.
-        header: what an index says of the file; read when missing.
-        pixels: how samples become bytes.
-        stretch: fill the box and let the shape go.
+        bounds: width and height to fit into. Small images are enlarged.
+        header: the header from an index; read from the file by default.
+        conversion: conversion of samples to bytes.
+        stretch: fill the bounds without keeping the aspect ratio.
 
     Raises:
-        Broken: the file can't be decoded.
+        UnreadableImage: the file can't be decoded.
     """
     name = os.fspath(path)
     header = header or read_header(name)
-    size = box if stretch else fit_size(header.shown, box)
-    own = stored_size(size, header.orientation)
-    raw = _whole(name, header, own, pixels)
-    shown = header.shown
-    return Picture(turned(raw, header.orientation), *shown, Window(0, 0, *shown))
+    size = bounds if stretch else fit_size(header.display_size, bounds)
+    pixels = _decode_whole(name, header, stored_size(size, header.orientation), conversion)
+    width, height = header.display_size
+    return Picture(apply_orientation(pixels, header.orientation), width, height, Window(0, 0, width, height))
 
 
-def _whole(path: str, header: Header, size: tuple[int, int], pixels: PixelConversion) -> NDArray[np.uint8]:
+def _decode_whole(path: str, header: Header, size: tuple[int, int], conversion: PixelConversion) -> NDArray[np.uint8]:
     if header.format in {"tiff", "npy"}:
-        raster = _raster.raster_of(path, header, size)
+        raster = _raster.open_raster(path, header, size)
         if raster is not None:
-            found = _raster.shrunk(raster, pixels.chosen(header.bands), size, pixels)
-            return _positive(found, header)
+            pixels = _raster.read_resized(raster, conversion.select_bands(header.bands), size, conversion)
+            return _undo_inversion(pixels, header)
     with Path(path).open("rb") as file:
-        image = _pillow.opened(file, header)
-        return to_rgb(_pillow.shrunk(image, header, size, pixels))
+        image = _pillow.open_image(file, header)
+        return to_rgb(_pillow.decode_resized(image, header, size, conversion))
 
 
 def decode_windows(
-    path: Name, windows: list[Window], header: Header | None = None, pixels: PixelConversion = _DEFAULT
+    path: Name,
+    windows: list[Window],
+    header: Header | None = None,
+    conversion: PixelConversion = _DEFAULT_CONVERSION,
 ) -> list[Picture]:
-    """Cut windows out of an image in its full size, each a copy, out of one decoding.
+    """Decode windows of an image at full size in one pass over the file; each result owns its memory.
 
     Args:
         path: the file.
-        windows: parts of the image as it is seen, inside of it.
-        header: what an index says of the file; read when missing.
-        pixels: how samples become bytes.
+        windows: parts of the image, in pixels after EXIF rotation.
+        header: the header from an index; read from the file by default.
+        conversion: conversion of samples to bytes.
 
     Raises:
-        Broken: the file can't be decoded.
-        UsageError: a window lies outside of the image.
+        UnreadableImage: the file can't be decoded.
+        UsageError: a window exceeds the image.
     """
     name = os.fspath(path)
     header = header or read_header(name)
-    shown = header.shown
+    width, height = header.display_size
     for window in windows:
-        inside = 0 <= window.left < window.right <= shown[0] and 0 <= window.top < window.bottom <= shown[1]
-        if not inside:
-            raise UsageError(f"the window {tuple(window)} is not inside an image of {shown[0]}×{shown[1]}", "clip it")
-    own = [stored_window(window, header) for window in windows]
-    parts = _cut(name, header, own, pixels)
+        if not (0 <= window.left < window.right <= width and 0 <= window.top < window.bottom <= height):
+            raise UsageError(f"window {tuple(window)} is not inside the {width}×{height} image", "clip the window")
+    parts = _decode_parts(name, header, [stored_window(window, header) for window in windows], conversion)
     return [
-        Picture(turned(part, header.orientation), *shown, window) for part, window in zip(parts, windows, strict=True)
+        Picture(apply_orientation(part, header.orientation), width, height, window)
+        for part, window in zip(parts, windows, strict=True)
     ]
 
 
-def _cut(path: str, header: Header, windows: list[Window], pixels: PixelConversion) -> list[NDArray[np.uint8]]:
+def _decode_parts(
+    path: str, header: Header, windows: list[Window], conversion: PixelConversion
+) -> list[NDArray[np.uint8]]:
     if header.format in {"tiff", "npy"}:
-        raster = _raster.raster_of(path, header)
+        raster = _raster.open_raster(path, header)
         if raster is not None:
-            parts = _raster.cut(raster, pixels.chosen(header.bands), windows, pixels)
-            return [_positive(part, header) for part in parts]
-    if header.format == "jpeg" and not header.flags & Flag.CMYK:
-        found = _cut_jpeg(path, header, windows)
-        if found is not None:
-            return [to_rgb(to_bytes(part, pixels.levels)) for part in found]
+            parts = _raster.read_windows(raster, conversion.select_bands(header.bands), windows, conversion)
+            return [_undo_inversion(part, header) for part in parts]
+    if header.format == "jpeg" and not header.flags & ImageFlag.CMYK:
+        jpeg_parts = _decode_jpeg_parts(path, header, windows)
+        if jpeg_parts is not None:
+            return [to_rgb(to_uint8(part, conversion.levels)) for part in jpeg_parts]
     with Path(path).open("rb") as file:
-        image = _pillow.opened(file, header)
-        return [to_rgb(part) for part in _pillow.cut(image, windows, pixels)]
+        image = _pillow.open_image(file, header)
+        return [to_rgb(part) for part in _pillow.decode_crops(image, windows, conversion)]
 
 
-def _cut_jpeg(path: str, header: Header, windows: list[Window]) -> list[NDArray[np.uint8]] | None:
-    """Windows of a JPEG by their rows, or out of the whole; None leaves it to Pillow."""
-    grey = header.bands == 1
-    if can_cut(header):
+def _decode_jpeg_parts(path: str, header: Header, windows: list[Window]) -> list[NDArray[np.uint8]] | None:
+    """Decode windows by their rows, or crop them from the whole JPEG; None leaves the file to Pillow."""
+    gray = header.bands == 1
+    if can_cut_rows(header):
         try:
-            return _cut_by_rows(path, header, windows, grey=grey)
+            return _decode_by_rows(path, header, windows, gray=gray)
         except UnreadableImage:
-            pass  # the markers lie: decode the whole
-    whole = decode_file(path, grey=grey)
+            pass  # the restart markers are wrong: decode the whole image
+    whole = decode_file(path, gray=gray)
     if whole is None:
         return None
     if whole.shape[:2] != (header.height, header.width):
@@ -121,30 +125,30 @@ def _cut_jpeg(path: str, header: Header, windows: list[Window]) -> list[NDArray[
     return [whole[top:bottom, left:right].copy() for left, top, right, bottom in windows]
 
 
-def _cut_by_rows(path: str, header: Header, windows: list[Window], *, grey: bool) -> list[NDArray[np.uint8]]:
-    """Windows one after another; those beside each other share the rows that are decoded for them."""
+def _decode_by_rows(path: str, header: Header, windows: list[Window], *, gray: bool) -> list[NDArray[np.uint8]]:
+    """Decode windows one after another; consecutive windows with the same rows share one decoding."""
     parts: list[NDArray[np.uint8]] = []
     rows: NDArray[np.uint8] | None = None
-    first, last = 0, 0
+    decoded = (0, 0)
     for left, top, right, bottom in windows:
-        if rows is None or (top, bottom) != (first, last):
-            rows = None  # before the next ones are there
-            rows, (first, last) = _rows(path, header, (top, bottom), grey=grey), (top, bottom)
+        if rows is None or (top, bottom) != decoded:
+            rows = None  # free the old rows before new ones are decoded
+            rows, decoded = _decode_rows(path, header, (top, bottom), gray=gray), (top, bottom)
         parts.append(rows[:, left:right].copy())
     return parts
 
 
-def _rows(path: str, header: Header, ends: tuple[int, int], *, grey: bool) -> NDArray[np.uint8]:
-    cut = cut_rows(path, header, *ends)
-    pixels = decode_bytes(cut.data, grey=grey)
+def _decode_rows(path: str, header: Header, row_range: tuple[int, int], *, gray: bool) -> NDArray[np.uint8]:
+    strip = cut_rows(path, header, *row_range)
+    pixels = decode_bytes(strip.data, gray=gray)
     if pixels is None:
-        small = Header(format="jpeg", width=header.width, height=cut.rows, bands=header.bands)
-        image = _pillow.opened(as_file(cut), small)
-        _pillow.load(image)
+        strip_header = Header(format="jpeg", width=header.width, height=strip.rows, bands=header.bands)
+        image = _pillow.open_image(io.BytesIO(strip.data), strip_header)
+        _pillow.load_pixels(image)
         pixels = np.asarray(image)
-    return pixels[ends[0] - cut.top : ends[1] - cut.top]
+    return pixels[row_range[0] - strip.top : row_range[1] - strip.top]
 
 
-def _positive(pixels: NDArray[np.uint8], header: Header) -> NDArray[np.uint8]:
-    """TIFFs where white is zero, the right way round."""
-    return 255 - pixels if header.flags & Flag.INVERTED else pixels
+def _undo_inversion(pixels: NDArray[np.uint8], header: Header) -> NDArray[np.uint8]:
+    """Invert the pixels of a TIFF in which zero is white."""
+    return 255 - pixels if header.flags & ImageFlag.INVERTED else pixels

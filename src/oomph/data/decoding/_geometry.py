@@ -1,4 +1,4 @@
-"""Where pixels go: sizes that fit, letterboxes, EXIF's rotations."""
+"""Geometry of images on canvases: fitted sizes, letterboxes, EXIF orientations."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from ..headers import Header
 
 Array = NDArray[np.uint8]
-GREY = 114  # what is left over around an image, as detectors are used to
+GRAY = 114  # the padding color of YOLO detectors
 
 
 class Window(NamedTuple):
-    """A part of an image in its own pixels, as it is seen: right and bottom are outside."""
+    """A rectangle of an image, in pixels after EXIF rotation; right and bottom are exclusive."""
 
     left: int
     top: int
@@ -30,13 +30,13 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class Letterbox:
-    """An image placed into a canvas.
+    """The placement of an image, or of a window of it, on a canvas.
 
     Attributes:
-        window: the part of the image that is shown.
+        window: the part of the image that is on the canvas.
         size: width and height that it was resized to.
-        left: columns to the left of it.
-        top: rows above it.
+        left: padding columns to the left.
+        top: padding rows above.
     """
 
     window: Window
@@ -46,78 +46,80 @@ class Letterbox:
 
     @property
     def scale(self) -> tuple[float, float]:
-        """Canvas pixels for one of the image, across and down."""
-        wide, tall = self.window.size
-        return self.size[0] / wide, self.size[1] / tall
+        """Canvas pixels per image pixel, horizontally and vertically."""
+        width, height = self.window.size
+        return self.size[0] / width, self.size[1] / height
+
+    @property
+    def _shift(self) -> NDArray[np.float64]:
+        x, y = self.scale
+        return np.tile([self.left - self.window.left * x, self.top - self.window.top * y], 2)
 
     def to_canvas(self, boxes: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Boxes (left, top, right, bottom) in pixels of the image, moved to the canvas."""
-        x, y = self.scale
+        """Convert boxes (left, top, right, bottom) from image pixels to canvas pixels."""
         boxes = np.asarray(boxes, np.float64).reshape(-1, 4)
-        shift = np.array([self.left - self.window.left * x, self.top - self.window.top * y])
-        return np.asarray(boxes * np.array([x, y, x, y]) + np.tile(shift, 2))
+        return np.asarray(boxes * np.array(self.scale * 2) + self._shift)
 
     def to_image(self, boxes: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Boxes on the canvas, moved back to pixels of the image."""
-        x, y = self.scale
+        """Convert boxes (left, top, right, bottom) from canvas pixels to image pixels."""
         boxes = np.asarray(boxes, np.float64).reshape(-1, 4)
-        shift = np.array([self.left - self.window.left * x, self.top - self.window.top * y])
-        return np.asarray((boxes - np.tile(shift, 2)) / np.array([x, y, x, y]))
+        return np.asarray((boxes - self._shift) / np.array(self.scale * 2))
 
 
-def fit_size(size: tuple[int, int], box: tuple[int, int]) -> tuple[int, int]:
-    """The largest size of the same shape inside a box; both are width and height."""
-    scale = min(box[0] / size[0], box[1] / size[1])
+def fit_size(size: tuple[int, int], bounds: tuple[int, int]) -> tuple[int, int]:
+    """Return the largest (width, height) within `bounds` that keeps the aspect ratio of `size`."""
+    scale = min(bounds[0] / size[0], bounds[1] / size[1])
     return (
-        min(max(round(size[0] * scale), 1), box[0]),
-        min(max(round(size[1] * scale), 1), box[1]),
+        min(max(round(size[0] * scale), 1), bounds[0]),
+        min(max(round(size[1] * scale), 1), bounds[1]),
     )
 
 
 def letterbox(window: Window, size: tuple[int, int], canvas: tuple[int, int]) -> Letterbox:
-    """Centre something of a size on a canvas; sizes are width and height."""
+    """Center pixels of a size on a canvas; sizes are (width, height)."""
     return Letterbox(window, size, (canvas[0] - size[0]) // 2, (canvas[1] - size[1]) // 2)
 
 
 def paste_letterbox(pixels: Array, window: Window, canvas: Array) -> Letterbox:
-    """Put pixels into the middle of a canvas (rows, columns, bands) and grey around them."""
-    tall, wide = pixels.shape[:2]
-    spot = letterbox(window, (wide, tall), (canvas.shape[1], canvas.shape[0]))
-    bottom, right = spot.top + tall, spot.left + wide
-    canvas[: spot.top] = GREY
-    canvas[bottom:] = GREY
-    canvas[spot.top : bottom, : spot.left] = GREY
-    canvas[spot.top : bottom, right:] = GREY
-    canvas[spot.top : bottom, spot.left : right] = pixels
-    return spot
+    """Write pixels into the center of a canvas (rows, columns, bands) and gray padding around them."""
+    height, width = pixels.shape[:2]
+    placement = letterbox(window, (width, height), (canvas.shape[1], canvas.shape[0]))
+    left, top = placement.left, placement.top
+    right, bottom = left + width, top + height
+    canvas[:top] = GRAY
+    canvas[bottom:] = GRAY
+    canvas[top:bottom, :left] = GRAY
+    canvas[top:bottom, right:] = GRAY
+    canvas[top:bottom, left:right] = pixels
+    return placement
 
 
 def stored_size(size: tuple[int, int], orientation: int) -> tuple[int, int]:
-    """A width and height as seen, in the file's own directions."""
+    """Convert a display size to the size as stored, before EXIF rotation."""
     return (size[1], size[0]) if orientation >= 5 else size  # noqa: PLR2004  EXIF's quarter turns
 
 
 def stored_window(window: Window, header: Header) -> Window:
-    """A window as seen, in the file's own directions."""
+    """Convert a window after EXIF rotation to the same pixels as stored."""
     left, top, right, bottom = window
-    wide, tall = header.width, header.height
+    width, height = header.width, header.height
     return {
         1: window,
-        2: Window(wide - right, top, wide - left, bottom),
-        3: Window(wide - right, tall - bottom, wide - left, tall - top),
-        4: Window(left, tall - bottom, right, tall - top),
+        2: Window(width - right, top, width - left, bottom),
+        3: Window(width - right, height - bottom, width - left, height - top),
+        4: Window(left, height - bottom, right, height - top),
         5: Window(top, left, bottom, right),
-        6: Window(top, tall - right, bottom, tall - left),
-        7: Window(wide - bottom, tall - right, wide - top, tall - left),
-        8: Window(wide - bottom, left, wide - top, right),
+        6: Window(top, height - right, bottom, height - left),
+        7: Window(width - bottom, height - right, width - top, height - left),
+        8: Window(width - bottom, left, width - top, right),
     }[header.orientation]
 
 
-def turned(pixels: Array, orientation: int) -> Array:
-    """Pixels as stored, turned as EXIF says they are seen."""
+def apply_orientation(pixels: Array, orientation: int) -> Array:
+    """Rotate and flip stored pixels as the EXIF orientation says."""
     if orientation == 1:
         return pixels
-    seen = {
+    oriented = {
         2: lambda: pixels[:, ::-1],
         3: lambda: pixels[::-1, ::-1],
         4: lambda: pixels[::-1],
@@ -126,4 +128,4 @@ def turned(pixels: Array, orientation: int) -> Array:
         7: lambda: pixels[::-1, ::-1].swapaxes(0, 1),
         8: lambda: np.rot90(pixels, 1),
     }[orientation]()
-    return np.ascontiguousarray(seen)
+    return np.ascontiguousarray(oriented)

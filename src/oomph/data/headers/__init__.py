@@ -1,20 +1,20 @@
-"""What an image file says about itself before a pixel is decoded. No torch."""
+"""Image headers: size, layout and EXIF orientation of a file, read without decoding pixels. No torch."""
 
-from ._header import Flag, Header, UnreadableImage
-from ._jpeg import Scan, read_scan
-from ._read import SUFFIXES, read_header
-from ._reader import Reader
-from ._tiff import Layout, read_layouts
+from ._file_reader import FileReader
+from ._formats import SUFFIXES, read_header
+from ._header import Header, ImageFlag, UnreadableImage
+from ._jpeg import JpegStructure, read_jpeg_structure
+from ._tiff import TiffPage, read_pages
 
 __all__ = [
     "SUFFIXES",
-    "Flag",
+    "FileReader",
     "Header",
-    "Layout",
-    "Reader",
-    "Scan",
+    "ImageFlag",
+    "JpegStructure",
+    "TiffPage",
     "UnreadableImage",
     "read_header",
-    "read_layouts",
-    "read_scan",
+    "read_jpeg_structure",
+    "read_pages",
 ]

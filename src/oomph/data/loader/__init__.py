@@ -1,30 +1,19 @@
-"""Batches from images within a budget of bytes. Torch only where a tensor is made."""
+"""Batches of images within a budget of bytes. Imports torch only when a Loader is created."""
 
-from ._account import LoaderMeasurement, LoadReport
-from ._batch import Batch
+from ._buffers import Batch
 from ._loader import Loader
-from ._order import BatchSampler, BatchSpec, Shard, ShuffledSampler
-from ._plan import Decision, LoaderOptions, LoaderPlan, plan_loader
-from ._recipe import DecodedImage, ImageRequest, LetterboxSamples, SampleBuilder, Transform
-from ._tuning import Timings
+from ._plan import LoaderOptions, LoaderPlan, PlanDecision, plan_loader
+from ._report import LoaderMeasurement, LoaderReport
+from ._timings import Timings
 
 __all__ = [
     "Batch",
-    "BatchSampler",
-    "BatchSpec",
-    "Decision",
-    "DecodedImage",
-    "ImageRequest",
-    "LetterboxSamples",
-    "LoadReport",
     "Loader",
     "LoaderMeasurement",
     "LoaderOptions",
     "LoaderPlan",
-    "SampleBuilder",
-    "Shard",
-    "ShuffledSampler",
+    "LoaderReport",
+    "PlanDecision",
     "Timings",
-    "Transform",
     "plan_loader",
 ]

@@ -1,105 +1,117 @@
-"""The host plan: threads or workers, batches ahead, pinned memory and the cache, under one budget of bytes."""
+"""`plan_loader`: chooses threads or workers, prefetch, pinned memory and cache within the memory of the host."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import CannotFit, UsageError
 from ...units import MIB, format_size, parse_size
 from .._cache import Cache
-from .._host import LoaderMemory, LoaderWorkload, default_budget, predict_loader_memory
 from .._index import ImageIndex
-from .._room import HostResources, read_resources
-from ..decoding import fit_size, stored_size
-from ._limit import Limits, limits
-from ._process import STARTS
+from .._index_record import to_header
+from .._loader_memory import (
+    MIN_BUDGET_BYTES,
+    LoaderMemory,
+    LoaderWorkload,
+    check_start_method,
+    default_budget,
+    predict_loader_memory,
+)
+from .._resources import HostResources, read_resources
+from ..decoding import decode_cost, fit_size, stored_size
+from ._sample_maker import over_budget
 
 OFF = "off"
-_USUAL_THREADS, _MOST_THREADS = 8, 32
-_AHEAD = 2
-_LEAST = 64 * MIB
+_DEFAULT_THREADS, _MAX_THREADS = 8, 32
+_MIN_PREFETCH = 2
+_THREAD_BYTES = 4 * MIB  # that glibc keeps per thread even after malloc_trim
+_TYPICAL_PERCENTILE = 90  # of the images' decoding costs, for the number of threads
+_COST_FIELDS = [
+    "width", "height", "bands", "flags", "format", "dtype", "orientation", "coefficient_bytes", "restart_interval",
+    "block_width", "block_height", "compression",
+]  # fmt: skip
 
 
-class Decision(NamedTuple):
-    """One choice of a plan: what it is about, what was chosen, and why, in a sentence."""
+class PlanDecision(NamedTuple):
+    """One decision of a plan: the setting, the chosen value, and the reason."""
 
-    what: str
+    setting: str
     choice: str
     why: str
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.choice}, {self.why}"
+        return f"{self.setting}: {self.choice} ({self.why})"
 
 
 @dataclass(frozen=True)
 class LoaderOptions:
-    """What is asked of the host; whatever is left out is chosen.
+    """Requested settings of a loader; everything that is left out is chosen by the planner.
 
     Attributes:
-        budget: bytes (or "256MB") that decoding may hold at once.
-        threads: decoding threads, exactly; without, they are chosen and tuned while batches are made.
-        workers: worker processes in their place, at most, for recipes that keep Python busy; a thread drives each.
-        start: how those are started: "spawn", "forkserver" or "fork".
-        prefetch: batches that are made ahead.
-        pin: copy batches to pinned memory on their way to a GPU.
-        cache: keeps decoded copies for the next epoch; "off" for none; without, one in memory when that pays.
+        budget: bytes (or "256MB") that decoding may use at once.
+        threads: exact number of decoding threads. Without it, the number is chosen and tuned.
+        workers: maximum number of worker processes, for sample builders that hold the GIL. A thread drives each.
+        start_method: how worker processes are started: "spawn", "forkserver" or "fork".
+        prefetch: batches made ahead.
+        pin_memory: copy batches to pinned memory on their way to a GPU.
+        cache: a Cache for decoded images, or "off". Without it, a cache in memory is used if it pays off.
     """
 
     budget: int | str | None = None
     threads: int | None = None
     workers: int = 0
-    start: str = "spawn"
+    start_method: str = "spawn"
     prefetch: int | None = None
-    pin: bool | None = None
+    pin_memory: bool | None = None
     cache: Cache | str | None = None
 
     def __post_init__(self) -> None:
-        if self.start not in STARTS:
-            raise UsageError(f"start={self.start!r} is no way to start a process", f"say {', '.join(STARTS)}")
-        low = min(1 if self.threads is None else self.threads, 1 if self.prefetch is None else self.prefetch)
-        if low < 1 or self.workers < 0:
+        check_start_method(self.start_method)
+        if min(1 if value is None else value for value in (self.threads, self.prefetch)) < 1 or self.workers < 0:
             raise UsageError(
-                "threads and prefetch must be 1 or more, workers 0 or more", "leave them out to have them chosen"
+                "threads and prefetch must be 1 or more, workers 0 or more", "omit them to let them be chosen"
             )
         if isinstance(self.cache, str) and self.cache != OFF:
-            raise UsageError(f"cache={self.cache!r} is not a cache", 'give a Cache(folder, "20GB"), or "off"')
+            raise UsageError(f"cache={self.cache!r} is not a cache", 'pass a Cache(folder, "20GB"), or "off"')
 
 
 @dataclass(frozen=True)
 class LoaderPlan:
-    """How data are loaded on this machine, and what that takes at most; sizes in bytes.
+    """Settings of a loader on this machine, and the memory that they need. Sizes are in bytes.
 
     Attributes:
-        budget: what decoding may hold at once.
+        budget: bytes that decoding may use at once.
         threads: decoding threads at the start.
-        most: threads that tuning may go up to; the same number when it was asked for.
+        max_threads: the most threads that tuning may use; the same number if it was requested.
         workers: worker processes; 0 for threads.
-        start: how those are started.
-        prefetch: batches made ahead; the consumer's and one in between are prepared besides.
-        pin: whether batches go to a GPU through pinned memory.
-        cache: where decoded copies are kept: "off", "memory" or "disk".
-        copies: bytes that they may take there.
-        memory: the predicted peak, part by part.
-        room: what the machine left when the plan was made.
-        decisions: each choice with its reason.
-        options: what was asked for.
+        start_method: how worker processes are started.
+        prefetch: batches made ahead. There are two more buffers: one in use, and one in between.
+        pin_memory: batches go to a GPU through pinned memory.
+        cache: where decoded images are cached: "off", "memory" or "disk".
+        cache_bytes: maximum size of the cache.
+        memory: predicted peak of each part.
+        resources: what was available when the plan was made.
+        decisions: every decision with its reason.
+        options: requested settings.
     """
 
     budget: int
     threads: int
-    most: int
+    max_threads: int
     workers: int
-    start: str
+    start_method: str
     prefetch: int
-    pin: bool
+    pin_memory: bool
     cache: str
-    copies: int
+    cache_bytes: int
     memory: LoaderMemory
-    room: HostResources
-    decisions: tuple[Decision, ...]
+    resources: HostResources
+    decisions: tuple[PlanDecision, ...]
     options: LoaderOptions
 
     @property
@@ -107,49 +119,95 @@ class LoaderPlan:
         """Host memory that loading adds at most."""
         return self.memory.total
 
-    def why(self, what: str) -> str:
-        """The reason of one choice."""
-        return next(decision.why for decision in self.decisions if decision.what == what)
+    def why(self, setting: str) -> str:
+        """Return the reason for a setting."""
+        return next(decision.why for decision in self.decisions if decision.setting == setting)
 
     def with_threads(self, threads: int, why: str) -> LoaderPlan:
-        """The plan with another number of threads."""
-        return replace(self, threads=threads, decisions=self._anew(Decision("threads", str(threads), why)))
+        """Return the plan with another number of threads."""
+        return replace(self, threads=threads, decisions=self._decide("threads", str(threads), why))
 
-    def with_cache(self, copies: int, why: str) -> LoaderPlan:
-        """The plan with copies kept in memory, or with another reason why none are."""
-        where = "memory" if copies else OFF
-        memory = replace(self.memory, copies=copies)
+    def with_cache(self, cache_bytes: int, why: str) -> LoaderPlan:
+        """Return the plan with a cache in memory, or with another reason for no cache."""
+        cache = "memory" if cache_bytes else OFF
         return replace(
-            self, cache=where, copies=copies, memory=memory, decisions=self._anew(Decision("cache", where, why))
+            self,
+            cache=cache,
+            cache_bytes=cache_bytes,
+            memory=replace(self.memory, cache=cache_bytes),
+            decisions=self._decide("cache", cache, why),
         )
 
-    def _anew(self, decision: Decision) -> tuple[Decision, ...]:
-        return tuple(decision if old.what == decision.what else old for old in self.decisions)
+    def _decide(self, setting: str, choice: str, why: str) -> tuple[PlanDecision, ...]:
+        decision = PlanDecision(setting, choice, why)
+        return tuple(decision if old.setting == setting else old for old in self.decisions)
 
     def __str__(self) -> str:
-        first = f"at most {format_size(self.peak)} of the {format_size(self.room.memory)} that {self.room.bound} leaves"
-        return "\n".join([first, *map(str, self.decisions)])
+        available = f"{format_size(self.resources.memory)} available ({self.resources.limited_by})"
+        return "\n".join([f"memory: at most {format_size(self.peak)}, {available}", *map(str, self.decisions)])
 
 
-class Frame(NamedTuple):
-    """What batches are like.
+class BatchShape(NamedTuple):
+    """Properties of the batches that determine memory."""
 
-    Attributes:
-        canvas: width and height.
-        batch: samples.
-        plain: a sample is one whole image, so that headers say what it takes; a recipe's may be anything.
-        reuses: decoded windows wait for their use.
-    """
-
-    canvas: tuple[int, int]
+    canvas: tuple[int, int]  # width and height
     batch: int
-    plain: bool = True
-    reuses: bool = False
+    whole_images: bool = True  # every sample is one whole image, so that headers tell the memory of a sample
+    reuses_windows: bool = False  # decoded windows are cached until they are requested
 
-    @property
-    def sample(self) -> int:
-        """Bytes of one sample."""
-        return self.canvas[0] * self.canvas[1] * 3
+    def window_cache_bytes(self, budget: int) -> int:
+        """Return the part of a budget that caches decoded windows."""
+        return budget // 4 if self.reuses_windows else 0
+
+
+@dataclass(frozen=True, eq=False)
+class DecodeLimits:
+    """Images that fit a byte budget, and how the budget is divided."""
+
+    samples: NDArray[np.int64]  # images that can be decoded within the budget
+    skipped: dict[int, str]  # other images, with the reason
+    threads: int  # threads that the budget keeps busy
+    budget: int  # bytes that may be decoding at once, without the memory that threads keep
+    image_budget: int  # bytes that a single image may need, whatever the number of threads
+    largest_image: int  # bytes that the largest usable image needs, including the memory that its thread keeps
+
+
+def decode_limits(index: ImageIndex, shape: BatchShape, budget: int, max_threads: int) -> DecodeLimits:
+    """Divide a byte budget, from the headers of all images and before anything is allocated."""
+    budget -= shape.window_cache_bytes(budget)
+    usable, costs = index.usable, _decode_costs(index, shape.canvas)
+    typical = int(np.percentile(costs, _TYPICAL_PERCENTILE)) if len(costs) else 1
+    # More threads than fit the budget would only keep memory.
+    threads = max(min(max_threads, budget // (typical + _THREAD_BYTES)), 1)
+    image_budget = max(budget - _THREAD_BYTES, budget // 2)
+    too_large = costs > image_budget
+    return DecodeLimits(
+        samples=usable[~too_large],
+        skipped={
+            number: over_budget(cost, image_budget)
+            for number, cost in zip(usable[too_large].tolist(), costs[too_large].tolist(), strict=True)
+        },
+        threads=threads,
+        budget=max(budget - threads * _THREAD_BYTES, budget // 2),
+        image_budget=image_budget,
+        largest_image=int(costs[~too_large].max(initial=0)) + _THREAD_BYTES,
+    )
+
+
+def _decode_costs(index: ImageIndex, canvas: tuple[int, int]) -> NDArray[np.int64]:
+    """Return the bytes that decoding needs, for each usable image."""
+    records = index.records[index.usable]
+    # Millions of images have few different headers. The largest file represents all files with the same header.
+    kinds, kind_of = np.unique(records[_COST_FIELDS], return_inverse=True)
+    largest = np.zeros(len(kinds), np.int64)
+    np.maximum.at(largest, kind_of, records["file_size"])
+    costs = np.empty(len(kinds), np.int64)
+    for kind in range(len(kinds)):
+        matches = (kind_of == kind) & (records["file_size"] == largest[kind])
+        header = to_header(records[int(np.flatnonzero(matches)[0])])
+        size = fit_size(header.display_size, canvas)
+        costs[kind] = decode_cost(header, size) + size[0] * size[1] * 3
+    return np.asarray(costs[kind_of], np.int64)
 
 
 def plan_loader(
@@ -157,210 +215,182 @@ def plan_loader(
     size: int | tuple[int, int],
     batch: int,
     options: LoaderOptions | None = None,
-    room: HostResources | None = None,
+    resources: HostResources | None = None,
 ) -> LoaderPlan:
-    """Choose how images are loaded on this machine.
+    """Choose the settings for loading whole images on this machine.
 
     Args:
         index: the images.
         size: side of the square canvas, or (height, width).
-        batch: samples of a batch.
-        options: what is asked for.
-        room: what may be used; what this machine leaves, without.
+        batch: samples per batch.
+        options: requested settings.
+        resources: what may be used; what is available on this machine by default.
 
     Raises:
-        CannotFit: the least that loading takes is more than is left.
-        UsageError: a size or a batch of nothing.
+        CannotFit: the smallest possible loader needs more memory than is available.
+        UsageError: the size or the batch is below 1.
     """
-    tall, wide = (size, size) if isinstance(size, int) else size
-    if min(tall, wide, batch) < 1:
-        raise UsageError(f"a batch of {batch} images of {wide}×{tall} has no pixels", "ask for 1 or more of each")
-    plan, _ = plan_with_limits(index, Frame((wide, tall), batch), options or LoaderOptions(), room)
-    return plan
+    height, width = (size, size) if isinstance(size, int) else size
+    if min(height, width, batch) < 1:
+        raise UsageError(f"a batch of {batch} images of {width}×{height} has no pixels", "use 1 or more of each")
+    return _make_plan(index, BatchShape((width, height), batch), options or LoaderOptions(), resources)[0]
 
 
-def plan_with_limits(
-    index: ImageIndex, frame: Frame, options: LoaderOptions, room: HostResources | None = None
-) -> tuple[LoaderPlan, Limits]:
-    """The plan, and which images can be decoded within its budget."""
-    room = room or read_resources()
-    most, why_threads = _threads(options, room)
-    load, said = _fit(_load(index, frame, options, (room, most)), options, room)
-    budget = load.budget or _LEAST
-    shares = share_out(index, frame, budget, most)
-    threads = min(options.threads or _usual(options, room), shares.threads)
-    if shares.threads < most:
-        why_threads = f"as many images as {format_size(budget)} hold at once"
-    if frame.plain and not load.workers:
-        load = replace(load, threads=shares.threads, decode=shares.largest)
-    cache, copies, why_cache = _cache(index, frame, options)
-    decisions = (
-        *said,
-        Decision("threads", str(threads), why_threads),
-        Decision("workers", str(load.workers), _why_workers(load, room)),
-        Decision("cache", cache, why_cache),
+def resolve_plan(
+    index: ImageIndex, shape: BatchShape, options: LoaderOptions | LoaderPlan
+) -> tuple[LoaderPlan, DecodeLimits]:
+    """Make the plan of a loader, or adapt the memory of a finished plan to its batches."""
+    if isinstance(options, LoaderOptions):
+        return _make_plan(index, shape, options)
+    plan = options
+    requested = replace(plan.options, budget=plan.budget, prefetch=plan.prefetch, pin_memory=plan.pin_memory)
+    unlimited = replace(plan.resources, memory=sys.maxsize)  # the plan was checked when it was made
+    adapted, limits = _make_plan(index, shape, requested, unlimited)
+    cache_bytes = plan.cache_bytes if plan.cache == "memory" else 0
+    return replace(plan, memory=replace(adapted.memory, cache=cache_bytes)), limits
+
+
+def merge_options(
+    options: LoaderOptions | LoaderPlan | None, **settings: int | str | None
+) -> LoaderOptions | LoaderPlan:
+    """Combine options with settings that were passed to the loader directly."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    if isinstance(options, LoaderPlan):
+        if given:
+            raise UsageError(f"the plan already sets {' and '.join(given)}", "pass the plan alone, or LoaderOptions")
+        return options
+    return replace(options or LoaderOptions(), **given)  # type: ignore[arg-type]
+
+
+def open_cache(plan: LoaderPlan) -> Cache | None:
+    """Open the cache that a loader starts with."""
+    if isinstance(plan.options.cache, Cache):
+        return plan.options.cache
+    return Cache(None, plan.cache_bytes) if plan.cache == "memory" else None
+
+
+def full_cache_bytes(index: ImageIndex, canvas: tuple[int, int]) -> int:
+    """Return the size of a cache of all usable images, fitted into a canvas."""
+    records = index.records[index.usable][["width", "height", "orientation"]]
+    kinds, counts = np.unique(records, return_counts=True)
+    total = 0
+    for kind, count in zip(kinds, counts.tolist(), strict=True):
+        display_size = stored_size((int(kind["width"]), int(kind["height"])), int(kind["orientation"]))
+        total += Cache.entry_bytes(*fit_size(display_size, canvas)) * count
+    return total
+
+
+def _make_plan(
+    index: ImageIndex, shape: BatchShape, options: LoaderOptions, resources: HostResources | None = None
+) -> tuple[LoaderPlan, DecodeLimits]:
+    resources = resources or read_resources()
+    max_threads, why_threads = _max_threads(options, resources)
+    requested = LoaderWorkload(
+        batch=shape.batch,
+        sample_bytes=shape.canvas[0] * shape.canvas[1] * 3,
+        decode_bytes=0,
+        workers=options.workers,
+        prefetch=options.prefetch or max(_MIN_PREFETCH, -(-(options.workers or max_threads) // shape.batch)),
+        start_method=options.start_method,
+        pin_memory=resources.gpu if options.pin_memory is None else options.pin_memory,
+        budget=default_budget(resources) if options.budget is None else parse_size(options.budget),
+        index_bytes=index.nbytes,
     )
+    workload, decisions = _fit(requested, options, resources)
+    budget = workload.budget or MIN_BUDGET_BYTES
+    limits = decode_limits(index, shape, budget, max_threads)
+    if shape.whole_images and not workload.workers:  # otherwise the budget is the only bound
+        workload = replace(workload, threads=limits.threads, decode_bytes=limits.largest_image)
+    threads = min(options.threads or _initial_threads(options, resources), limits.threads)
+    if limits.threads < max_threads:
+        why_threads = f"{format_size(budget)} fit no more images at once"
+    cache, cache_bytes, why_cache = _initial_cache(index, shape, options)
     plan = LoaderPlan(
         budget=budget,
         threads=threads,
-        most=shares.threads if options.threads is None else threads,
-        workers=load.workers,
-        start=load.start,
-        prefetch=load.prefetch,
-        pin=load.pin,
+        max_threads=limits.threads if options.threads is None else threads,
+        workers=workload.workers,
+        start_method=workload.start_method,
+        prefetch=workload.prefetch,
+        pin_memory=workload.pin_memory,
         cache=cache,
-        copies=copies,
-        memory=predict_loader_memory(replace(load, copies=copies if cache == "memory" else 0)),
-        room=room,
-        decisions=decisions,
+        cache_bytes=cache_bytes,
+        memory=predict_loader_memory(replace(workload, cache_bytes=cache_bytes if cache == "memory" else 0)),
+        resources=resources,
+        decisions=(
+            *decisions,
+            PlanDecision("threads", str(threads), why_threads),
+            PlanDecision("workers", str(workload.workers), _why_workers(workload, resources)),
+            PlanDecision("cache", cache, why_cache),
+        ),
         options=options,
     )
-    return plan, shares
-
-
-def asked(host: LoaderOptions | LoaderPlan | None, **words: int | str | None) -> LoaderOptions | LoaderPlan:
-    """What a loader is told of the host, put together."""
-    own = {name: value for name, value in words.items() if value is not None}
-    if isinstance(host, LoaderPlan):
-        if own:
-            raise UsageError(
-                f"the host plan has {' and '.join(own)} already", "give it alone, or LoaderOptions instead"
-            )
-        return host
-    return replace(host or LoaderOptions(), **own)  # type: ignore[arg-type]
-
-
-def settle(index: ImageIndex, frame: Frame, host: LoaderOptions | LoaderPlan) -> tuple[LoaderPlan, Limits]:
-    """The plan of a loader: made here, or made before and taken for these batches."""
-    if isinstance(host, LoaderOptions):
-        return plan_with_limits(index, frame, host)
-    load = LoaderWorkload(
-        batch=frame.batch,
-        sample=frame.sample,
-        decode=0,
-        workers=host.workers,
-        prefetch=host.prefetch,
-        start=host.start,
-        pin=host.pin,
-        budget=host.budget,
-        index=index.nbytes,
-        copies=host.copies if host.cache == "memory" else 0,
-    )
-    shares = share_out(index, frame, host.budget, host.most)
-    if frame.plain and not load.workers:
-        load = replace(load, threads=shares.threads, decode=shares.largest)
-    return replace(host, memory=predict_loader_memory(load)), shares
-
-
-def cache_of(plan: LoaderPlan) -> Cache | None:
-    """The cache that a plan begins with."""
-    if isinstance(plan.options.cache, Cache):
-        return plan.options.cache
-    return Cache(None, plan.copies) if plan.cache == "memory" else None
-
-
-def share_out(index: ImageIndex, frame: Frame, budget: int, threads: int) -> Limits:
-    """Share out a budget; a quarter of it keeps windows for a recipe that uses them again."""
-    return limits(index, frame.canvas, budget - pooled(budget, reuses=frame.reuses), threads)
-
-
-def pooled(budget: int, *, reuses: bool) -> int:
-    """Bytes that keep decoded windows until they are used."""
-    return budget // 4 if reuses else 0
-
-
-def _load(index: ImageIndex, frame: Frame, options: LoaderOptions, hands: tuple[HostResources, int]) -> LoaderWorkload:
-    room, threads = hands
-    return LoaderWorkload(
-        batch=frame.batch,
-        sample=frame.sample,
-        decode=0,
-        workers=options.workers,
-        prefetch=options.prefetch or max(_AHEAD, -(-(options.workers or threads) // frame.batch)),
-        start=options.start,
-        pin=room.gpu if options.pin is None else options.pin,
-        budget=default_budget(room) if options.budget is None else parse_size(options.budget),
-        index=index.nbytes,
-    )
+    return plan, limits
 
 
 def _fit(
-    load: LoaderWorkload, options: LoaderOptions, room: HostResources
-) -> tuple[LoaderWorkload, tuple[Decision, ...]]:
-    """Give up what costs least first, until it fits: batches ahead, pinned memory, then bytes for decoding."""
-    ahead = "as asked" if options.prefetch else "so that threads always have samples to make"
-    pin = "as asked" if options.pin is not None else "batches go to a GPU" if room.gpu else "there is no GPU"
-    budget = (
-        "as asked"
-        if options.budget is not None
-        else f"a quarter of the {format_size(room.memory)} that {room.bound} leaves, between 64 MiB and 1 GiB"
-    )
-    short = f"{room.bound} leaves no more than {format_size(room.memory)}"
-    while _over(load, room) > 0 and options.prefetch is None and load.prefetch > 1:
-        load, ahead = replace(load, prefetch=load.prefetch // 2), short
-    if _over(load, room) > 0 and options.pin is None and load.pin:
-        load, pin = replace(load, pin=False), short
-    over, had = _over(load, room), load.budget or 0
-    if over > 0 and options.budget is None and had > _LEAST:
-        load, budget = replace(load, budget=max(had - over, _LEAST)), short
-    if _over(load, room) > 0:
-        needed = predict_loader_memory(load)
+    workload: LoaderWorkload, options: LoaderOptions, resources: HostResources
+) -> tuple[LoaderWorkload, tuple[PlanDecision, ...]]:
+    """Reduce a workload until it fits, cheapest first: prefetch, pinned memory, then the decoding budget."""
+    available = f"{format_size(resources.memory)} available ({resources.limited_by})"
+    short, requested = f"only {available}", "as requested"
+    why_prefetch = requested if options.prefetch is not None else "keeps all threads busy"
+    why_budget = requested if options.budget is not None else f"a quarter of {available}, between 64 MiB and 1 GiB"
+    why_pin = "batches go to a GPU" if resources.gpu else "no GPU"
+    why_pin = requested if options.pin_memory is not None else why_pin
+    while _excess_bytes(workload, resources) > 0 and options.prefetch is None and workload.prefetch > 1:
+        workload, why_prefetch = replace(workload, prefetch=workload.prefetch // 2), short
+    if _excess_bytes(workload, resources) > 0 and options.pin_memory is None and workload.pin_memory:
+        workload, why_pin = replace(workload, pin_memory=False), short
+    excess, budget = _excess_bytes(workload, resources), workload.budget or 0
+    if excess > 0 and options.budget is None and budget > MIN_BUDGET_BYTES:
+        workload, why_budget = replace(workload, budget=max(budget - excess, MIN_BUDGET_BYTES)), short
+    if _excess_bytes(workload, resources) > 0:
+        needed = predict_loader_memory(workload)
         raise CannotFit(
-            f"loading batches of {load.batch} takes up to {format_size(needed.total)} of host memory, "
-            f"{format_size(needed.batches)} of it for batches made ahead, and {short}",
-            "load smaller batches or images, or give it a smaller budget",
+            f"loading batches of {workload.batch} needs up to {format_size(needed.total)} of host memory "
+            f"({format_size(needed.batches)} for prefetched batches), {short}",
+            "use smaller batches or images, or a smaller budget",
         )
     decisions = (
-        Decision("budget", format_size(load.budget or 0), budget),
-        Decision("prefetch", str(load.prefetch), ahead),
-        Decision("pin", "yes" if load.pin else "no", pin),
+        PlanDecision("budget", format_size(workload.budget or 0), why_budget),
+        PlanDecision("prefetch", str(workload.prefetch), why_prefetch),
+        PlanDecision("pin_memory", "yes" if workload.pin_memory else "no", why_pin),
     )
-    return load, decisions
+    return workload, decisions
 
 
-def _over(load: LoaderWorkload, room: HostResources) -> int:
-    """Bytes that are missing; the index is there already."""
-    return predict_loader_memory(load).total - load.index - room.memory
+def _excess_bytes(workload: LoaderWorkload, resources: HostResources) -> int:
+    """Return the bytes by which a workload exceeds the memory; the index is already allocated."""
+    return predict_loader_memory(workload).total - workload.index_bytes - resources.memory
 
 
-def _usual(options: LoaderOptions, room: HostResources) -> int:
-    """Threads to begin with: workers take cores from whoever trains, who needs two and is slower long before."""
-    return -(-room.cores * 5 // 8) if options.workers else min(room.cores, _USUAL_THREADS)
+def _initial_threads(options: LoaderOptions, resources: HostResources) -> int:
+    """Return the threads to start with; workers use 5 of 8 cores, because training slows down if all are busy."""
+    return -(-resources.cores * 5 // 8) if options.workers else min(resources.cores, _DEFAULT_THREADS)
 
 
-def _threads(options: LoaderOptions, room: HostResources) -> tuple[int, str]:
-    """How many there may be."""
+def _max_threads(options: LoaderOptions, resources: HostResources) -> tuple[int, str]:
     if options.threads is not None:
-        return min(options.threads, options.workers or options.threads), "as asked"
+        return min(options.threads, options.workers or options.threads), "as requested"
     if options.workers:
-        return options.workers, "each drives a worker process; tuned while batches are made"
-    return min(room.cores, _MOST_THREADS), f"{room.cores} cores may be used; tuned while batches are made"
+        return options.workers, "one per active worker process; tuned while loading"
+    return min(resources.cores, _MAX_THREADS), f"{resources.cores} usable cores; tuned while loading"
 
 
-def _why_workers(load: LoaderWorkload, room: HostResources) -> str:
-    if not load.workers:
-        return "decoders let go of Python's lock, and threads take no memory of their own"
-    shared = predict_loader_memory(load).shared
-    if shared <= room.shm:
-        return f"as asked; {format_size(shared)} of batches lie in /dev/shm"
-    return f"as asked; batches lie on the disk, because /dev/shm has {format_size(room.shm)} of {format_size(shared)}"
+def _why_workers(workload: LoaderWorkload, resources: HostResources) -> str:
+    if not workload.workers:
+        return "decoders release the GIL, so threads suffice"
+    shared = predict_loader_memory(workload).shared
+    if shared <= resources.shm:
+        return f"as requested; {format_size(shared)} of batches are in /dev/shm"
+    return f"as requested; batches are on disk: {format_size(shared)} exceed /dev/shm ({format_size(resources.shm)})"
 
 
-def _cache(index: ImageIndex, frame: Frame, options: LoaderOptions) -> tuple[str, int, str]:
+def _initial_cache(index: ImageIndex, shape: BatchShape, options: LoaderOptions) -> tuple[str, int, str]:
     if isinstance(options.cache, Cache):
-        return ("memory" if options.cache.in_memory else "disk"), options.cache.cap, "as asked"
+        return ("memory" if options.cache.in_memory else "disk"), options.cache.cap, "as requested"
     if options.cache == OFF:
-        return OFF, 0, "as asked"
-    size = format_size(copies_of(index, frame.canvas))
-    return OFF, 0, f"until the first batches show that it pays; copies of all images would take {size}"
-
-
-def copies_of(index: ImageIndex, canvas: tuple[int, int]) -> int:
-    """Bytes of decoded copies of all usable images, fitted into a canvas."""
-    rows = index.records[index.usable][["width", "height", "orientation"]]
-    kinds, counts = np.unique(rows, return_counts=True)
-    total = 0
-    for kind, count in zip(kinds, counts.tolist(), strict=True):
-        shown = stored_size((int(kind["width"]), int(kind["height"])), int(kind["orientation"]))
-        total += Cache.size_of(*fit_size(shown, canvas)) * count
-    return total
+        return OFF, 0, "as requested"
+    size = format_size(full_cache_bytes(index, shape.canvas))
+    return OFF, 0, f"decided after the first batches; a full cache needs {size}"
