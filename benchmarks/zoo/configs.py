@@ -495,7 +495,7 @@ def _detectors() -> list[Config]:
         Config(
             name,
             name.rpartition("-")[0],
-            Job(model=model, batch=batch, step=sum_of_losses, optimizer=optimizer, selected=share),
+            Job(model=model, batch=batch, step=sum_of_losses, optimizer=optimizer, mask_fraction=share),
             Settings(**how),
         )
         for name, model, batch, optimizer, share, how in rows

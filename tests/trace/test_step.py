@@ -266,7 +266,7 @@ def test_boolean_masks_are_traced_with_a_stated_assumption() -> None:
         return chosen.abs().mean() + output.masked_select(target < 0).mean()
 
     all_of_it = traced(job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=picky))
-    some = traced(job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=picky, selected=0.25))
+    some = traced(job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=picky, mask_fraction=0.25))
     assert any("boolean mask" in words for words in all_of_it.assumptions)
     assert largest(all_of_it, "index") == 4 * 32 * 64 * 4
     assert largest(some, "index") == 4 * 32 * 64

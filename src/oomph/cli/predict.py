@@ -65,12 +65,12 @@ def predict(
     from ..machine import find_target, this_device  # noqa: PLC0415
     from ..prediction import predict as predict_job  # noqa: PLC0415
     from ..report import PredictReport, emit  # noqa: PLC0415
-    from ..settings import Settings, parse_side  # noqa: PLC0415
+    from ..settings import Settings, parse_sample_size  # noqa: PLC0415
 
     settings = Settings(
         batch=batch,
         micro_batch=micro_batch,
-        size=parse_side(size),
+        size=parse_sample_size(size),
         precision=precision.value,
         memory_format=memory_format.value,
         allocator=allocator,

@@ -122,7 +122,7 @@ class Cache:
                     return
                 self._count(self.used + size)
             place.parent.mkdir(exist_ok=True)  # not its folder: whoever made the cache may have removed it
-            write_atomically(place, lambda file: _write(file, picture), lasting=False, folders=False)
+            write_atomically(place, lambda file: _write(file, picture), fsync=False, parents=False)
         except OSError:  # a full disk is no reason to stop training
             return
 

@@ -74,7 +74,7 @@ def remember(comparison: Comparison, path: Path | None = None) -> None:
     file = path or calibration_file()
     kept = (*load_calibration(file).comparisons, comparison)[-_KEPT:]
     text = document.dumps(document.write("calibration", 1, Calibration(kept))).encode()
-    write_atomically(file, lambda opened: opened.write(text), lasting=False)
+    write_atomically(file, lambda opened: opened.write(text), fsync=False)
 
 
 def calibrated(made: Prediction, comparisons: tuple[Comparison, ...]) -> Prediction:

@@ -24,7 +24,7 @@ class Taken:
         truth: what a boolean read off a tensor is.
     """
 
-    selected: float = 1.0
+    mask_fraction: float = 1.0
     truth: bool = True
 
 
@@ -59,24 +59,24 @@ def _scalar(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], taken: Tak
 def _nonzero(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], taken: Taken) -> Any:
     del func, kwargs
     x = args[0]
-    return torch.empty((_count(x.numel(), taken.selected), x.dim()), dtype=torch.int64, device=x.device)
+    return torch.empty((_count(x.numel(), taken.mask_fraction), x.dim()), dtype=torch.int64, device=x.device)
 
 
 def _select(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], taken: Taken) -> Any:
     del func, kwargs
-    return args[0].new_empty(_count(args[1].numel(), taken.selected))
+    return args[0].new_empty(_count(args[1].numel(), taken.mask_fraction))
 
 
 def _unique(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], taken: Taken) -> Any:
     del func, kwargs
     x = args[0]
     indices = torch.empty(x.shape, dtype=torch.int64, device=x.device)
-    return x.new_empty(_count(x.numel(), taken.selected)), indices, torch.empty_like(indices)
+    return x.new_empty(_count(x.numel(), taken.mask_fraction)), indices, torch.empty_like(indices)
 
 
 def _keep(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], taken: Taken) -> Any:
     del func, kwargs
-    return torch.empty(_count(args[0].shape[0], taken.selected), dtype=torch.int64, device=args[0].device)
+    return torch.empty(_count(args[0].shape[0], taken.mask_fraction), dtype=torch.int64, device=args[0].device)
 
 
 def _ctc(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], taken: Taken) -> Any:
@@ -98,7 +98,7 @@ def _masked_index(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], take
     indices: list[Tensor | None] = []
     for index in args[1]:
         if isinstance(index, Tensor) and index.dtype in {torch.bool, torch.uint8}:
-            count = _count(index.numel(), taken.selected)
+            count = _count(index.numel(), taken.mask_fraction)
             indices += [torch.empty(count, dtype=torch.int64, device=index.device) for _ in range(index.dim())]
         else:
             indices.append(index)
@@ -118,11 +118,11 @@ _ANSWERS: dict[str, Answer] = {
 }
 _WORDS: dict[Answer, str] = {
     _scalar: "a number read off a tensor is taken as 1, true or a half",
-    _nonzero: "nonzero finds the share of elements that the Job's `selected` says",
-    _select: "a boolean mask keeps the share of elements that the Job's `selected` says",
-    _unique: "unique finds the share of elements that the Job's `selected` says",
-    _keep: "NMS keeps the share of boxes that the Job's `selected` says",
+    _nonzero: "nonzero finds the share of elements that the Job's `mask_fraction` says",
+    _select: "a boolean mask keeps the share of elements that the Job's `mask_fraction` says",
+    _unique: "unique finds the share of elements that the Job's `mask_fraction` says",
+    _keep: "NMS keeps the share of boxes that the Job's `mask_fraction` says",
     _ctc: "every target of the CTC loss has its full length",
     _ctc_backward: "every target of the CTC loss has its full length",
-    _masked_index: "a boolean mask keeps the share of elements that the Job's `selected` says",
+    _masked_index: "a boolean mask keeps the share of elements that the Job's `mask_fraction` says",
 }

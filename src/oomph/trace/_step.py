@@ -42,11 +42,11 @@ def trace_step(job: Job, settings: Settings, device: Device | Host, steps: int =
         UsageError: the Job raises, or its loss is no scalar.
     """
     try:
-        return _trace(job, settings, device, steps, Taken(job.selected))
+        return _trace(job, settings, device, steps, Taken(job.mask_fraction))
     except UsageError as refused:
         # Code that checks its data (`if bad.any(): raise`) goes on only if nothing is bad.
         try:
-            return _trace(job, settings, device, steps, Taken(job.selected, truth=False))
+            return _trace(job, settings, device, steps, Taken(job.mask_fraction, truth=False))
         except UsageError:
             raise refused from refused.__cause__
 
