@@ -11,17 +11,22 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from oomph.prediction import Allocator, Rules
+from oomph.prediction import Allocator
 from oomph.recovery import _room
 from oomph.recovery._room import LargeRoom, NoRoom, SmallRoom, blocks_for, room_of
+from oomph.settings import AllocatorConfig
 from oomph.units import MIB
 
 SIZES = st.one_of(st.integers(1, 4096), st.integers(1, 2 * MIB), st.integers(1, 40 * MIB))
 SETS = st.lists(SIZES, max_size=40)
-CASES = (st.lists(SETS, max_size=3), SETS, st.sampled_from((Rules(expandable=True), Rules(expandable=False))))
+CASES = (
+    st.lists(SETS, max_size=3),
+    SETS,
+    st.sampled_from((AllocatorConfig(expandable=True), AllocatorConfig(expandable=False))),
+)
 
 
-def crowd(rules: Rules, before: list[int]) -> Allocator:
+def crowd(rules: AllocatorConfig, before: list[int]) -> Allocator:
     """An allocator that was in use: every second block is free again."""
     allocator = Allocator(rules)
     held = [allocator.malloc(size) for size in before]
@@ -41,8 +46,10 @@ def make(allocator: Allocator, sizes: Sequence[int]) -> list[int]:
 
 @settings(max_examples=300, deadline=None)
 @given(*CASES)
-@example([[600_000] * 40], [], Rules(expandable=False))  # blocks of which each serves one, with much left over
-def test_blocks_are_room_for_every_group(groups: list[list[int]], before: list[int], rules: Rules) -> None:
+@example(
+    [[600_000] * 40], [], AllocatorConfig(expandable=False)
+)  # blocks of which each serves one, with much left over
+def test_blocks_are_room_for_every_group(groups: list[list[int]], before: list[int], rules: AllocatorConfig) -> None:
     allocator = crowd(rules, before)
     make(allocator, blocks_for(groups))
     reserved = allocator.reserved
@@ -54,7 +61,7 @@ def test_blocks_are_room_for_every_group(groups: list[list[int]], before: list[i
 @settings(max_examples=300, deadline=None)
 @given(*CASES)
 def test_who_was_in_the_same_places_twice_is_there_again(
-    groups: list[list[int]], before: list[int], rules: Rules
+    groups: list[list[int]], before: list[int], rules: AllocatorConfig
 ) -> None:
     allocator = crowd(rules, before)
     seen: list[list[list[int]]] = []
@@ -68,12 +75,12 @@ def test_who_was_in_the_same_places_twice_is_there_again(
 
 def test_once_would_not_do() -> None:
     """Neither is enough: the sum of small ones, and large ones that were somewhere once."""
-    allocator = crowd(Rules(expandable=False), [])
+    allocator = crowd(AllocatorConfig(expandable=False), [])
     make(allocator, [MIB] * 24)
     reserved = allocator.reserved
     make(allocator, [600_000] * 40)
     assert allocator.reserved > reserved
-    allocator = crowd(Rules(expandable=False), [])
+    allocator = crowd(AllocatorConfig(expandable=False), [])
     large = [6 * MIB, 12 * MIB, 13 * MIB]
     make(allocator, large)
     reserved = allocator.reserved
