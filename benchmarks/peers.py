@@ -184,7 +184,7 @@ def estimate_oomph(config: Any) -> PeerEstimate:
 PEERS: dict[str, tuple[str, Callable[[Any], PeerEstimate]]] = {
     "oomph": ("oomph", estimate_oomph),
     "memtracker": ("torch's MemTracker", estimate_memtracker),
-    "fake": ("a count of fake tensors", estimate_fake_tensors),
+    "fake": ("live fake tensors", estimate_fake_tensors),
     "preflight": ("torch-preflight", estimate_preflight),
     "torchinfo": ("torchinfo", estimate_torchinfo),
     "weights": ("4 × the weights", estimate_four_times),
@@ -227,7 +227,7 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
     from zoo import measurements
 
     measured = measurements()
-    yield "| | median error | 95th percentile | largest | no answer | dies under a cap at its answer |"
+    yield "| | median error | 95th percentile | largest | no result | fails under a cap at its result |"
     yield "|---|---|---|---|---|---|"
     for peer, (title, _) in PEERS.items():
         peer_rows = [row for row in rows if row["peer"] == peer]
@@ -237,12 +237,14 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
             continue
         errors = sorted(abs(100 * (row["allocated"] / measured[row["name"]]["allocated"] - 1)) for row in estimates)
         # The measured smallest cap is uncertain by `grain`, which counts in the estimator's favor.
-        deaths = sum(row["cap"] < measured[row["name"]]["needed"] - measured[row["name"]]["grain"] for row in estimates)
+        failures = sum(
+            row["cap"] < measured[row["name"]]["needed"] - measured[row["name"]]["grain"] for row in estimates
+        )
         columns = (statistics.median(errors), errors[int(0.95 * len(errors))], errors[-1])
         yield (
             f"| {title} | "
             + " | ".join(f"{error:.{3 if error < 0.1 else 1}f} %" for error in columns)
-            + f" | {len(peer_rows) - len(estimates)} of {len(peer_rows)} | {deaths} of {len(estimates)} |"
+            + f" | {len(peer_rows) - len(estimates)} of {len(peer_rows)} | {failures} of {len(estimates)} |"
         )
 
 
