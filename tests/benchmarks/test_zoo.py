@@ -58,7 +58,9 @@ BOUNDS = {
     **dict.fromkeys(["mask-rcnn-fp16", "efficientnet-fp16"], 5.0),
 }
 # Allowed distance of the high of `needed` above the smallest cap that ran, in percent.
-MAX_NEEDED_HIGH = {"expandable": 8.5, "default": 11.0}
+MAX_NEEDED_HIGH = {"expandable": 8.5, "default": 22.5}
+# Caps at which a fresh process with the default allocator ran out of memory.
+FAILED_CAPS = {"convnext-own-last": 2_660_415_569, "regnet-fp16": 2_281_281_945}
 
 
 def zoo_params() -> list[Any]:
@@ -95,6 +97,7 @@ def test_prediction_matches_the_measurement(name: str, worker: ProcessPoolExecut
         assert prediction["allocated"] == pytest.approx(measured["allocated"], rel=bound(name, allocator) / 100)
         assert prediction["needed_high"] >= measured["needed"] - measured["grain"]
         assert prediction["needed_high"] <= measured["needed"] * (1 + MAX_NEEDED_HIGH[allocator] / 100)
+    assert predictions["default"]["needed_high"] > FAILED_CAPS.get(name, 0)
 
 
 def bound(name: str, allocator: str) -> float:

@@ -83,6 +83,14 @@ def test_smallest_cap_runs_and_a_smaller_one_does_not() -> None:
     assert cap <= uncapped.reserved
 
 
+def test_high_of_needed_covers_fragmentation_of_the_default_allocator() -> None:
+    fragmented = predict(batch=64, allocator="default")
+    assert 1.05 * fragmented.needed.value < fragmented.reserved.value
+    assert fragmented.needed.high == min(fragmented.reserved.value, 1.16 * fragmented.needed.value)
+    expandable = predict(batch=64, allocator="expandable")
+    assert expandable.needed.high == pytest.approx(1.02 * expandable.needed.value + 2 * MIB)
+
+
 def test_ranges_are_wider_on_unmeasured_architectures() -> None:
     hopper, ampere = predict(), predict(target="RTX 3060")
     assert ampere.allocated.high / ampere.allocated.value > hopper.allocated.high / hopper.allocated.value
