@@ -9,16 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import oomph
-from oomph.errors import CannotFit, UsageError
-from oomph.planner import (
-    AllowedChanges,
-    MicroBatchEstimate,
-    estimate_micro_batch,
-    largest_batch,
-    plan,
-    read_allowed,
-)
-from oomph.prediction import Estimate, Origin, Peak, Prediction
+from oomph.errors import CannotFit
+from oomph.planner import AllowedChanges, largest_batch, plan
+from oomph.prediction import Estimate, Origin, Prediction
 from oomph.settings import Settings
 from oomph.units import MIB
 
@@ -161,21 +154,3 @@ def test_error_names_the_permission_that_would_help() -> None:
         plan(REQUESTED, 56 * MIB, predict_shrinking, allowed_changes=allowing())
     with pytest.raises(CannotFit, match="need up to 55 MiB"):
         plan(REQUESTED, 52 * MIB, predict_shrinking, allowed_changes=allowing("precision", "size"))
-
-
-def test_read_allowed() -> None:
-    assert read_allowed("precision, size") == ("precision", "size")
-    with pytest.raises(UsageError, match="'optimizer' can't be allowed; use precision or size"):
-        read_allowed("optimizer")
-
-
-def test_estimate_micro_batch_follows_the_peak() -> None:
-    prediction = dataclasses.replace(
-        with_need(1000 * MIB),
-        peak=Peak("backward", 1, "mm", "", (("saved activation", 800 * MIB), ("parameter", 200 * MIB)), ()),
-    )
-    estimate = estimate_micro_batch(prediction, Settings(batch=8), 650 * MIB)
-    assert estimate == MicroBatchEstimate(4, 600 * MIB)
-    assert estimate_micro_batch(prediction, Settings(batch=8), 250 * MIB) == MicroBatchEstimate(0, 200 * MIB)
-    in_update = dataclasses.replace(prediction, peak=dataclasses.replace(prediction.peak, phase="optimizer"))
-    assert estimate_micro_batch(in_update, Settings(batch=8), 650 * MIB) is None
