@@ -80,7 +80,7 @@ def load_job(reference: str) -> Job:
         )
     path = Path(file)
     if not path.is_file():
-        raise MissingFile(f"the file {file!r} does not exist", "check the path")
+        raise MissingFile(f"the file {quote(file, 200)} does not exist", "check the path")
     function = _call(file, lambda: runpy.run_path(str(path)).get(name), fix="fix the file")
     if not callable(function):
         raise UsageError(f"{file} has no function {quote(name)}", "name a function of that file that returns a Job")

@@ -37,7 +37,7 @@ def parse_size(text: str | int, *, of: int | None = None) -> int:
     """
     if isinstance(text, int):
         if text < 0:
-            raise InvalidSize(f"{text} is negative", "a size is at least 0 bytes")
+            raise InvalidSize(f"{text} is negative", "write a size of at least 0 bytes")
         return text
     match = _SIZE_PATTERN.fullmatch(text)
     if match is None:
