@@ -79,7 +79,7 @@ def test_damaged_document_is_rejected_with_the_path(change: dict[str, Any], mess
 
 @pytest.mark.parametrize("data", [None, [], "text", {"a": 1}])
 def test_other_data_is_rejected(data: object) -> None:
-    with pytest.raises(InvalidFile, match="not an oomph thing document"):
+    with pytest.raises(InvalidFile, match="not a thing document of oomph"):
         document.read("thing", 1, Thing, data)
 
 

@@ -60,7 +60,7 @@ def read(kind: str, version: int, cls: type[T], data: object) -> T:
         other = data.get("oomph") if isinstance(data, dict) else None
         if isinstance(other, str):
             raise InvalidFile(f"this is an oomph document of kind {quote(other)}, not {kind!r}", "name another file")
-        raise InvalidFile(f"this is not an oomph {kind} document", "name another file")
+        raise InvalidFile(f"this is not a {kind} document of oomph", "name another file")
     if data.get("version") != version:
         written = shorten(str(data.get("version")), 40)
         raise InvalidFile(
