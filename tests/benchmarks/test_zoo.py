@@ -136,7 +136,10 @@ def separate_transients(events: list[int]) -> tuple[list[int], list[int]]:
     return lasting, transient
 
 
-@pytest.mark.parametrize("name", REQUESTS["events"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name == "detector-fp16" else []) for name in REQUESTS["events"]],
+)
 def test_order_of_allocations_and_frees_matches_the_recorded_one(name: str) -> None:
     """Compare three steps with those of an H200, from 1 MiB on: tensors one by one, workspaces in total."""
     config = configs()[name]

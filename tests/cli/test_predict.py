@@ -27,7 +27,7 @@ def test_job_that_does_not_fit_gets_a_suggestion(capsys: pytest.CaptureFixture[s
 
 
 def test_suggested_micro_batch_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["predict", JOB, "--batch", "256", "--size", "320", "--gpu", "RTX 3060", "--json"]
+    arguments = ["predict", JOB, "--batch", "96", "--size", "320", "--gpu", "RTX 3060", "--json"]
     run(arguments)
     suggestion = json.loads(capsys.readouterr().out)["suggestion"]
     micro_batch = suggestion.split("micro_batch=")[1].split(")")[0]
