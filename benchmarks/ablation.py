@@ -1,4 +1,4 @@
-"""Switches one correction off at a time and says how far the peak of allocated memory is then off.
+"""Switch off one correction of the trace at a time and print the error of the allocated peak.
 
 python benchmarks/ablation.py benchmarks/results/memory-h200-2026-11-15.jsonl name …
 """
@@ -19,73 +19,64 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 
 @contextlib.contextmanager
-def nothing() -> Iterator[None]:
-    """Stands in for a correction that is switched off."""
+def do_nothing(*_: object) -> Iterator[None]:
+    """Replacement for a correction that is switched off."""
     yield
 
 
-class OwnAutocast:
-    """The CPU's own autocast in place of CUDA's."""
-
-    def __init__(self, *_: object) -> None: ...
-
-    def __enter__(self) -> OwnAutocast:  # noqa: PYI034  Self is not in Python 3.10
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-
 def variants() -> dict[str, Any]:
-    """Each correction and how to switch it off."""
-    from oomph.trace import _device, _recorder, _step, _temporaries
+    """Return the context that switches each correction off."""
+    from oomph.trace import _cuda_rules, _device, _recorder, _step
 
-    convolutions = {key: None for key in _temporaries.RULES if "convolution" in key}
-    sums = {key: None for key in _temporaries.RULES if ".sum." in key or ".mean." in key}
+    convolutions = {key for key in _cuda_rules.CUDA_RULES if "convolution" in key}
+    reductions = {key for key in _cuda_rules.CUDA_RULES if ".sum." in key or ".mean." in key}
     return {
-        "everything on": nothing,
-        "matrix workspaces off": lambda: mock.patch.object(_device.Device, "blas_workspace", 0),
+        "everything on": do_nothing,
+        "matrix workspaces off": lambda: mock.patch.object(_device.CudaDevice, "cublas_workspace", 0),
         "convolution workspaces off": lambda: _without(_recorder, convolutions),
-        "scratch of reductions off": lambda: _without(_recorder, sums),
-        "all temporaries within operations off": lambda: _without(_recorder, dict(_temporaries.RULES)),
-        "CUDA's autocast lists off": lambda: mock.patch.object(_step, "CudaAutocast", OwnAutocast),
+        "scratch memory of reductions off": lambda: _without(_recorder, reductions),
+        "all temporaries within operations off": lambda: _without(_recorder, set(_cuda_rules.CUDA_RULES)),
+        "CUDA's autocast lists off": lambda: mock.patch.object(_step, "CudaAutocast", do_nothing),
         "CUDA's attention, dropout and recurrent kernels off": lambda: mock.patch.object(
-            _step, "CudaKernels", lambda *_: nothing()
+            _step, "CudaKernels", do_nothing
         ),
-        "multi-tensor optimizers off": lambda: mock.patch("oomph.trace._build._single", lambda _: True),
+        "multi-tensor optimizers off": lambda: mock.patch("oomph.trace._fake_job._is_single_tensor", lambda _: True),
     }
 
 
-def _without(module: Any, rules: dict[str, Any]) -> Any:
-    return mock.patch.object(module, "RULES", {key: rule for key, rule in module.RULES.items() if key not in rules})
+def _without(module: Any, names: set[str]) -> Any:
+    rules = {name: rule for name, rule in module.CUDA_RULES.items() if name not in names}
+    return mock.patch.object(module, "CUDA_RULES", rules)
 
 
-def error(config: Any, truth: int) -> float | None:
-    """How far the traced peak is off, in percent; None where it can't be traced."""
+def error_percent(config: Any, measured: int) -> float | None:
+    """Return the error of the traced peak in percent; None if the job can't be traced."""
     from oomph.errors import UsageError
-    from oomph.prediction import Rules, replay
-    from oomph.trace import Device, trace_step
+    from oomph.prediction import replay
+    from oomph.settings import AllocatorConfig
+    from oomph.trace import CudaDevice, trace_step
 
     try:
-        trace = trace_step(config.job, config.settings, Device())
+        trace = trace_step(config.job, config.settings, CudaDevice())
     except (UsageError, RuntimeError):
         return None
-    return 100 * (replay(trace, Rules(expandable=True)).allocated / truth - 1)
+    return 100 * (replay(trace, AllocatorConfig(expandable=True)).allocated / measured - 1)
 
 
 def main() -> None:
-    """Print one row a variant."""
+    """Print one row per variant."""
     from zoo import configs
 
-    truths = [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]
-    wanted = {row["name"]: row["allocated"] for row in truths if row["allocator"] == "expandable"}
-    names = sys.argv[2:] or list(wanted)
+    rows = [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]
+    measured = {row["name"]: row["allocated"] for row in rows if row["allocator"] == "expandable"}
+    names = sys.argv[2:] or list(measured)
     print("| correction | median | largest | not traced |\n|---|---|---|---|")
-    for words, switch in variants().items():
-        with switch():
-            errors = [error(configs()[name], wanted[name]) for name in names]
-        found = sorted((abs(value) for value in errors if value is not None), reverse=True)
+    for description, switched_off in variants().items():
+        with switched_off():
+            errors = [error_percent(configs()[name], measured[name]) for name in names]
+        traced = sorted((abs(error) for error in errors if error is not None), reverse=True)
         print(
-            f"| {words} | {statistics.median(found):.3f} % | {found[0]:.1f} % | {len(errors) - len(found)} |",
+            f"| {description} | {statistics.median(traced):.3f} % | {traced[0]:.1f} % | {len(errors) - len(traced)} |",
             flush=True,
         )
 

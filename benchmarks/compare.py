@@ -1,4 +1,4 @@
-"""Compares predictions with what was measured, and prints the table of docs/accuracy.md.
+"""Compare predictions with measurements and print the table of docs/accuracy.md.
 
 python benchmarks/compare.py predicted.json
 """
@@ -15,34 +15,34 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 
-def percent(predicted: float, measured: float) -> float:
-    """How far a prediction is off, in percent of what was measured."""
+def error_percent(predicted: float, measured: float) -> float:
+    """Return the error of a prediction in percent of the measured value."""
     return 100 * (predicted / measured - 1)
 
 
-def rows(predicted: dict[str, Any], allocator: str) -> list[dict[str, Any]]:
-    """One row a configuration."""
-    from zoo import truths
+def compare(predicted: dict[str, Any], allocator: str) -> list[dict[str, Any]]:
+    """Return one row of errors per configuration."""
+    from zoo import measurements
 
     return [
         {
             "name": name,
-            "measured": truth["allocated"],
-            "allocated": percent(predicted[name][allocator]["allocated"], truth["allocated"]),
-            "needed": percent(predicted[name][allocator]["needed"], truth["needed"]),
-            "high": percent(predicted[name][allocator]["needed_high"], truth["needed"]),
+            "measured": measured["allocated"],
+            "allocated": error_percent(predicted[name][allocator]["allocated"], measured["allocated"]),
+            "needed": error_percent(predicted[name][allocator]["needed"], measured["needed"]),
+            "needed_high": error_percent(predicted[name][allocator]["needed_high"], measured["needed"]),
         }
-        for name, truth in truths(allocator).items()
+        for name, measured in measurements(allocator).items()
         if name in predicted
     ]
 
 
-def summary(found: list[dict[str, Any]]) -> str:
-    """The figures that matter, in one line."""
-    errors = sorted(abs(row["allocated"]) for row in found)
-    highs = [row["high"] for row in found]
+def summary(rows: list[dict[str, Any]]) -> str:
+    """Return the most important numbers in one line."""
+    errors = sorted(abs(row["allocated"]) for row in rows)
+    highs = [row["needed_high"] for row in rows]
     return (
-        f"{len(found)} configurations | median {statistics.median(errors):.3f} % | "
+        f"{len(rows)} configurations | median {statistics.median(errors):.3f} % | "
         f"95th percentile {errors[int(0.95 * len(errors))]:.2f} % | largest {errors[-1]:.2f} % | "
         f"high of needed above the smallest cap: median {statistics.median(highs):.1f} %, "
         f"largest {max(highs):.1f} %, smallest {min(highs):.1f} %"
@@ -50,15 +50,15 @@ def summary(found: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print the summaries of both allocators and the table of expandable segments."""
     predicted = json.loads(Path(sys.argv[1]).read_text())
     for allocator in ("expandable", "default"):
-        print(f"{allocator}: {summary(rows(predicted, allocator))}\n")
+        print(f"{allocator}: {summary(compare(predicted, allocator))}\n")
     print("| configuration | measured | allocated | needed | high of needed |\n|---|---|---|---|---|")
-    for row in rows(predicted, "expandable"):
+    for row in compare(predicted, "expandable"):
         size = f"{row['measured'] / 1024**2:,.0f} MiB"
-        figures = " | ".join(f"{row[key]:+.2f} %" for key in ("allocated", "needed", "high"))
-        print(f"| {row['name']} | {size} | {figures} |")
+        errors = " | ".join(f"{row[key]:+.2f} %" for key in ("allocated", "needed", "needed_high"))
+        print(f"| {row['name']} | {size} | {errors} |")
 
 
 if __name__ == "__main__":

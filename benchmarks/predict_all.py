@@ -1,4 +1,4 @@
-"""Predicts the zoo for a GPU without one, and writes what `measure.py` and the tables start from.
+"""Predict the zoo for a GPU that is not present; the result is the input of `measure.py` and `compare.py`.
 
 python benchmarks/predict_all.py --out predicted.json [--gpu H200] [name …]
 """
@@ -18,38 +18,37 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
 
 def predict(config: Any, gpu: str) -> dict[str, Any]:
-    """One configuration under both allocators."""
+    """Predict one configuration under both allocators."""
     from oomph.machine import find_target
-    from oomph.prediction import predict_trace
-    from oomph.trace import Device, trace_step
+    from oomph.prediction import predict_trace, trace_device
+    from oomph.trace import trace_step
 
     target = find_target(gpu)
-    device = Device(capability=target.capability, processors=target.processors, threads=target.threads)
-    began = time.time()
-    trace = trace_step(config.job, config.settings, device)
+    start = time.time()
+    trace = trace_step(config.job, config.settings, trace_device(target))
     rows: dict[str, Any] = {}
     for allocator in ("expandable", "default"):
         settings = dataclasses.replace(config.settings, allocator=allocator)
-        made = predict_trace(trace, settings, target)
+        prediction = predict_trace(trace, settings, target)
         rows[allocator] = {
-            "allocated": made.allocated.value,
-            "reserved": made.reserved.value,
-            "needed": made.needed.value,
-            "needed_high": int(made.needed.high),
-            "full_speed": made.full_speed.value,
+            "allocated": prediction.allocated.value,
+            "reserved": prediction.reserved.value,
+            "needed": prediction.needed.value,
+            "needed_high": int(prediction.needed.high),
+            "full_speed": prediction.full_speed.value,
         }
-    return {**rows, "seconds": round(time.time() - began, 2)}
+    return {**rows, "seconds": round(time.time() - start, 2)}
 
 
 def predict_named(name: str, gpu: str = "H200") -> dict[str, Any]:
-    """The same by name, for a process that is handed nothing else."""
+    """Predict a configuration by name, for worker processes that can't receive the Job itself."""
     from zoo import configs
 
     return predict(configs()[name], gpu)
 
 
 def main() -> None:
-    """Predict every configuration that was named, or all."""
+    """Predict the named configurations, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path, required=True)
@@ -57,10 +56,9 @@ def main() -> None:
     options = parser.parse_args()
     from zoo import configs
 
-    wanted = {name: config for name, config in configs().items() if not options.names or name in options.names}
-    options.out.write_text(
-        json.dumps({name: predict(config, options.gpu) for name, config in wanted.items()}, indent=1)
-    )
+    selected = {name: config for name, config in configs().items() if not options.names or name in options.names}
+    predictions = {name: predict(config, options.gpu) for name, config in selected.items()}
+    options.out.write_text(json.dumps(predictions, indent=1))
 
 
 if __name__ == "__main__":

@@ -11,17 +11,17 @@ TREE = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubcl
 
 
 @pytest.mark.parametrize("cls", TREE)
-def test_every_error_is_in_the_drawn_tree_and_says_when_it_happens(cls: type[errors.OomphError]) -> None:
+def test_every_error_is_documented(cls: type[errors.OomphError]) -> None:
     assert cls.__name__ in (errors.__doc__ or "")
     assert cls.__doc__
 
 
 @pytest.mark.parametrize("cls", TREE)
-def test_an_error_is_one_sentence_and_survives_a_process_boundary(cls: type[errors.OomphError]) -> None:
-    error = cls("it broke", "mend it")
-    assert str(error) == "it broke; mend it."
-    again = pickle.loads(pickle.dumps(error))  # noqa: S301  our own bytes
-    assert (type(again), again.why, again.fix) == (cls, "it broke", "mend it")
+def test_error_is_one_sentence_and_survives_pickling(cls: type[errors.OomphError]) -> None:
+    error = cls("it broke", "fix it")
+    assert str(error) == "it broke; fix it."
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301  our own bytes
+    assert (type(copy), copy.why, copy.fix) == (cls, "it broke", "fix it")
 
 
 def test_exit_codes_follow_the_tree() -> None:
@@ -32,6 +32,20 @@ def test_exit_codes_follow_the_tree() -> None:
     assert set(codes.values()) == {2}
 
 
-def test_names_that_were_near_travel_with_the_error() -> None:
+def test_nearest_names_survive_pickling() -> None:
     error = errors.UnknownName("no p8", "try another", ("p5", "p4d"))
     assert pickle.loads(pickle.dumps(error)).nearest == ("p5", "p4d")  # noqa: S301
+
+
+def test_echoed_values_are_shortened() -> None:
+    assert errors.shorten("x" * 60) == "x" * 60
+    assert errors.shorten("x" * 61) == "x" * 59 + "…"
+    assert errors.quote("x" * 1000) == repr("x" * 59 + "…")
+    assert len(errors.quote([["nested"] * 100] * 100)) == 60
+    assert errors.quote(None) == "None"
+
+
+def test_foreign_exceptions_are_described_on_one_line() -> None:
+    assert errors.describe(ValueError("two\n  lines")) == "ValueError: two lines"
+    assert errors.describe(ValueError()) == "ValueError"
+    assert len(errors.describe(ValueError("x" * 1000))) == 200

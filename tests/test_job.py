@@ -8,53 +8,75 @@ import pytest
 from oomph.errors import MissingFile, UsageError
 from oomph.job import Job, load_job
 
-PARTS: dict[str, Any] = {"model": lambda: None, "batch": lambda n, s: None, "optimizer": lambda m: None}
+FUNCTIONS: dict[str, Any] = {"model": lambda: None, "batch": lambda n, s: None, "optimizer": lambda m: None}
 
 
-def test_a_job_needs_exactly_one_of_loss_and_step() -> None:
-    assert Job(**PARTS, loss=lambda o, t: o).loss
-    assert Job(**PARTS, step=lambda m, b: b).step
-    wrongs: list[dict[str, Any]] = [{}, {"loss": lambda o, t: o, "step": lambda m, b: b}]
-    for wrong in wrongs:
-        with pytest.raises(UsageError, match="exactly one"):
-            Job(**PARTS, **wrong)
+def test_job_needs_exactly_one_of_loss_and_step() -> None:
+    assert Job(**FUNCTIONS, loss=lambda o, t: o).loss
+    assert Job(**FUNCTIONS, step=lambda m, b: b).step
+    with pytest.raises(UsageError, match="neither a loss nor a step; set exactly one"):
+        Job(**FUNCTIONS)
+    with pytest.raises(UsageError, match="both a loss and a step; set exactly one"):
+        Job(**FUNCTIONS, loss=lambda o, t: o, step=lambda m, b: b)
 
 
-def test_a_job_is_made_of_functions() -> None:
+def test_invalid_attributes_are_rejected() -> None:
     with pytest.raises(UsageError, match="the Job's optimizer is None"):
-        Job(**{**PARTS, "optimizer": None}, loss=lambda o, t: o)
-    with pytest.raises(UsageError, match="share between 0 and 1"):
-        Job(**PARTS, loss=lambda o, t: o, selected=0)
+        Job(**{**FUNCTIONS, "optimizer": None}, loss=lambda o, t: o)
+    with pytest.raises(UsageError, match="mask_fraction is 0; set it to a number above 0 and at most 1"):
+        Job(**FUNCTIONS, loss=lambda o, t: o, mask_fraction=0)
 
 
-def test_inputs_may_be_one_several_or_named() -> None:
+def test_messages_do_not_repeat_long_values() -> None:
+    with pytest.raises(UsageError) as caught:
+        Job(**{**FUNCTIONS, "model": {"layers": ["conv"] * 10_000}}, loss=lambda o, t: o)
+    assert len(str(caught.value)) < 150
+
+
+def test_inputs_may_be_a_value_a_list_or_a_dict() -> None:
     def model(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
         return (*args, *kwargs.values())
 
-    echo: Any = lambda outputs, targets: (outputs, targets)  # noqa: E731  what the loss was given
-    work: Any = Job(**PARTS, loss=echo)
-    assert work.run(model, (1, 2)) == ((1,), 2)
-    assert work.run(model, ([1, 3], 2)) == ((1, 3), 2)
-    assert work.run(model, ({"a": 5}, 2)) == ((5,), 2)
+    echo: Any = lambda outputs, targets: (outputs, targets)  # noqa: E731
+    job: Any = Job(**FUNCTIONS, loss=echo)
+    assert job.run(model, (1, 2)) == ((1,), 2)
+    assert job.run(model, ([1, 3], 2)) == ((1, 3), 2)
+    assert job.run(model, ({"a": 5}, 2)) == ((5,), 2)
 
 
-def test_references_that_lead_nowhere_are_refused(tmp_path: Path) -> None:
+def test_invalid_references_are_rejected(tmp_path: Path) -> None:
     file = tmp_path / "job.py"
     file.write_text("def other(): return 3\ndef broken(): raise KeyError('x')\n")
     (tmp_path / "bad.py").write_text("import nothing_of_that_name")
     cases = {
-        "job": "is no Job",
-        f"{file}": "is no Job",
+        "job": "does not name a Job",
+        f"{file}": "does not name a Job",
         f"{file}:missing": "has no function 'missing'",
-        f"{file}:other": "returned a int",
+        f"{file}:other": "returned a value of type int",
         f"{file}:broken": "raised KeyError",
         f"{tmp_path / 'bad.py'}:job": "raised ModuleNotFoundError",
     }
-    for reference, words in cases.items():
-        with pytest.raises(UsageError, match=words):
+    for reference, message in cases.items():
+        with pytest.raises(UsageError, match=message):
             load_job(reference)
-    with pytest.raises(MissingFile, match="no file"):
+    with pytest.raises(MissingFile, match="does not exist"):
         load_job("nowhere.py:job")
+
+
+@pytest.mark.parametrize("code", ["import sys; sys.exit(3)", "def job():\n    import sys\n    sys.exit(3)"])
+def test_job_file_that_exits_is_a_usage_error(tmp_path: Path, code: str) -> None:
+    file = tmp_path / "job.py"
+    file.write_text(code)
+    with pytest.raises(UsageError, match=r"job\.py(:job)? called sys\.exit\(3\); remove the call") as caught:
+        load_job(f"{file}:job")
+    assert caught.value.exit_code == 2
+
+
+def test_usage_errors_of_the_job_file_pass_through(tmp_path: Path) -> None:
+    file = tmp_path / "job.py"
+    file.write_text("import oomph\njob = oomph.Job(model=None, batch=None)")
+    with pytest.raises(UsageError, match=r"^the Job's model is None"):
+        load_job(f"{file}:job")
 
 
 def test_the_example_is_a_job() -> None:

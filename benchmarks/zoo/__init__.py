@@ -1,6 +1,6 @@
-"""The configurations that predictions are compared on, by name, and what was measured of them."""
+"""The zoo: named configurations that predictions are compared on, and their measurements on GPUs."""
 
 from .configs import Config, configs
-from .truths import truths
+from .measurements import measurements
 
-__all__ = ["Config", "configs", "truths"]
+__all__ = ["Config", "configs", "measurements"]

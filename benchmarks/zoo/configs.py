@@ -1,4 +1,4 @@
-"""Named configurations over many model families: what is predicted on a CPU and measured on a GPU."""
+"""Named configurations of many model families, predicted on a CPU and measured on a GPU."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from oomph.job import Job
 from oomph.settings import Settings
 
-from . import own
-from .shim import declare_operators, open_detection
+from . import networks
+from .torchvision_shim import declare_operators, import_detection
 
 Model = Callable[[], nn.Module]
 
@@ -24,10 +24,10 @@ class Config:
     """One configuration.
 
     Attributes:
-        name: unique.
-        family: the model family it belongs to.
-        job: what is trained.
-        settings: how.
+        name: unique name.
+        family: the model family.
+        job: what to train.
+        settings: how to train it.
     """
 
     name: str
@@ -37,62 +37,62 @@ class Config:
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
-    """Stochastic gradient descent with momentum."""
+    """Return SGD with momentum."""
     return torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
 
 
 def adamw(model: nn.Module) -> torch.optim.Optimizer:
-    """AdamW with torch's default implementation."""
+    """Return AdamW with torch's default implementation."""
     return torch.optim.AdamW(model.parameters(), 1e-4)
 
 
 def fused(model: nn.Module) -> torch.optim.Optimizer:
-    """AdamW in one kernel."""
+    """Return fused AdamW."""
     return torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
 
 
 def images(count: int, size: Any) -> tuple[Tensor, Tensor]:
-    """Images and one class each."""
+    """Return images with one class each."""
     return torch.randn(count, 3, size, size), torch.randint(0, 1000, (count,))
 
 
 def masks(count: int, size: Any) -> tuple[Tensor, Tensor]:
-    """Images and a class for each pixel."""
+    """Return images with a class for each pixel."""
     return torch.randn(count, 3, size, size), torch.randint(0, 4, (count, size, size))
 
 
 def volumes(count: int, size: Any) -> tuple[Tensor, Tensor]:
-    """One-channel volumes and a class for each voxel."""
+    """Return one-channel volumes with a class for each voxel."""
     return torch.randn(count, 1, size, size, size), torch.randint(0, 4, (count, size, size, size))
 
 
 def clips(count: int, size: Any) -> tuple[Tensor, Tensor]:
-    """Short videos and one class each."""
+    """Return short videos with one class each."""
     return torch.randn(count, 3, 8, size, size), torch.randint(0, 400, (count,))
 
 
 def pairs(count: int, size: Any) -> tuple[Tensor, Tensor]:
-    """Images and images of twice the size."""
+    """Return images with target images of twice the size."""
     return torch.randn(count, 3, size, size), torch.randn(count, 3, 2 * size, 2 * size)
 
 
 def text(count: int, size: Any) -> tuple[Tensor, Tensor]:
-    """Token ids and the next ones."""
+    """Return token ids with the next token ids."""
     return torch.randint(0, 20000, (count, size)), torch.randint(0, 20000, (count, size))
 
 
 def tags(count: int, size: Any) -> tuple[Tensor, Tensor]:
-    """Token ids and a tag each."""
+    """Return token ids with a tag each."""
     return torch.randint(0, 20000, (count, size)), torch.randint(0, 200, (count, size))
 
 
 def vectors(count: int, size: Any) -> tuple[Tensor, Tensor]:
-    """Vectors and one class each."""
+    """Return vectors with one class each."""
     return torch.randn(count, size), torch.randint(0, 1000, (count,))
 
 
 def boxes(count: int, size: Any) -> tuple[Tensor, Tensor]:
-    """Images and twenty boxes each, as rows of image, class, centre and size."""
+    """Return images with twenty boxes each, as rows of image, class, center and size."""
     rows = count * 20
     image = torch.arange(count).repeat_interleave(20)[:, None].float()
     kind = torch.randint(0, 20, (rows, 1)).float()
@@ -100,7 +100,7 @@ def boxes(count: int, size: Any) -> tuple[Tensor, Tensor]:
 
 
 def scenes(count: int, size: Any) -> tuple[Tensor, list[dict[str, Tensor]]]:
-    """Images and, for each, twenty boxes by their corners, with a class and a mask each."""
+    """Return images with twenty boxes each, given by corners, class and mask."""
     targets = []
     for _ in range(count):
         corner, extent = torch.rand(20, 2) * 0.5 * size, (torch.rand(20, 2) * 0.4 + 0.05) * size
@@ -111,19 +111,19 @@ def scenes(count: int, size: Any) -> tuple[Tensor, list[dict[str, Tensor]]]:
 
 
 def scenes_without_masks(count: int, size: Any) -> tuple[Tensor, list[dict[str, Tensor]]]:
-    """The same with boxes and classes only."""
+    """Return images with twenty boxes each, given by corners and class."""
     images, targets = scenes(count, size)
     return images, [{key: target[key] for key in ("boxes", "labels")} for target in targets]
 
 
 def sum_of_losses(model: nn.Module, batch: Any) -> Tensor:
-    """The step of a model that takes targets and returns its losses by name."""
+    """Return the sum of the losses of a model that receives targets and returns its losses by name."""
     images, targets = batch
     return torch.stack([loss.float() for loss in model(list(images), targets).values()]).sum()
 
 
 def cross_entropy(outputs: Any, targets: Tensor) -> Tensor:
-    """Over classes, pixels or tokens, whatever the model returns."""
+    """Return the cross entropy over classes, pixels or tokens."""
     logits = outputs if isinstance(outputs, Tensor) else outputs["out"] if "out" in outputs else outputs.logits
     if logits.dim() == 3:
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
@@ -131,7 +131,7 @@ def cross_entropy(outputs: Any, targets: Tensor) -> Tensor:
 
 
 def patch_loss(outputs: Any, targets: Tensor) -> Tensor:
-    """Of a segmentation head that predicts at a quarter of the size."""
+    """Return the cross entropy of a segmentation head that predicts at a quarter of the size."""
     return F.cross_entropy(F.interpolate(outputs.logits, size=targets.shape[-2:], mode="bilinear"), targets)
 
 
@@ -157,7 +157,7 @@ def _segmentation(name: str) -> Model:
 
 def _detection(name: str, **options: Any) -> Model:
     def build() -> nn.Module:
-        return getattr(open_detection(), name)(weights=None, weights_backbone=None, num_classes=21, **options)
+        return getattr(import_detection(), name)(weights=None, weights_backbone=None, num_classes=21, **options)
 
     return build
 
@@ -197,7 +197,7 @@ Row = tuple[str, str, Model, Callable[..., Any], Callable[..., Any], Callable[..
 
 def _rows() -> list[Row]:
     b16, f16, last = {"precision": "amp-bf16"}, {"precision": "amp-fp16"}, {"memory_format": "channels_last"}
-    ce, det = cross_entropy, own.detector_loss
+    ce, det = cross_entropy, networks.detector_loss
     bert = _transformer("BertForMaskedLM", "BertConfig", num_hidden_layers=6)
     gpt2 = _transformer("GPT2LMHeadModel", "GPT2Config", n_layer=6)
     llama = _transformer(
@@ -210,16 +210,32 @@ def _rows() -> list[Row]:
         num_key_value_heads=4,
     )
     return [
-        ("mlp-fp32", "mlp", own.mlp, vectors, ce, adamw, {"batch": 512, "size": 4096}),
-        ("mlp-bf16", "mlp", own.mlp, vectors, ce, fused, {"batch": 2048, "size": 4096, **b16}),
-        ("unet-fp32", "unet", own.UNet, masks, ce, sgd, {"batch": 8, "size": 256}),
-        ("unet-fp16-last", "unet", own.UNet, masks, ce, adamw, {"batch": 16, "size": 320, **f16, **last}),
-        ("unet-group-bf16", "unet", lambda: own.UNet(norm="group"), masks, ce, sgd, {"batch": 8, "size": 256, **b16}),
-        ("unet-pieces", "unet", own.UNet, masks, ce, adamw, {"batch": 24, "micro_batch": 8, "size": 256, **b16}),
+        ("mlp-fp32", "mlp", networks.mlp, vectors, ce, adamw, {"batch": 512, "size": 4096}),
+        ("mlp-bf16", "mlp", networks.mlp, vectors, ce, fused, {"batch": 2048, "size": 4096, **b16}),
+        ("unet-fp32", "unet", networks.UNet, masks, ce, sgd, {"batch": 8, "size": 256}),
+        ("unet-fp16-last", "unet", networks.UNet, masks, ce, adamw, {"batch": 16, "size": 320, **f16, **last}),
+        (
+            "unet-group-bf16",
+            "unet",
+            lambda: networks.UNet(norm="group"),
+            masks,
+            ce,
+            sgd,
+            {"batch": 8, "size": 256, **b16},
+        ),
+        (
+            "unet-accumulate",
+            "unet",
+            networks.UNet,
+            masks,
+            ce,
+            adamw,
+            {"batch": 24, "micro_batch": 8, "size": 256, **b16},
+        ),
         (
             "unet3d-bf16",
             "unet3d",
-            lambda: own.UNet(16, 3, 3, "instance", 1),
+            lambda: networks.UNet(16, 3, 3, "instance", 1),
             volumes,
             ce_plain,
             sgd,
@@ -228,19 +244,27 @@ def _rows() -> list[Row]:
         (
             "unet3d-fp32",
             "unet3d",
-            lambda: own.UNet(16, 3, 3, "batch", 1),
+            lambda: networks.UNet(16, 3, 3, "batch", 1),
             volumes,
             ce_plain,
             adamw,
             {"batch": 2, "size": 96},
         ),
-        ("gpt-bf16", "gpt", own.GPT, text32, ce, adamw, {"batch": 8, "size": 512, **b16}),
-        ("gpt-fp32-dropout", "gpt", lambda: own.GPT(dropout=0.1), text32, ce, adamw, {"batch": 4, "size": 512}),
-        ("gpt-fp16-dropout", "gpt", lambda: own.GPT(dropout=0.1), text32, ce, fused, {"batch": 8, "size": 1024, **f16}),
+        ("gpt-bf16", "gpt", networks.GPT, text32, ce, adamw, {"batch": 8, "size": 512, **b16}),
+        ("gpt-fp32-dropout", "gpt", lambda: networks.GPT(dropout=0.1), text32, ce, adamw, {"batch": 4, "size": 512}),
+        (
+            "gpt-fp16-dropout",
+            "gpt",
+            lambda: networks.GPT(dropout=0.1),
+            text32,
+            ce,
+            fused,
+            {"batch": 8, "size": 1024, **f16},
+        ),
         (
             "gpt-checkpoint",
             "gpt",
-            lambda: own.GPT(recompute="plain", dropout=0.1),
+            lambda: networks.GPT(recompute="plain", dropout=0.1),
             text32,
             ce,
             adamw,
@@ -249,57 +273,73 @@ def _rows() -> list[Row]:
         (
             "gpt-reentrant",
             "gpt",
-            lambda: own.GPT(recompute="reentrant"),
+            lambda: networks.GPT(recompute="reentrant"),
             text32,
             ce,
             adamw,
             {"batch": 8, "size": 512, **b16},
         ),
-        ("gpt-pure-bf16", "gpt", own.GPT, text32, ce, adamw, {"batch": 8, "size": 512, "precision": "bf16"}),
-        ("gpt-pieces", "gpt", own.GPT, text32, ce, fused, {"batch": 16, "micro_batch": 4, "size": 512, **b16}),
-        ("vit-own-bf16", "vit-own", own.ViT, images, ce, adamw, {"batch": 64, "size": 224, **b16}),
-        ("vit-own-fp32", "vit-own", lambda: own.ViT(dropout=0.1), images, ce, fused, {"batch": 32, "size": 224}),
-        ("lstm-fp32", "recurrent", own.Tagger, tags, ce, adamw, {"batch": 32, "size": 128}),
-        ("lstm-fp16", "recurrent", own.Tagger, tags, ce, adamw, {"batch": 64, "size": 256, **f16}),
+        ("gpt-pure-bf16", "gpt", networks.GPT, text32, ce, adamw, {"batch": 8, "size": 512, "precision": "bf16"}),
+        ("gpt-accumulate", "gpt", networks.GPT, text32, ce, fused, {"batch": 16, "micro_batch": 4, "size": 512, **b16}),
+        ("vit-own-bf16", "vit-own", networks.ViT, images, ce, adamw, {"batch": 64, "size": 224, **b16}),
+        ("vit-own-fp32", "vit-own", lambda: networks.ViT(dropout=0.1), images, ce, fused, {"batch": 32, "size": 224}),
+        ("lstm-fp32", "recurrent", networks.Tagger, tags, ce, adamw, {"batch": 32, "size": 128}),
+        ("lstm-fp16", "recurrent", networks.Tagger, tags, ce, adamw, {"batch": 64, "size": 256, **f16}),
         (
             "gru-fp16",
             "recurrent",
-            lambda: own.Tagger("gru", both=False),
+            lambda: networks.Tagger("gru", bidirectional=False),
             tags,
             ce,
             adamw,
             {"batch": 32, "size": 128, **f16},
         ),
-        ("gru-fp32", "recurrent", lambda: own.Tagger("gru", depth=3), tags, ce, sgd, {"batch": 32, "size": 256}),
-        ("rnn-fp32", "recurrent", lambda: own.Tagger("rnn", both=False), tags, ce, sgd, {"batch": 64, "size": 200}),
-        ("convnext-own", "convnext-own", own.ConvNext, images, ce, adamw, {"batch": 32, "size": 224, **f16}),
+        ("gru-fp32", "recurrent", lambda: networks.Tagger("gru", depth=3), tags, ce, sgd, {"batch": 32, "size": 256}),
+        (
+            "rnn-fp32",
+            "recurrent",
+            lambda: networks.Tagger("rnn", bidirectional=False),
+            tags,
+            ce,
+            sgd,
+            {"batch": 64, "size": 200},
+        ),
+        ("convnext-own", "convnext-own", networks.ConvNext, images, ce, adamw, {"batch": 32, "size": 224, **f16}),
         (
             "convnext-own-last",
             "convnext-own",
-            own.ConvNext,
+            networks.ConvNext,
             images,
             ce,
             adamw,
             {"batch": 32, "size": 224, **b16, **last},
         ),
-        ("autoencoder-fp32", "autoencoder", own.Autoencoder, pairs, F.mse_loss, sgd, {"batch": 8, "size": 128}),
+        ("autoencoder-fp32", "autoencoder", networks.Autoencoder, pairs, F.mse_loss, sgd, {"batch": 8, "size": 128}),
         (
             "autoencoder-fp16",
             "autoencoder",
-            own.Autoencoder,
+            networks.Autoencoder,
             pairs,
             F.mse_loss,
             adamw,
             {"batch": 32, "size": 128, **f16},
         ),
-        ("detector-fp32", "detector", own.Detector, boxes, det, sgd, {"batch": 8, "size": 640}),
-        ("detector-fp16", "detector", own.Detector, boxes, det, sgd, {"batch": 16, "size": 640, **f16}),
-        ("detector-last", "detector", own.Detector, boxes, det, sgd, {"batch": 16, "size": 640, **f16, **last}),
-        ("detector-wide", "detector", lambda: own.Detector(64, 2), boxes, det, adamw, {"batch": 8, "size": 640, **f16}),
+        ("detector-fp32", "detector", networks.Detector, boxes, det, sgd, {"batch": 8, "size": 640}),
+        ("detector-fp16", "detector", networks.Detector, boxes, det, sgd, {"batch": 16, "size": 640, **f16}),
+        ("detector-last", "detector", networks.Detector, boxes, det, sgd, {"batch": 16, "size": 640, **f16, **last}),
         (
-            "detector-pieces",
+            "detector-wide",
             "detector",
-            own.Detector,
+            lambda: networks.Detector(64, 2),
+            boxes,
+            det,
+            adamw,
+            {"batch": 8, "size": 640, **f16},
+        ),
+        (
+            "detector-accumulate",
+            "detector",
+            networks.Detector,
             boxes,
             det,
             sgd,
@@ -317,7 +357,7 @@ def _rows() -> list[Row]:
             {"batch": 64, "size": 224, **f16, **last},
         ),
         (
-            "resnet50-bf16-pieces",
+            "resnet50-bf16-accumulate",
             "resnet",
             _vision("resnet50"),
             images,
@@ -459,24 +499,24 @@ def _rows() -> list[Row]:
 
 
 def text32(count: int, size: Any) -> tuple[Tensor, Tensor]:
-    """Token ids of a vocabulary of 32,000 and the next ones."""
+    """Return token ids of a vocabulary of 32,000 with the next token ids."""
     return torch.randint(0, 32000, (count, size)), torch.randint(0, 32000, (count, size))
 
 
 def ce_plain(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Over voxels."""
+    """Return the cross entropy over voxels."""
     return F.cross_entropy(outputs, targets)
 
 
 def _detectors() -> list[Config]:
-    """Torchvision's detectors.
+    """Return torchvision's detectors.
 
-    A trace can't see how many anchors and proposals their losses select, and a Job states one share for all of it.
-    RetinaNet takes all but the undecided anchors into its classification loss, the largest part: all. The losses of
-    FCOS and SSDlite look at every anchor without selecting and at the few positive ones: a tenth. Of the about 7,000
-    proposals in an image the R-CNNs sample 512 for the boxes, and of those at most 128 for the masks. The share is
-    applied to the boxes that are large enough, that score enough, that NMS leaves, and to the samples: about a half
-    gives 512, and 0.45, one selection later, 128.
+    A trace can't see how many anchors and proposals their losses select, and a Job has one `mask_fraction` for all
+    selections. RetinaNet's classification loss, the largest part, uses all anchors but the undecided ones: 1. The
+    losses of FCOS and SSDlite use every anchor without selecting, and a few positive ones: 0.1. Of about 7,000
+    proposals per image, the R-CNNs sample 512 for the boxes, and of those at most 128 for the masks. The fraction
+    applies to the boxes that are large enough, to those that score enough, to those that NMS leaves, and to the
+    samples: about 0.5 gives 512, and 0.45, one selection later, 128.
     """
     f16, b16 = {"precision": "amp-fp16"}, {"precision": "amp-bf16"}
     scaled = {"min_size": 512, "max_size": 512}
@@ -495,17 +535,17 @@ def _detectors() -> list[Config]:
         Config(
             name,
             name.rpartition("-")[0],
-            Job(model=model, batch=batch, step=sum_of_losses, optimizer=optimizer, selected=share),
-            Settings(**how),
+            Job(model=model, batch=batch, step=sum_of_losses, optimizer=optimizer, mask_fraction=fraction),
+            Settings(**settings),
         )
-        for name, model, batch, optimizer, share, how in rows
+        for name, model, batch, optimizer, fraction, settings in rows
     ]
 
 
 def configs() -> dict[str, Config]:
-    """Every configuration by name."""
+    """Return every configuration by name."""
     plain = [
-        Config(name, family, Job(model=model, batch=batch, loss=loss, optimizer=optimizer), Settings(**how))
-        for name, family, model, batch, loss, optimizer, how in _rows()
+        Config(name, family, Job(model=model, batch=batch, loss=loss, optimizer=optimizer), Settings(**settings))
+        for name, family, model, batch, loss, optimizer, settings in _rows()
     ]
     return {config.name: config for config in (*plain, *_detectors())}

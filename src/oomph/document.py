@@ -1,8 +1,7 @@
-"""One family of versioned JSON documents: frozen dataclasses to JSON and back, by their types alone.
+"""Versioned JSON documents: frozen dataclasses to JSON and back, driven by their type hints.
 
-A document is an object whose first key says what it is: `{"oomph": "machine", "version": 1, …}`. Reading checks every
-field against its type, so that a file written by another version, or by hand, is refused with the place of the fault
-and never half understood.
+The first key of a document is its kind: `{"oomph": "machine", "version": 1, …}`. Reading checks every field against its
+type. A file from another version, or one edited by hand, raises an error with the path of the invalid field.
 """
 
 from __future__ import annotations
@@ -15,23 +14,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import InvalidFile, MissingFile
+from .errors import InvalidFile, MissingFile, quote, shorten
 
 T = TypeVar("T")
 
-_BEYOND = 2**63
-_QUOTED = 40  # characters of a wrong text that are shown
+_MAX_NUMBER = 2**63
 
 
 class _Mismatch(Exception):
-    """A value does not have the type its place asks for."""
+    """A value does not have the type of its field."""
 
-    def __init__(self, place: str, wanted: str) -> None:
-        super().__init__(f"{place or 'the document'} should be {wanted}")
+    def __init__(self, path: str, expected: str) -> None:
+        super().__init__(f"{path or 'the document'} should be {expected}")
 
 
 def encode(value: object) -> Any:
-    """Turn a value made of dataclasses, enums, tuples and plain values into what `json.dumps` takes."""
+    """Convert dataclasses, enums, paths, tuples and mappings into values that `json.dumps` accepts."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
@@ -44,136 +42,139 @@ def encode(value: object) -> Any:
         return str(value)
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
-    raise TypeError(f"{type(value).__name__} can't be part of a document")
+    raise TypeError(f"a {type(value).__name__} can't be part of a document")
 
 
 def write(kind: str, version: int, value: object) -> dict[str, Any]:
-    """Make the document of a value."""
+    """Return the document of a dataclass instance, as a dict."""
     return {"oomph": kind, "version": version, **encode(value)}
 
 
-def read(kind: str, version: int, wanted: type[T], data: object) -> T:
-    """Read a document back into its dataclass.
+def read(kind: str, version: int, cls: type[T], data: object) -> T:
+    """Return the dataclass instance that a document describes.
 
     Raises:
-        InvalidFile: it is of another kind or version, or a field is missing or of the wrong type.
+        InvalidFile: the document has another kind or version, or a field is missing or has the wrong type.
     """
     if not isinstance(data, dict) or data.get("oomph") != kind:
-        found = data.get("oomph") if isinstance(data, dict) else None
-        if isinstance(found, str):
-            raise InvalidFile(f"this document is of the kind {found[:_QUOTED]!r}, not {kind!r}", "name another file")
-        raise InvalidFile(f"this is no oomph document, not a {kind} document", "name another file")
+        other = data.get("oomph") if isinstance(data, dict) else None
+        if isinstance(other, str):
+            raise InvalidFile(f"this is an oomph document of kind {quote(other)}, not {kind!r}", "name another file")
+        raise InvalidFile(f"this is not a {kind} document of oomph", "name another file")
     if data.get("version") != version:
-        written = str(data.get("version"))[:_QUOTED]
+        written = shorten(str(data.get("version")), 40)
         raise InvalidFile(
-            f"this {kind} document has version {written} and this oomph reads version {version}",
-            "write it again with this oomph",
+            f"this {kind} document has version {written}, but this version of oomph reads version {version}",
+            "write it again with this version of oomph",
         )
     try:
-        result = _decode(wanted, {k: v for k, v in data.items() if k not in {"oomph", "version"}}, "")
-    except _Mismatch as fault:
-        raise InvalidFile(f"this {kind} document is damaged ({fault})", "write it again") from None
-    assert isinstance(result, wanted)  # noqa: S101  for the type checker
+        result = _decode(cls, {k: v for k, v in data.items() if k not in {"oomph", "version"}}, "")
+    except _Mismatch as mismatch:
+        raise InvalidFile(f"this {kind} document is damaged ({mismatch})", "write it again") from None
+    assert isinstance(result, cls)  # noqa: S101  for the type checker
     return result
 
 
 def load(path: Path) -> object:
-    """Read the JSON of a file.
+    """Return the parsed JSON of a file.
 
     Raises:
-        MissingFile: there is no such file.
-        InvalidFile: it is not JSON.
+        MissingFile: the file does not exist.
+        InvalidFile: the file is not JSON.
     """
     try:
-        # Bytes, so that the encoding is told by their beginning: PowerShell writes UTF-16 or a byte-order mark.
-        return json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        # As bytes, json detects the encoding: PowerShell writes UTF-16, or UTF-8 with a byte-order mark.
+        return json.loads(path.read_bytes(), parse_constant=_reject_constant)
     except FileNotFoundError:
-        raise MissingFile(f"there is no file {str(path)!r}", "check the path") from None
+        raise MissingFile(f"the file {str(path)!r} does not exist", "check the path") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidFile(f"{str(path)!r} can't be read ({error})", "name a JSON file") from None
     except json.JSONDecodeError as error:
         raise InvalidFile(f"{str(path)!r} is not JSON (line {error.lineno})", "name a JSON file") from None
     except RecursionError:
         raise InvalidFile(f"{str(path)!r} is nested too deeply", "name a file that oomph wrote") from None
-    except ValueError:
-        raise InvalidFile(f"{str(path)!r} holds a number that is none", "name a file that oomph wrote") from None
+    except ValueError:  # also integers beyond Python's limit of 4300 digits
+        raise InvalidFile(
+            f"{str(path)!r} contains NaN, Infinity or a huge number", "name a file that oomph wrote"
+        ) from None
 
 
 def dumps(data: object) -> str:
-    """Write JSON that every program on every system can read: plain ASCII, and no NaN."""
+    """Return JSON text that any program can read: ASCII only, without NaN."""
     return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
-def _refuse_constant(name: str) -> None:
-    """Python's reader would take NaN and Infinity, which JSON doesn't have."""
+def _reject_constant(name: str) -> None:
+    """Reject NaN and Infinity, which Python's parser accepts and the JSON standard does not."""
     raise ValueError(name)
 
 
-def _decode(wanted: Any, data: Any, place: str) -> Any:
-    origin = get_origin(wanted)
+def _decode(hint: Any, data: Any, path: str) -> Any:
+    origin = get_origin(hint)
     if origin in {Union, types.UnionType}:
-        return _decode_union(wanted, data, place)
+        return _decode_union(hint, data, path)
     if origin is tuple:
-        return _decode_tuple(get_args(wanted)[0], data, place)
-    if dataclasses.is_dataclass(origin or wanted):
-        return _decode_dataclass(wanted, data, place)
-    if isinstance(wanted, type) and issubclass(wanted, enum.Enum):
-        if data not in [member.value for member in wanted]:
-            raise _Mismatch(place, "one of " + ", ".join(str(member.value) for member in wanted))
-        return wanted(data)
-    if wanted is Path:
-        return Path(_decode_plain(str, data, place))
-    return _decode_plain(wanted, data, place)
+        return _decode_tuple(get_args(hint)[0], data, path)
+    if dataclasses.is_dataclass(origin or hint):
+        return _decode_dataclass(hint, data, path)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        if data not in [member.value for member in hint]:
+            raise _Mismatch(path, "one of " + ", ".join(str(member.value) for member in hint))
+        return hint(data)
+    if hint is Path:
+        return Path(_decode_plain(str, data, path))
+    return _decode_plain(hint, data, path)
 
 
-def _decode_plain(wanted: Any, data: Any, place: str) -> Any:
-    if wanted is type(None) or wanted is None:
+def _decode_plain(hint: Any, data: Any, path: str) -> Any:
+    if hint is type(None) or hint is None:
         accepted: tuple[type, ...] = (type(None),)
-    elif wanted is float:
+    elif hint is float:
         accepted = (float, int)
     else:
-        accepted = (wanted,)
-    # JSON's true is an int to Python; a size of `true` is a damaged file.
+        accepted = (hint,)
+    # bool is a subclass of int, but `true` in place of a size means a damaged file.
     if not isinstance(data, accepted) or (isinstance(data, bool) and bool not in accepted):
-        raise _Mismatch(place, f"a {getattr(wanted, '__name__', wanted)}")
-    # A number that a float can't hold, or that no machine has, is a damaged file too.
-    if isinstance(data, (int, float)) and not abs(data) < _BEYOND:
-        raise _Mismatch(place, "a number of reasonable size")
+        raise _Mismatch(path, f"a {getattr(hint, '__name__', hint)}")
+    if isinstance(data, (int, float)) and not abs(data) < _MAX_NUMBER:
+        raise _Mismatch(path, "a number below 2**63")
     return data
 
 
-def _decode_union(wanted: Any, data: Any, place: str) -> Any:
-    for member in get_args(wanted):
+def _decode_union(hint: Any, data: Any, path: str) -> Any:
+    for member in get_args(hint):
         try:
-            return _decode(member, data, place)
+            return _decode(member, data, path)
         except _Mismatch:  # noqa: PERF203  a union has two or three members
             continue
-    names = " or ".join(getattr(member, "__name__", str(member)) for member in get_args(wanted))
-    raise _Mismatch(place, names)
+    names = " or ".join(getattr(member, "__name__", str(member)) for member in get_args(hint))
+    raise _Mismatch(path, names)
 
 
-def _decode_tuple(item: Any, data: Any, place: str) -> Any:
+def _decode_tuple(item: Any, data: Any, path: str) -> Any:
     if not isinstance(data, list):
-        raise _Mismatch(place, "a list")
-    return tuple(_decode(item, value, f"{place}[{index}]") for index, value in enumerate(data))
+        raise _Mismatch(path, "a list")
+    return tuple(_decode(item, value, f"{path}[{index}]") for index, value in enumerate(data))
 
 
-def _decode_dataclass(wanted: Any, data: Any, place: str) -> Any:
-    cls = get_origin(wanted) or wanted
+def _decode_dataclass(hint: Any, data: Any, path: str) -> Any:
+    cls = get_origin(hint) or hint
     if not isinstance(data, dict):
-        raise _Mismatch(place, f"an object ({cls.__name__})")
+        raise _Mismatch(path, f"an object ({cls.__name__})")
     names = {field.name for field in dataclasses.fields(cls)}
-    if odd := sorted(names ^ data.keys()):
-        raise _Mismatch(place, f"an object with exactly the fields of {cls.__name__}; {odd[0]!r} is off")
-    bound = dict(zip(getattr(cls, "__parameters__", ()), get_args(wanted), strict=False))
-    hints = {name: _bind(hint, bound) for name, hint in get_type_hints(cls).items()}
-    return cls(**{name: _decode(hints[name], data[name], f"{place}.{name}".lstrip(".")) for name in names})
+    if missing := sorted(names - data.keys()):
+        raise _Mismatch(path, f"an object with the fields of {cls.__name__}; {missing[0]!r} is missing")
+    if unknown := sorted(data.keys() - names):
+        raise _Mismatch(path, f"an object with the fields of {cls.__name__}; {quote(unknown[0])} is unknown")
+    type_arguments = dict(zip(getattr(cls, "__parameters__", ()), get_args(hint), strict=False))
+    hints = {name: _bind(field_hint, type_arguments) for name, field_hint in get_type_hints(cls).items()}
+    return cls(**{name: _decode(hints[name], data[name], f"{path}.{name}".lstrip(".")) for name in names})
 
 
-def _bind(hint: Any, bound: dict[Any, Any]) -> Any:
-    """Put the arguments of a generic dataclass into the hint of one of its fields."""
-    if hint in bound:
-        return bound[hint]
+def _bind(hint: Any, type_arguments: dict[Any, Any]) -> Any:
+    """Substitute the type arguments of a generic dataclass in the hint of one of its fields."""
+    if hint in type_arguments:
+        return type_arguments[hint]
     if get_origin(hint) in {Union, types.UnionType}:
-        return Union[tuple(_bind(member, bound) for member in get_args(hint))]  # noqa: UP007  built at run time
+        return Union[tuple(_bind(member, type_arguments) for member in get_args(hint))]  # noqa: UP007  built at run time
     return hint

@@ -1,18 +1,18 @@
-r"""Every error that oomph raises on purpose.
+r"""The exceptions that oomph raises.
 
-    OomphError                 exit code 1: something failed
-    ├── UsageError              exit code 2: the call can't be carried out as written
-    │   ├── InvalidSize            a text that should be a size of memory is not one
-    │   ├── UnknownName        no GPU, machine or other thing of that name; knows the nearest ones
-    │   ├── AmbiguousName      several things of that name; knows which
-    │   ├── MissingFile        a file or folder that isn't there
-    │   └── InvalidFile        a file that should be one of ours and isn't
-    ├── RankLost               another rank of the run died, hung or gave up
-    └── CannotFit              exit code 3: no settings fit the memory there is
-        └── RetriesExhausted         a training step doesn't fit, whatever the guard does; the run was saved
+    OomphError                    exit code 1: an operation failed
+    ├── UsageError                exit code 2: invalid arguments, settings or files
+    │   ├── InvalidSize           a string that is not a memory size
+    │   ├── UnknownName           no GPU, cloud machine or other entry has this name
+    │   ├── AmbiguousName         several entries match this name
+    │   ├── MissingFile           a file or folder does not exist
+    │   └── InvalidFile           a file exists but oomph cannot read it as the expected document
+    ├── RankLost                  another rank of a distributed run died, hung or failed
+    └── CannotFit                 exit code 3: no settings fit into the available memory
+        └── RetriesExhausted      a training step does not fit after every fallback; the run was saved
 
-Each carries `why`, what we got and what is wrong with it, and `fix`, what to do next; its text is one sentence of
-both. The command line prints that sentence and leaves with `exit_code`:
+Each exception has `why`, the received value and what is wrong with it, and `fix`, what to do next. `str(error)` joins
+both into one sentence. The command line prints that sentence and exits with `exit_code`:
 
     try:
         parse_size("12 bananas")
@@ -26,7 +26,7 @@ from typing import ClassVar
 
 
 class OomphError(Exception):
-    """Something failed that oomph can name."""
+    """Base class of all exceptions that oomph raises."""
 
     exit_code: ClassVar[int] = 1
 
@@ -40,17 +40,17 @@ class OomphError(Exception):
 
 
 class UsageError(OomphError):
-    """The call can't be carried out as written; nothing was done."""
+    """The arguments, settings or files are invalid; nothing was changed."""
 
     exit_code = 2
 
 
 class InvalidSize(UsageError):
-    """A text that should be a size of memory is not one."""
+    """A string is not a memory size."""
 
 
 class UnknownName(UsageError):
-    """Nothing has that name. `nearest` holds the closest names that exist, best first."""
+    """No entry has this name. `nearest` holds the closest existing names, best match first."""
 
     def __init__(self, why: str, fix: str, nearest: tuple[str, ...] = ()) -> None:
         super().__init__(why, fix)
@@ -59,7 +59,7 @@ class UnknownName(UsageError):
 
 
 class AmbiguousName(UsageError):
-    """Several things have that name. `matches` holds them."""
+    """Several entries match this name. `matches` holds them."""
 
     def __init__(self, why: str, fix: str, matches: tuple[str, ...] = ()) -> None:
         super().__init__(why, fix)
@@ -68,25 +68,25 @@ class AmbiguousName(UsageError):
 
 
 class MissingFile(UsageError):
-    """A file or folder that was named isn't there."""
+    """A file or folder does not exist."""
 
 
 class InvalidFile(UsageError):
-    """A file that should be one of oomph's JSON documents can't be read as one."""
+    """A file cannot be read as the expected document."""
 
 
 class CannotFit(OomphError):
-    """No settings fit the memory there is."""
+    """No settings fit into the available memory."""
 
     exit_code = 3
 
 
 class RankLost(OomphError):
-    """Another rank of the run died, hung or gave up, so that this one can't go on."""
+    """Another rank of the distributed run died, hung or failed, so this rank cannot continue."""
 
 
 class RetriesExhausted(CannotFit):
-    """A training step doesn't fit, whatever the guard does. `checkpoint` is where the run was saved, if anywhere."""
+    """A training step does not fit after every fallback. `checkpoint` is the saved state's path, or None."""
 
     def __init__(self, why: str, fix: str, checkpoint: str | None = None) -> None:
         super().__init__(why, fix)
@@ -100,3 +100,14 @@ def shorten(text: str, limit: int = 60) -> str:
     Messages that repeat user input pass it through here: a nested value can be megabytes long.
     """
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def quote(value: object, limit: int = 60) -> str:
+    """Return the `repr()` of `value` for use in a message, shortened; a shortened string keeps its quotes."""
+    return repr(shorten(value, limit)) if isinstance(value, str) else shorten(repr(value), limit)
+
+
+def describe(error: BaseException, limit: int = 200) -> str:
+    """Return the type and message of a foreign exception on one line, shortened."""
+    message = " ".join(str(error).split())
+    return shorten(f"{type(error).__name__}: {message}" if message else type(error).__name__, limit)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever happens while they are written."""
+"""Atomic file writes."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-_ZIP_WRITER = ("PytorchStreamWriter", "unexpected pos")  # torch's words for a file that could not be written on
+_TORCH_WRITE_ERRORS = ("PytorchStreamWriter", "unexpected pos")
 
 
 def write_atomically(
-    path: Path, write: Callable[[IO[bytes]], object], *, lasting: bool = True, folders: bool = True
+    path: Path, write: Callable[[IO[bytes]], object], *, fsync: bool = True, parents: bool = True
 ) -> None:
-    """Write a file beside its place, push it to the disk, then put it into place in one step.
+    """Write a file so that it is complete or absent after any crash.
 
-    Its permissions are those that the umask gives to any new file.
+    The content goes into a temporary file in the same folder, which then replaces `path` in one step. The file's
+    permissions follow the umask.
 
     Args:
-        path: its place.
-        write: is given the open file.
-        lasting: whether it must be on the disk when this returns; without, a power cut may cost it.
-        folders: whether folders are made as needed.
+        path: where the file goes.
+        write: writes the content into the open file it is given.
+        fsync: flush to the disk before returning; without it a power failure may lose the file.
+        parents: create missing parent folders.
 
     Raises:
-        OSError: it couldn't be written; what was there before is untouched.
+        OSError: writing failed; the previous file, if any, is unchanged.
     """
-    if folders:
+    if parents:
         path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.part")
     try:
@@ -36,31 +37,40 @@ def write_atomically(
             try:
                 write(file)
                 file.flush()
-            except RuntimeError as error:  # torch's zip writer turns a full disk into this, whose words are behind it
-                behind = error.__context__
-                if not isinstance(behind, OSError) and not any(words in str(error) for words in _ZIP_WRITER):
-                    raise  # memory that ran short, or something that can't be pickled
-                found = behind if isinstance(behind, OSError) else OSError(errno.EIO, str(error))
-                raise OSError(found.errno, found.strerror, str(path)) from error
-            if lasting:
+            except RuntimeError as error:
+                disk_error = _disk_error(error, path)
+                if disk_error is None:
+                    raise  # out of memory, or a value that can't be pickled
+                raise disk_error from error
+            if fsync:
                 os.fsync(file.fileno())
         part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    if lasting:
+    if fsync:
         _sync_folder(path.parent)
 
 
+def _disk_error(error: RuntimeError, path: Path) -> OSError | None:
+    """Return the OSError behind a RuntimeError of torch's zip writer, which hides a full disk that way."""
+    cause = error.__context__
+    if isinstance(cause, OSError):
+        return OSError(cause.errno, cause.strerror, str(path))
+    if any(text in str(error) for text in _TORCH_WRITE_ERRORS):
+        return OSError(errno.EIO, str(error), str(path))
+    return None
+
+
 def _sync_folder(folder: Path) -> None:
-    """Make the new name itself last through a power cut, where folders can be opened."""
+    """Flush the folder entry too, so that the rename survives a power failure."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
-        return
+        return  # Windows can't open folders
     try:
         os.fsync(handle)
     except OSError:
-        pass  # not every file system can
+        pass  # some file systems don't support it
     finally:
         os.close(handle)

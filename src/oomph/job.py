@@ -1,4 +1,4 @@
-"""What is to be trained, as functions, so that nothing is allocated until somebody asks. No torch at import."""
+"""The training job, defined by functions so that nothing is allocated before it is needed. No torch at import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .errors import MissingFile, UsageError
+from .errors import MissingFile, UsageError, describe, quote
 from .settings import Size
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ class Job:
 
     Attributes:
         model: builds the module.
-        batch: `batch(n, size)` makes n samples as any nested structure of tensors; for `loss`, a pair of inputs and
-            targets.
-        loss: `loss(outputs, targets)`, a scalar.
-        optimizer: `optimizer(model)` makes the optimizer with its groups.
-        step: instead of `loss`, `step(model, batch)` runs the model and returns the loss.
-        selected: the share of elements that data-dependent operations (a boolean mask, `nonzero`, NMS) keep at most;
-            a trace can't see the data and takes this. All of them by default, the worst case.
+        batch: `batch(n, size)` returns n samples as any nested structure of tensors. With `loss`, it returns a pair of
+            inputs and targets.
+        loss: `loss(outputs, targets)` returns a scalar.
+        optimizer: `optimizer(model)` returns the optimizer with its parameter groups.
+        step: replaces `loss`; `step(model, batch)` runs the model and returns the loss.
+        mask_fraction: the largest fraction of elements that data-dependent operations (a boolean mask, `nonzero`, NMS)
+            keep. A trace has no data and uses this value. The default, 1, is the worst case.
     """
 
     model: Callable[[], nn.Module]
@@ -34,22 +34,25 @@ class Job:
     loss: Callable[[Any, Any], Tensor] | None = None
     optimizer: Callable[[nn.Module], Optimizer] | None = None
     step: Callable[[nn.Module, Any], Tensor] | None = None
-    selected: float = 1.0
+    mask_fraction: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("model", "batch", "optimizer"):
             if not callable(getattr(self, name)):
-                raise UsageError(f"the Job's {name} is {getattr(self, name)!r}", "give it a function")
+                raise UsageError(f"the Job's {name} is {quote(getattr(self, name))}", f"set {name} to a function")
         if (self.loss is None) == (self.step is None):
-            raise UsageError("the Job has no loss, or both a loss and a step", "give it exactly one of the two")
-        if not 0 < self.selected <= 1:
-            raise UsageError(f"the Job's selected is {self.selected!r}", "it is a share between 0 and 1")
+            got = "neither a loss nor a step" if self.loss is None else "both a loss and a step"
+            raise UsageError(f"the Job has {got}", "set exactly one of the two")
+        if not 0 < self.mask_fraction <= 1:
+            raise UsageError(
+                f"the Job's mask_fraction is {quote(self.mask_fraction)}", "set it to a number above 0 and at most 1"
+            )
 
     def run(self, model: nn.Module, batch: Any) -> Tensor:
-        """Forward and loss of one piece."""
+        """Run the forward pass and the loss of one micro-batch."""
         if self.step is not None:
             return self.step(model, batch)
-        assert self.loss is not None  # noqa: S101  checked above
+        assert self.loss is not None  # noqa: S101  __post_init__ checks it
         inputs, targets = batch
         if isinstance(inputs, dict):
             outputs = model(**inputs)
@@ -61,37 +64,43 @@ class Job:
 
 
 def load_job(reference: str) -> Job:
-    """The Job that `path/to/file.py:function` returns.
+    """Return the Job that the function named by `path/to/file.py:function` returns.
 
     Raises:
-        MissingFile: there is no such file.
-        UsageError: the reference has another form, or the file or the function raises, or it returns no Job.
+        MissingFile: the file does not exist.
+        UsageError: the reference is malformed, the file or the function fails or exits, or the result is not a Job.
     """
     import runpy  # noqa: PLC0415  only the command line needs it
     from pathlib import Path  # noqa: PLC0415
 
     file, colon, name = reference.rpartition(":")
     if not colon or not file.endswith(".py") or not name.isidentifier():
-        raise UsageError(f"{reference!r} is no Job", "write path/to/file.py:function, a function that returns a Job")
+        raise UsageError(
+            f"{quote(reference)} does not name a Job", "write path/to/file.py:function, a function that returns a Job"
+        )
     path = Path(file)
     if not path.is_file():
-        raise MissingFile(f"there is no file {file!r}", "check the path")
-    try:
-        found = runpy.run_path(str(path)).get(name)
-    except Exception as error:
-        raise UsageError(f"{file} raised {_words(error)}", "mend the file") from error
-    if not callable(found):
-        raise UsageError(f"{file} has no function {name!r}", "name a function of that file that returns a Job")
-    try:
-        job = found()
-    except UsageError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{reference} raised {_words(error)}", "mend the function") from error
+        raise MissingFile(f"the file {quote(file, 200)} does not exist", "check the path")
+    function = _call(file, lambda: runpy.run_path(str(path)).get(name), fix="fix the file")
+    if not callable(function):
+        raise UsageError(f"{file} has no function {quote(name)}", "name a function of that file that returns a Job")
+    job = _call(reference, function, fix="fix the function")
     if not isinstance(job, Job):
-        raise UsageError(f"{reference} returned a {type(job).__name__}", "return an oomph.Job")
+        raise UsageError(f"{reference} returned a value of type {type(job).__name__}", "return an oomph.Job")
     return job
 
 
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+def _call(subject: str, function: Callable[[], Any], *, fix: str) -> Any:
+    """Call the user's code; raise UsageError if it fails or exits."""
+    try:
+        return function()
+    except UsageError:
+        raise
+    except SystemExit as exit_request:
+        # Passed on, its code would look like one of oomph's exit codes: 3 means that nothing fits.
+        raise UsageError(
+            f"{subject} called sys.exit({quote(exit_request.code)})",
+            'remove the call, or put it under `if __name__ == "__main__":`',
+        ) from exit_request
+    except Exception as error:
+        raise UsageError(f"{subject} raised {describe(error)}", fix) from error

@@ -1,11 +1,12 @@
-"""How something is trained: the settings that are predicted, planned and run. No torch."""
+"""Training settings: the values that oomph predicts, plans and runs with. No torch."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .errors import UsageError
+from .errors import UsageError, quote
 from .units import MIB
 
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16")
@@ -16,21 +17,26 @@ OPTIMIZERS = ("given", "foreach", "fused", "single")
 
 Size = int | tuple[int, int]
 
+_SIZE_PATTERN = re.compile(r"(?P<height>\d{1,9})(?:x(?P<width>\d{1,9}))?", re.ASCII)
+
 
 @dataclass(frozen=True)
 class Settings:
-    """How a Job is trained.
+    """Settings that a Job is trained with.
 
     Attributes:
         batch: samples per optimizer step.
-        micro_batch: samples per piece; the whole batch at once if None. The last piece may be smaller.
-        size: the image side, (height, width), or the sequence length, as the Job's `batch` takes it.
-        precision: "fp32", "tf32", "amp-bf16", "amp-fp16" (autocast, with a scaler for fp16) or "bf16" (weights too).
+        micro_batch: samples per forward and backward pass; the whole batch if None. The last micro-batch may be
+            smaller.
+        size: the image side, (height, width) or the sequence length, passed to the Job's `batch`.
+        precision: "fp32", "tf32", "amp-bf16", "amp-fp16" (autocast, with a gradient scaler for fp16) or "bf16"
+            (weights too).
         memory_format: "contiguous" or "channels_last".
-        allocator: torch's "default" caching allocator, or the same with "expandable" segments; or its knobs as
-            PYTORCH_ALLOC_CONF has them, such as "expandable_segments:True,max_split_size_mb:128".
-        checkpointing: "none", or "blocks": the repeated blocks of the model are run again in the backward pass.
-        optimizer: the optimizer's variant: as "given" by the Job, or "foreach", "fused" or "single" tensors.
+        allocator: torch's "default" caching allocator, the same with "expandable" segments, or options in the format
+            of PYTORCH_ALLOC_CONF, such as "expandable_segments:True,max_split_size_mb:128".
+        checkpointing: "none", or "blocks" to recompute the model's repeated blocks in the backward pass.
+        optimizer: the implementation of the optimizer's update: as "given" by the Job, "foreach", "fused", or "single"
+            (one tensor at a time).
     """
 
     batch: int
@@ -43,95 +49,103 @@ class Settings:
     optimizer: str = "given"
 
     def __post_init__(self) -> None:
-        _whole("batch", self.batch)
+        _check_positive("batch", self.batch)
         if self.micro_batch is not None:
-            _whole("micro_batch", self.micro_batch)
+            _check_positive("micro_batch", self.micro_batch)
             if self.micro_batch > self.batch:
                 raise UsageError(
-                    f"micro_batch {self.micro_batch} is larger than batch {self.batch}", "make it at most the batch"
+                    f"micro_batch {self.micro_batch} is larger than batch {self.batch}",
+                    "set micro_batch to at most the batch",
                 )
-        _one_of("precision", self.precision, PRECISIONS)
-        _one_of("memory_format", self.memory_format, MEMORY_FORMATS)
+        _check_choice("precision", self.precision, PRECISIONS)
+        _check_choice("memory_format", self.memory_format, MEMORY_FORMATS)
         parse_allocator(self.allocator)
-        _one_of("checkpointing", self.checkpointing, CHECKPOINTING)
-        _one_of("optimizer", self.optimizer, OPTIMIZERS)
+        _check_choice("checkpointing", self.checkpointing, CHECKPOINTING)
+        _check_choice("optimizer", self.optimizer, OPTIMIZERS)
 
     @property
     def micro_batch_sizes(self) -> tuple[int, ...]:
-        """Samples of each piece that a batch is split into."""
-        micro = self.micro_batch or self.batch
-        whole, rest = divmod(self.batch, micro)
-        return (micro,) * whole + ((rest,) if rest else ())
+        """The sizes of the micro-batches that one batch is split into."""
+        micro_batch = self.micro_batch or self.batch
+        full, remainder = divmod(self.batch, micro_batch)
+        return (micro_batch,) * full + ((remainder,) if remainder else ())
 
 
 @dataclass(frozen=True)
 class AllocatorConfig:
-    """Those knobs of torch's allocator that are modelled.
+    """Options of torch's CUDA caching allocator that oomph models.
 
     Attributes:
         expandable: `expandable_segments`.
-        max_split: `max_split_size_mb` in bytes; None if not set.
-        non_split_rounding: `max_non_split_rounding_mb` in bytes.
+        max_split: `max_split_size_mb` in bytes: larger blocks are never split; None for no limit.
+        non_split_rounding: `max_non_split_rounding_mb` in bytes: how much larger than the request a block that is not
+            split may be.
+        cap: bytes that the allocator may reserve, the limit of `set_per_process_memory_fraction`; None for no limit.
     """
 
     expandable: bool = False
     max_split: int | None = None
     non_split_rounding: int = 20 * MIB
+    cap: int | None = None
 
 
 def parse_allocator(text: str) -> AllocatorConfig:
-    """Read the allocator setting: "default", "expandable", or knobs as PYTORCH_ALLOC_CONF has them.
+    """Parse the allocator setting: "default", "expandable", or options in the format of PYTORCH_ALLOC_CONF.
 
     Raises:
-        UsageError: a knob that is not modelled, by name, or a value that is none.
+        UsageError: an option that oomph does not model, or an invalid value.
     """
     if text in ALLOCATORS:
         return AllocatorConfig(expandable=text == "expandable")
     if ":" not in text:
-        _one_of("allocator", text, ALLOCATORS)
-    knobs: dict[str, bool | int] = {}
-    for part in text.split(","):
-        name, _, value = (piece.strip() for piece in part.partition(":"))
-        if name not in _KNOBS:
-            raise UsageError(f"the allocator's knob {name!r} is not modelled", f"known are {', '.join(_KNOBS)}")
-        field, read = _KNOBS[name]
+        _check_choice("allocator", text, ALLOCATORS)
+    options: dict[str, bool | int] = {}
+    for item in text.split(","):
+        name, _, value = (part.strip() for part in item.partition(":"))
+        if name not in _ALLOCATOR_OPTIONS:
+            raise UsageError(
+                f"oomph does not model the allocator option {quote(name)}",
+                f"use one of {', '.join(_ALLOCATOR_OPTIONS)}",
+            )
+        field, parse = _ALLOCATOR_OPTIONS[name]
         try:
-            knobs[field] = read(value)
+            options[field] = parse(value)
         except (KeyError, ValueError):
-            words = f"the allocator's knob {name} is {value!r}"
-            raise UsageError(words, "write it as PYTORCH_ALLOC_CONF does") from None
-    return AllocatorConfig(**knobs)  # type: ignore[arg-type]
+            raise UsageError(
+                f"the allocator option {name} is {quote(value)}", "write the value as in PYTORCH_ALLOC_CONF"
+            ) from None
+    return AllocatorConfig(**options)  # type: ignore[arg-type]
 
 
-def _megabytes(text: str) -> int:
+def _parse_megabytes(text: str) -> int:
     return int(text) * MIB
 
 
-_KNOBS: dict[str, tuple[str, Callable[[str], bool | int]]] = {
+_ALLOCATOR_OPTIONS: dict[str, tuple[str, Callable[[str], bool | int]]] = {
     "expandable_segments": ("expandable", {"True": True, "False": False}.__getitem__),
-    "max_split_size_mb": ("max_split", _megabytes),
-    "max_non_split_rounding_mb": ("non_split_rounding", _megabytes),
+    "max_split_size_mb": ("max_split", _parse_megabytes),
+    "max_non_split_rounding_mb": ("non_split_rounding", _parse_megabytes),
 }
 
 
-def parse_side(text: str) -> Size:
-    """Read an image side or a sequence length: "640", or "640x480" as height and width.
+def parse_sample_size(text: str) -> Size:
+    """Parse `Settings.size`: an image side or a sequence length such as "640", or height and width such as "640x480".
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text has another form.
     """
-    parts = text.lower().split("x")
-    if len(parts) > 2 or not all(part.isdigit() for part in parts):  # noqa: PLR2004  height and width
-        raise UsageError(f"size is {text!r}", "write a whole number, or height x width such as 640x480")
-    sides = tuple(int(part) for part in parts)
-    return sides[0] if len(sides) == 1 else (sides[0], sides[1])
+    match = _SIZE_PATTERN.fullmatch(text.lower())
+    if match is None:
+        raise UsageError(f"the size is {quote(text)}", "write a whole number, or HEIGHTxWIDTH such as 640x480")
+    height, width = match["height"], match["width"]
+    return int(height) if width is None else (int(height), int(width))
 
 
-def _whole(name: str, value: object) -> None:
+def _check_positive(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"{name} is {value!r}", "it must be a whole number of at least 1")
+        raise UsageError(f"{name} is {quote(value)}", f"set {name} to a whole number of at least 1")
 
 
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise UsageError(f"{name} is {value!r}", f"it must be one of {', '.join(allowed)}")
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"{name} is {quote(value)}", f"set {name} to one of {', '.join(choices)}")

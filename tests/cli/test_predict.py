@@ -11,48 +11,49 @@ from oomph.machine import this_device
 JOB = str(Path(__file__).parents[2] / "examples/jobs/small_net.py") + ":job"
 
 
-def test_a_job_that_fits_says_so_and_by_how_much(capsys: pytest.CaptureFixture[str]) -> None:
+def test_job_that_fits_is_reported_with_the_spare_memory(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["predict", JOB, "--batch", "8", "--size", "64", "--gpu", "RTX 3060"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("Fits on GeForce RTX 3060 12GB, with ")
-    for words in ("allocated", "needed", "full_speed", "saved activation", "The largest owners:", "would still fit"):
-        assert words in shown
+    for text in ("allocated", "needed", "full_speed", "saved activation", "Largest owners:", "would still fit"):
+        assert text in shown
 
 
-def test_a_job_that_does_not_fit_gets_the_next_step(capsys: pytest.CaptureFixture[str]) -> None:
+def test_job_that_does_not_fit_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["predict", JOB, "--batch", "256", "--img", "320", "--gpu", "RTX 3060"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("Does not fit on GeForce RTX 3060 12GB: ")
     assert "micro_batch=" in shown
 
 
-def test_following_the_advice_makes_it_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["predict", JOB, "--batch", "256", "--size", "320", "--gpu", "RTX 3060", "--json"]
-    run(asked)
-    advice = json.loads(capsys.readouterr().out)["next"]
-    pieces = advice.split("micro_batch=")[1].split(")")[0]
-    run([*asked, "--micro-batch", pieces])
+def test_suggested_micro_batch_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["predict", JOB, "--batch", "96", "--size", "320", "--gpu", "RTX 3060", "--json"]
+    run(arguments)
+    suggestion = json.loads(capsys.readouterr().out)["suggestion"]
+    micro_batch = suggestion.split("micro_batch=")[1].split(")")[0]
+    run([*arguments, "--micro-batch", micro_batch])
     assert json.loads(capsys.readouterr().out)["fits"] is True
 
 
-@pytest.mark.skipif(this_device() != "cpu", reason="compares training on the processor")
-def test_measured_beside_predicted_and_remembered(
+@pytest.mark.subprocess
+@pytest.mark.skipif(this_device() != "cpu", reason="compares training on the CPU")
+def test_measured_run_is_compared_and_saved(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    asked = ["predict", JOB, "--batch", "16", "--size", "96", "--json"]
-    assert run([*asked, "--measure"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    predicted, measured = told["prediction"]["allocated"]["value"], told["measured"]["allocated"]
-    assert predicted == pytest.approx(measured, rel=0.35)  # small enough that what the libraries take weighs
+    arguments = ["predict", JOB, "--batch", "16", "--size", "64", "--json"]
+    assert run([*arguments, "--measure"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    predicted, measured = report["prediction"]["allocated"]["value"], report["measured"]["allocated"]
+    assert predicted == pytest.approx(measured, rel=0.35)  # so small that the libraries' own memory matters
     assert (tmp_path / "oomph" / "calibration.json").is_file()
-    assert run(asked) == 0
+    assert run(arguments) == 0
     corrected = json.loads(capsys.readouterr().out)["prediction"]
     assert corrected["allocated"]["value"] == pytest.approx(measured, rel=0.02)
     assert corrected["allocated"]["origin"] == "measured"
 
 
-def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_contains_the_prediction(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["predict", JOB, "--batch", "8", "--size", "64", "--gpu", "h200", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["oomph"] == "prediction"
@@ -78,9 +79,18 @@ def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
     ],
     ids=" ".join,
 )
-def test_wrong_input_is_one_sentence_and_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_input_is_one_sentence_and_exit_code_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("oomph: ")
     assert captured.err.count("\n") == 1
+
+
+def test_job_file_that_exits_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.py"
+    file.write_text("import sys\n\ndef job():\n    sys.exit(3)\n")
+    assert run(["predict", f"{file}:job", "--gpu", "H200"]) == 2
+    assert "called sys.exit(3)" in capsys.readouterr().err

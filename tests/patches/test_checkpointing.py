@@ -30,34 +30,34 @@ def step(model: nn.Module) -> tuple[Tensor, dict[str, Tensor]]:
     return loss, {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
 
 
-def test_the_blocks_are_the_repeated_parts_and_not_single_layers() -> None:
+def test_blocks_are_repeated_parts_not_single_layers() -> None:
     assert blocks(net()) == ("1.0", "1.1")
 
 
-def test_gradients_and_batchnorm_statistics_are_as_without() -> None:
-    plain, twice = net(), net()
-    checkpoint(twice, blocks(twice))
-    (loss, grads), (again, others) = step(plain), step(twice)
-    assert torch.equal(loss, again)
-    assert all(torch.equal(grads[name], others[name]) for name in grads)
-    for (name, one), (_, other) in zip(plain.named_buffers(), twice.named_buffers(), strict=True):
-        assert torch.equal(one, other), name  # torch's own checkpoint counts the batch twice
+def test_checkpointing_keeps_gradients_and_batchnorm_statistics() -> None:
+    plain, checkpointed = net(), net()
+    checkpoint(checkpointed, blocks(checkpointed))
+    (loss, grads), (checkpointed_loss, checkpointed_grads) = step(plain), step(checkpointed)
+    assert torch.equal(loss, checkpointed_loss)
+    assert all(torch.equal(grads[name], checkpointed_grads[name]) for name in grads)
+    for (name, buffer), (_, other) in zip(plain.named_buffers(), checkpointed.named_buffers(), strict=True):
+        assert torch.equal(buffer, other), name  # torch's own checkpoint counts the batch twice
 
 
-def test_the_block_runs_twice_and_keeps_less() -> None:
+def test_checkpointed_block_runs_twice_until_undone() -> None:
     model = net()
     runs = []
     model.get_submodule("1.0.inner.0").register_forward_hook(lambda *_: runs.append(1))
-    change = checkpoint(model, ["1.0"])
+    patch = checkpoint(model, ["1.0"])
     step(model)
     assert len(runs) == 2
-    change.undo()
+    patch.undo()
     step(model)
     assert len(runs) == 3
-    change.undo()  # nothing left to do
+    patch.undo()  # does nothing
 
 
-def test_nothing_is_run_twice_without_a_backward_pass() -> None:
+def test_block_runs_once_without_a_backward_pass() -> None:
     model = net().eval()
     runs = []
     model.get_submodule("1.0").register_forward_hook(lambda *_: runs.append(1))
@@ -67,19 +67,19 @@ def test_nothing_is_run_twice_without_a_backward_pass() -> None:
     assert len(runs) == 1
 
 
-def test_undone_a_model_can_be_copied_and_saved_as_before() -> None:
+def test_undo_leaves_no_trace_in_the_model() -> None:
     model = net()
     checkpoint(model, blocks(model)).undo()
     assert all("forward" not in module.__dict__ for module in copy.deepcopy(model).modules())
 
 
 @pytest.mark.parametrize("name", ["nowhere", "1.7"])
-def test_a_block_that_is_not_there_is_named(name: str) -> None:
+def test_unknown_block_is_rejected_by_name(name: str) -> None:
     with pytest.raises(oomph.UsageError, match=name):
         checkpoint(net(), [name])
 
 
-def test_a_block_is_not_wrapped_a_second_time() -> None:
+def test_block_is_not_checkpointed_twice() -> None:
     model = net()
     checkpoint(model, ["1.0"])
     with pytest.raises(oomph.UsageError, match="already"):

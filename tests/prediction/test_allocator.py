@@ -1,4 +1,4 @@
-"""The replay against traces recorded from a real GPU, and its laws."""
+"""The replay of the allocator: against histories recorded on a GPU, and its invariants."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oomph.prediction import Allocator, OutOfMemory, Rules
+from oomph.prediction import Allocator, OutOfMemory
 from oomph.prediction._allocator import round_size, segment_size
+from oomph.settings import AllocatorConfig
 from oomph.units import MIB
 
 FILE = Path(__file__).parent / "recorded" / "allocator_h200.json.gz"
-TRACES: list[dict[str, Any]] = json.loads(gzip.decompress(FILE.read_bytes()))["traces"]
+HISTORIES: list[dict[str, Any]] = json.loads(gzip.decompress(FILE.read_bytes()))["traces"]
 
 
-def play(allocator: Allocator, events: list[int]) -> None:
-    """Positive numbers are requests, negative ones free the request of that number."""
+def replay_events(allocator: Allocator, events: list[int]) -> None:
+    """Replay events: i >= 0 requests i bytes, -i frees the i-th request."""
     blocks: list[Any] = []
     for event in events:
         if event >= 0:
@@ -30,16 +31,16 @@ def play(allocator: Allocator, events: list[int]) -> None:
             allocator.free(blocks[-event - 1])
 
 
-def test_there_are_traces_of_both_allocators() -> None:
-    assert len([trace for trace in TRACES if trace["expandable"]]) >= 20
-    assert len([trace for trace in TRACES if not trace["expandable"]]) >= 20
+def test_histories_cover_both_allocators() -> None:
+    assert len([history for history in HISTORIES if history["expandable"]]) >= 20
+    assert len([history for history in HISTORIES if not history["expandable"]]) >= 20
 
 
-@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: f"{trace['name']}-{trace['expandable']}")
-def test_peaks_are_those_of_the_gpu_byte_for_byte(trace: dict[str, Any]) -> None:
-    allocator = Allocator(Rules(expandable=trace["expandable"]), trace["segments"])
-    play(allocator, trace["events"])
-    assert (allocator.peak_allocated, allocator.peak_reserved) == (trace["allocated"], trace["reserved"])
+@pytest.mark.parametrize("history", HISTORIES, ids=lambda history: f"{history['name']}-{history['expandable']}")
+def test_peaks_equal_the_recorded_ones(history: dict[str, Any]) -> None:
+    allocator = Allocator(AllocatorConfig(expandable=history["expandable"]), history["segments"])
+    replay_events(allocator, history["events"])
+    assert (allocator.peak_allocated, allocator.peak_reserved) == (history["allocated"], history["reserved"])
 
 
 def test_sizes_are_rounded_as_torch_rounds_them() -> None:
@@ -50,15 +51,15 @@ def test_sizes_are_rounded_as_torch_rounds_them() -> None:
     assert segment_size(10 * MIB + 512) == 12 * MIB
 
 
-def test_a_large_block_keeps_a_rest_of_up_to_a_mebibyte() -> None:
-    allocator = Allocator(Rules(expandable=False))
+def test_large_block_is_not_split_for_a_rest_of_a_mebibyte() -> None:
+    allocator = Allocator(AllocatorConfig(expandable=False))
     allocator.malloc(19 * MIB + 512)
     assert allocator.allocated == 20 * MIB
-    assert Allocator(Rules(expandable=True)).malloc(19 * MIB + 512).size == 19 * MIB + 512
+    assert Allocator(AllocatorConfig(expandable=True)).malloc(19 * MIB + 512).size == 19 * MIB + 512
 
 
 def test_cached_segments_are_returned_before_a_request_fails() -> None:
-    allocator = Allocator(Rules(expandable=False, cap=100 * MIB))
+    allocator = Allocator(AllocatorConfig(expandable=False, cap=100 * MIB))
     allocator.free(allocator.malloc(80 * MIB))
     assert allocator.reserved == 80 * MIB
     allocator.malloc(90 * MIB)
@@ -67,10 +68,10 @@ def test_cached_segments_are_returned_before_a_request_fails() -> None:
         allocator.malloc(20 * MIB)
 
 
-def test_expandable_segments_use_a_hole_that_others_can_t() -> None:
-    """Two neighbours of 30 MiB are freed and 60 are asked for: one hole, or two segments to return first."""
+def test_expandable_segments_merge_free_neighbors() -> None:
+    """Two freed blocks of 30 MiB serve 60 MiB in one range; as separate segments they must be returned first."""
     for expandable, retries in ((True, 0), (False, 1)):
-        allocator = Allocator(Rules(expandable=expandable, cap=100 * MIB))
+        allocator = Allocator(AllocatorConfig(expandable=expandable, cap=100 * MIB))
         blocks = [allocator.malloc(30 * MIB) for _ in range(3)]
         allocator.free(blocks[1])
         allocator.free(blocks[2])
@@ -78,8 +79,8 @@ def test_expandable_segments_use_a_hole_that_others_can_t() -> None:
         assert allocator.retries == retries
 
 
-def test_blocks_beyond_the_split_limit_stay_whole() -> None:
-    allocator = Allocator(Rules(expandable=False, max_split=64 * MIB))
+def test_blocks_above_max_split_are_not_split() -> None:
+    allocator = Allocator(AllocatorConfig(expandable=False, max_split=64 * MIB))
     allocator.free(allocator.malloc(100 * MIB))
     small = allocator.malloc(30 * MIB)
     assert small.size == 30 * MIB
@@ -93,7 +94,7 @@ operations = st.lists(
 
 
 def run(allocator: Allocator, script: list[int]) -> list[Any]:
-    """Requests, and frees of whatever is alive; returns what is alive at the end."""
+    """Allocate positive numbers and free live blocks for negative ones; return the live blocks."""
     alive: list[Any] = []
     for number in script:
         if number > 0:
@@ -104,10 +105,10 @@ def run(allocator: Allocator, script: list[int]) -> list[Any]:
     return alive
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(operations, st.booleans())
-def test_the_laws_of_an_allocator_hold(script: list[int], expandable: bool) -> None:  # noqa: FBT001
-    allocator = Allocator(Rules(expandable=expandable))
+def test_invariants_of_the_allocator(script: list[int], expandable: bool) -> None:  # noqa: FBT001
+    allocator = Allocator(AllocatorConfig(expandable=expandable))
     alive = run(allocator, script)
     spans = sorted((block.ptr, block.ptr + block.size) for block, _ in alive)
     assert all(left[1] <= right[0] for left, right in itertools.pairwise(spans)), "blocks overlap"
@@ -121,24 +122,25 @@ def test_the_laws_of_an_allocator_hold(script: list[int], expandable: bool) -> N
     assert (allocator.allocated, allocator.reserved) == (0, 0), "memory leaked"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(operations)
-def test_what_runs_under_a_cap_exceeds_it_by_less_than_a_page(script: list[int]) -> None:
-    """Torch checks the cap before it rounds up to pages of 20 MiB, and so do we."""
-    free = Allocator(Rules(expandable=True))
-    run(free, script)
-    capped = Allocator(Rules(expandable=True, cap=max(free.peak_reserved * 3 // 4, 2 * MIB)))
+def test_reserved_memory_exceeds_the_cap_by_less_than_a_page(script: list[int]) -> None:
+    """torch checks the cap before it rounds up to pages of 20 MiB."""
+    uncapped = Allocator(AllocatorConfig(expandable=True))
+    run(uncapped, script)
+    cap = max(uncapped.peak_reserved * 3 // 4, 2 * MIB)
+    capped = Allocator(AllocatorConfig(expandable=True, cap=cap))
     try:
         run(capped, script)
     except OutOfMemory:
         return
-    assert capped.peak_reserved < capped.rules.cap + 20 * MIB
+    assert capped.peak_reserved < cap + 20 * MIB
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(operations)
-def test_the_same_script_gives_the_same_answer(script: list[int]) -> None:
-    first, second = Allocator(Rules()), Allocator(Rules())
+def test_replay_is_deterministic(script: list[int]) -> None:
+    first, second = (Allocator(AllocatorConfig(expandable=True)) for _ in range(2))
     run(first, script)
     run(second, script)
     assert (first.peak_allocated, first.peak_reserved) == (second.peak_allocated, second.peak_reserved)

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import oomph
-from oomph.prediction import Comparison, calibrated, load_calibration, remember
+from oomph.prediction import Comparison, calibrate, load_calibration, save_comparison
 
-ONE = Comparison("NVIDIA H200", "torch 2.11.0", allocated=1.02, reserved=1.05, seconds=1.5, outside=10)
+COMPARISON = Comparison("NVIDIA H200", "torch 2.11.0", allocated=1.02, reserved=1.05, seconds=1.5, outside=10)
 JOB = oomph.Job(
     model=lambda: nn.Linear(8, 8),
     batch=lambda n, _: (torch.randn(n, 8), torch.randn(n, 8)),
@@ -19,45 +19,45 @@ JOB = oomph.Job(
 )
 
 
-def test_what_is_remembered_is_found_again(tmp_path: Path) -> None:
+def test_saved_comparisons_are_loaded(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "calibration.json"
-    remember(ONE, file)
-    remember(dataclasses.replace(ONE, device="cpu"), file)
-    known = load_calibration(file)
-    assert known.of("NVIDIA H200", "torch 2.11.0") == (ONE,)
-    assert known.devices()[0][0] == "cpu"
+    save_comparison(COMPARISON, file)
+    save_comparison(dataclasses.replace(COMPARISON, device="cpu"), file)
+    calibration = load_calibration(file)
+    assert calibration.select("NVIDIA H200", "torch 2.11.0") == (COMPARISON,)
+    assert calibration.environments()[0][0] == "cpu"
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_only_the_latest_are_kept(tmp_path: Path) -> None:
+def test_only_the_latest_comparisons_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "calibration.json"
     for number in range(60):
-        remember(dataclasses.replace(ONE, outside=number), file)
-    assert [one.outside for one in load_calibration(file).comparisons] == list(range(10, 60))
+        save_comparison(dataclasses.replace(COMPARISON, outside=number), file)
+    assert [item.outside for item in load_calibration(file).comparisons] == list(range(10, 60))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"oomph": "calibration", "version": 9}'])
-def test_a_broken_file_is_no_calibration(tmp_path: Path, text: str) -> None:
+def test_broken_file_is_ignored(tmp_path: Path, text: str) -> None:
     file = tmp_path / "calibration.json"
     file.write_text(text)
     assert load_calibration(file).comparisons == ()
-    remember(ONE, file)
-    assert load_calibration(file).comparisons == (ONE,)
+    save_comparison(COMPARISON, file)
+    assert load_calibration(file).comparisons == (COMPARISON,)
 
 
-def test_a_prediction_is_moved_by_the_median_and_keeps_its_range() -> None:
-    made = oomph.predict(JOB, oomph.Settings(batch=4), "H200")
+def test_calibration_scales_by_the_median_and_keeps_the_range() -> None:
+    prediction = oomph.predict(JOB, oomph.Settings(batch=4), "H200")
     ratios = (1.0, 1.1, 1.4)
-    moved = calibrated(made, tuple(dataclasses.replace(ONE, allocated=ratio) for ratio in ratios))
-    assert moved.allocated.value == pytest.approx(made.allocated.value * 1.1)
-    assert moved.allocated.origin.value == "measured"
-    assert moved.allocated.low <= made.allocated.low
-    assert moved.allocated.high >= moved.allocated.value
-    assert "3 measured runs" in moved.assumptions[-1]
-    assert calibrated(made, ()) is made
+    corrected = calibrate(prediction, tuple(dataclasses.replace(COMPARISON, allocated=ratio) for ratio in ratios))
+    assert corrected.allocated.value == pytest.approx(prediction.allocated.value * 1.1)
+    assert corrected.allocated.origin.value == "measured"
+    assert corrected.allocated.low <= prediction.allocated.low
+    assert corrected.allocated.high >= corrected.allocated.value
+    assert "3 measured runs" in corrected.assumptions[-1]
+    assert calibrate(prediction, ()) is prediction
 
 
-def test_what_was_seen_outside_of_the_allocator_counts() -> None:
-    made = oomph.predict(JOB, oomph.Settings(batch=4), "H200")
-    seen = dataclasses.replace(ONE, allocated=1.0, outside=700 * 1024**2)
-    assert calibrated(made, (seen,)).device.value == made.full_speed.value + 700 * 1024**2
+def test_measured_memory_outside_the_allocator_is_added() -> None:
+    prediction = oomph.predict(JOB, oomph.Settings(batch=4), "H200")
+    comparison = dataclasses.replace(COMPARISON, allocated=1.0, outside=700 * 1024**2)
+    assert calibrate(prediction, (comparison,)).device.value == prediction.full_speed.value + 700 * 1024**2

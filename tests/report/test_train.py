@@ -48,7 +48,7 @@ def test_the_plan_says_what_was_asked_and_what_was_done(capsys: pytest.CaptureFi
         teller.planned(made(170 * MIB))
     shown = capsys.readouterr().out
     assert "asked: batch 8 at 640, fp32: needs 180 MiB (up to 198 MiB) of 170 MiB" in shown
-    assert "goes through in 2 pieces of at most 4" in shown
+    assert "the batch of 8 is split into 2 micro-batches of at most 4" in shown
     assert "\x1b" not in shown
 
 

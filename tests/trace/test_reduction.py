@@ -1,15 +1,15 @@
-"""Scratch memory of reductions as it was seen on an H200: partial sums, rounded to 512 bytes, and semaphores."""
+"""Scratch memory of reductions, measured on an H200: partial sums, rounded to 512 bytes, and semaphores."""
 
 from __future__ import annotations
 
 import pytest
 
-from oomph.trace import Device
-from oomph.trace._reduction import Reduction, scratch
+from oomph.trace import CudaDevice
+from oomph.trace._reduction import ReductionShape, scratch_sizes
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "seen"),
+    ("rows", "columns", "measured"),
     [
         (4096, 768, 25_166_336),
         (4096, 3072, 100_663_808),
@@ -23,12 +23,12 @@ from oomph.trace._reduction import Reduction, scratch
         (2048, 2304, 37_749_248),
     ],
 )
-def test_the_gradient_of_a_bias_leaves_partial_sums(rows: int, columns: int, seen: int) -> None:
-    partial, semaphores = scratch(Reduction(columns, rows, along_fastest=False), Device())
-    assert partial + 512 == seen
+def test_gradient_of_a_bias_allocates_partial_sums(rows: int, columns: int, measured: int) -> None:
+    partial, semaphores = scratch_sizes(ReductionShape(columns, rows, along_fastest=False), CudaDevice())
+    assert partial + 512 == measured
     assert 0 < semaphores <= 512
 
 
-def test_a_small_reduction_needs_nothing() -> None:
-    assert scratch(Reduction(768, 64, along_fastest=False), Device()) == ()
-    assert scratch(Reduction(4096, 64, along_fastest=True), Device()) == ()
+def test_small_reduction_needs_no_scratch() -> None:
+    assert scratch_sizes(ReductionShape(768, 64, along_fastest=False), CudaDevice()) == ()
+    assert scratch_sizes(ReductionShape(4096, 64, along_fastest=True), CudaDevice()) == ()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from oomph.errors import UsageError
 from oomph.job import Job
 from oomph.settings import Settings
-from oomph.trace import Device, Phase, StorageKind, Trace, trace_step
+from oomph.trace import CudaDevice, Phase, StorageKind, Trace, trace_step
 
 
 def images(count: int, size: Any) -> tuple[Tensor, Tensor]:
@@ -35,7 +36,7 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
 
 
-def job(**changes: Any) -> Job:
+def make_job(**changes: Any) -> Job:
     return Job(**{"model": net, "batch": images, "loss": F.cross_entropy, "optimizer": sgd, **changes})
 
 
@@ -43,64 +44,64 @@ def tokens(count: int, size: Any) -> tuple[Tensor, Tensor]:
     return torch.randn(count, size, 64), torch.randn(count, size, 64)
 
 
-def traced(work: Job, **how: Any) -> Trace:
-    return trace_step(work, Settings(**{"batch": 4, "size": 32, **how}), Device())
+def traced(job: Job, **settings: Any) -> Trace:
+    return trace_step(job, Settings(**{"batch": 4, "size": 32, **settings}), CudaDevice())
 
 
 def largest(trace: Trace, op: str) -> int:
     return max((storage.size for storage in trace.storages if storage.op.startswith(f"aten.{op}.")), default=0)
 
 
-def test_every_kind_of_memory_is_told_apart() -> None:
+def test_storages_have_their_kind() -> None:
     kinds: Counter[StorageKind] = Counter()
-    trace = traced(job())
-    for event in trace.events[: trace.trained]:
+    trace = traced(make_job())
+    for event in trace.events[: trace.training_events]:
         if event > 0:
             kinds[trace.storages[event - 1].kind] += trace.storages[event - 1].size
     weights = sum(parameter.numel() * 4 for parameter in net().parameters())
     assert kinds[StorageKind.PARAMETER] == weights
     assert kinds[StorageKind.STATE] == weights
-    assert kinds[StorageKind.GRADIENT] == 3 * weights  # one set a step
+    assert kinds[StorageKind.GRADIENT] == 3 * weights  # once per step
     assert kinds[StorageKind.BUFFER] > 0
     assert kinds[StorageKind.INPUT] == 3 * (4 * 3 * 32 * 32 * 4 + 4 * 8)
     assert kinds[StorageKind.ACTIVATION] > 0
     assert kinds[StorageKind.WORKSPACE] > 0
 
 
-def test_what_is_born_dies_but_for_what_training_keeps() -> None:
-    trace = traced(job())
-    births, deaths = {e for e in trace.events if e > 0}, {-e for e in trace.events if e < 0}
-    assert deaths <= births
-    kept = Counter(trace.storages[index - 1].kind for index in births - deaths)
+def test_everything_is_freed_except_what_training_keeps() -> None:
+    trace = traced(make_job())
+    allocated, freed = {e for e in trace.events if e > 0}, {-e for e in trace.events if e < 0}
+    assert freed <= allocated
+    kept = Counter(trace.storages[index - 1].kind for index in allocated - freed)
     assert set(kept) == {StorageKind.PARAMETER, StorageKind.BUFFER, StorageKind.STATE, StorageKind.WORKSPACE}
 
 
-def test_steps_after_the_first_are_alike() -> None:
-    trace = traced(job())
-    starts = [place for place, step, phase in trace.marks if step in {1, 2} and phase is Phase.FORWARD]
+def test_steps_after_the_first_are_equal() -> None:
+    trace = traced(make_job())
+    starts = [start for start, step, phase in trace.phase_starts if step in {1, 2} and phase is Phase.FORWARD]
     second = [trace.storages[abs(e) - 1].size for e in trace.events[starts[0] : starts[1]]]
-    third = [trace.storages[abs(e) - 1].size for e in trace.events[starts[1] : trace.trained]]
+    third = [trace.storages[abs(e) - 1].size for e in trace.events[starts[1] : trace.training_events]]
     assert second == third
 
 
 def test_memory_is_attributed_to_modules_forward_and_backward() -> None:
-    modules = {(storage.module, storage.phase) for storage in traced(job()).storages}
+    modules = {(storage.module, storage.phase) for storage in traced(make_job()).storages}
     assert ("0", Phase.FORWARD) in modules
     assert ("1", Phase.BACKWARD) in modules
 
 
-def born(trace: Trace, phase: Phase) -> list[tuple[str, int]]:
-    """Operation and size of everything born in a phase of the first step, in order."""
-    found = [trace.storages[event - 1] for event in trace.events[: trace.trained] if event > 0]
-    return [(one.op, one.size) for one in found if one.phase is phase and one.step == 0]
+def allocations(trace: Trace, phase: Phase) -> list[tuple[str, int]]:
+    """Return operation and size of all allocations in a phase of the first step, in order."""
+    storages = [trace.storages[event - 1] for event in trace.events[: trace.training_events] if event > 0]
+    return [(storage.op, storage.size) for storage in storages if storage.phase is phase and storage.step == 0]
 
 
-def test_a_squared_loss_is_as_large_as_its_elements_until_backward_is_over() -> None:
-    trace = traced(job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=F.mse_loss))
+def test_squared_loss_is_as_large_as_its_elements_until_backward_ends() -> None:
+    trace = traced(make_job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=F.mse_loss))
     size = 4 * 32 * 64 * 4
-    assert [one for one in born(trace, Phase.FORWARD) if one[0] == "aten.mse_loss.default"] == [
+    assert [pair for pair in allocations(trace, Phase.FORWARD) if pair[0] == "aten.mse_loss.default"] == [
         ("aten.mse_loss.default", size),  # the result
-        ("aten.mse_loss.default", size),  # what is averaged
+        ("aten.mse_loss.default", size),  # the elementwise loss
     ]
     events = [(trace.storages[abs(event) - 1].op, event > 0) for event in trace.events]
     last = events.index(("aten.mm.default", True))
@@ -108,7 +109,7 @@ def test_a_squared_loss_is_as_large_as_its_elements_until_backward_is_over() -> 
 
 
 class Residual(nn.Module):
-    """Gradients meet at a tensor that is used twice, or picked from."""
+    """Gradients meet at a tensor that is used twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,29 +120,29 @@ class Residual(nn.Module):
         return h + self.second(h).tanh()
 
 
-def test_gradients_that_meet_are_summed_up_in_place() -> None:
-    backward = born(traced(job(model=Residual, batch=tokens, loss=F.mse_loss)), Phase.BACKWARD)
+def test_gradients_that_meet_are_summed_in_place() -> None:
+    backward = allocations(traced(make_job(model=Residual, batch=tokens, loss=F.mse_loss)), Phase.BACKWARD)
     assert not [op for op, _ in backward if op.startswith("aten.add")]
 
 
-def test_the_gradient_of_an_index_is_written_in_place() -> None:
+def test_gradient_of_an_index_is_written_in_place() -> None:
     def run(model: nn.Module, batch: Any) -> Tensor:
         outputs = model(batch[0])
         return outputs[torch.zeros(3, dtype=torch.long)].square().mean()
 
-    backward = born(traced(job(model=Residual, batch=tokens, loss=None, step=run)), Phase.BACKWARD)
+    backward = allocations(traced(make_job(model=Residual, batch=tokens, loss=None, step=run)), Phase.BACKWARD)
     assert "aten.index_put.default" not in [op for op, _ in backward]
     assert 4 * 32 * 64 * 4 in [size for op, size in backward if "zeros" in op]
 
 
 def test_autocast_casts_the_last_argument_first() -> None:
-    trace = traced(job(model=lambda: nn.Linear(64, 16), batch=tokens, loss=None, step=mean), precision="amp-bf16")
-    casts = [size for op, size in born(trace, Phase.FORWARD) if op == "aten._to_copy.default"]
+    trace = traced(make_job(model=lambda: nn.Linear(64, 16), batch=tokens, loss=None, step=mean), precision="amp-bf16")
+    casts = [size for op, size in allocations(trace, Phase.FORWARD) if op == "aten._to_copy.default"]
     assert casts[:3] == [16 * 2, 64 * 16 * 2, 4 * 32 * 64 * 2]  # bias, weight, input
 
 
 def mean(model: nn.Module, batch: Any) -> Tensor:
-    """The mean of what a model makes of the inputs."""
+    """Return the mean of the model's outputs."""
     return model(batch[0]).float().mean()
 
 
@@ -149,13 +150,13 @@ def test_concatenation_is_not_cast() -> None:
     def run(model: nn.Module, batch: Any) -> Tensor:
         return torch.cat([model(batch[0]), batch[0]], -1).mean()
 
-    trace = traced(job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=None, step=run), precision="amp-bf16")
-    ops = born(trace, Phase.FORWARD)
+    trace = traced(make_job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=None, step=run), precision="amp-bf16")
+    ops = allocations(trace, Phase.FORWARD)
     assert ("aten.cat.default", 4 * 32 * 128 * 4) in ops
     assert sum(op == "aten._to_copy.default" for op, _ in ops) == 3  # bias, weight and input of the linear layer
 
 
-def test_autocast_follows_cuda_s_lists() -> None:
+def test_autocast_follows_the_cuda_lists() -> None:
     class Norms(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -165,18 +166,18 @@ def test_autocast_follows_cuda_s_lists() -> None:
             y = self.linear(x)
             assert y.dtype == torch.bfloat16
             z = self.norm(y)
-            assert z.dtype == torch.float32  # the CPU's own autocast would leave it in bfloat16
+            assert z.dtype == torch.float32  # the CPU's autocast would leave it in bfloat16
             return F.softmax(self.linear(z), -1)
 
     def loss(output: Tensor, target: Tensor) -> Tensor:
         assert output.dtype == torch.float32
         return F.mse_loss(output, target)
 
-    traced(job(model=Norms, batch=tokens, loss=loss), precision="amp-bf16")
+    traced(make_job(model=Norms, batch=tokens, loss=loss), precision="amp-bf16")
 
 
-def test_the_cpu_s_own_autocast_is_back_after_a_trace() -> None:
-    traced(job(), precision="amp-fp16")
+def test_cpu_autocast_is_restored_after_a_trace() -> None:
+    traced(make_job(), precision="amp-fp16")
     x, norm = torch.randn(2, 8), nn.LayerNorm(8)
     with torch.autocast("cpu", torch.bfloat16):
         assert norm(x.bfloat16()).dtype == torch.bfloat16
@@ -185,7 +186,7 @@ def test_the_cpu_s_own_autocast_is_back_after_a_trace() -> None:
     assert F.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]).shape == (1, 1, 2, 8)
 
 
-def test_the_weight_cache_keeps_one_copy_of_a_shared_weight() -> None:
+def test_autocast_caches_one_copy_of_a_shared_weight() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -194,16 +195,16 @@ def test_the_weight_cache_keeps_one_copy_of_a_shared_weight() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.linear(self.linear(x))
 
-    trace = traced(job(model=Twice, batch=tokens, loss=F.mse_loss), precision="amp-bf16")
+    trace = traced(make_job(model=Twice, batch=tokens, loss=F.mse_loss), precision="amp-bf16")
     copies = [
         s
         for s in trace.storages
         if s.op == "aten._to_copy.default" and s.size == 64 * 64 * 2 and s.phase is Phase.FORWARD
     ]
-    assert len(copies) == 3  # one a step
+    assert len(copies) == 3  # one per step
 
 
-def test_attention_never_falls_back_to_the_quadratic_kernel() -> None:
+def test_attention_does_not_use_the_quadratic_kernel() -> None:
     class Attend(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -214,7 +215,7 @@ def test_attention_never_falls_back_to_the_quadratic_kernel() -> None:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.1).transpose(1, 2).flatten(2)
 
     for precision, op in (("fp32", "efficient"), ("amp-bf16", "cudnn")):
-        trace = traced(job(model=Attend, batch=tokens, loss=F.mse_loss), size=512, precision=precision)
+        trace = traced(make_job(model=Attend, batch=tokens, loss=F.mse_loss), size=512, precision=precision)
         assert any(storage.op.startswith(f"aten._scaled_dot_product_{op}") for storage in trace.storages)
         assert (
             max(storage.size for storage in trace.storages if storage.kind is not StorageKind.WORKSPACE)
@@ -222,21 +223,23 @@ def test_attention_never_falls_back_to_the_quadratic_kernel() -> None:
         )
 
 
-def test_dropout_keeps_a_mask_of_booleans() -> None:
-    trace = traced(job(model=lambda: nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.5)), batch=tokens, loss=F.mse_loss))
+def test_dropout_saves_a_boolean_mask() -> None:
+    trace = traced(
+        make_job(model=lambda: nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.5)), batch=tokens, loss=F.mse_loss)
+    )
     sizes = {storage.size for storage in trace.storages if storage.op == "aten.native_dropout.default"}
     assert sizes == {4 * 32 * 64 * 4, 4 * 32 * 64}
 
 
-def test_pieces_share_one_optimizer_step() -> None:
-    trace = traced(job(), batch=8, micro_batch=4)
-    phases = [phase for _, step, phase in trace.marks if step == 1]
+def test_micro_batches_share_one_optimizer_step() -> None:
+    trace = traced(make_job(), batch=8, micro_batch=4)
+    phases = [phase for _, step, phase in trace.phase_starts if step == 1]
     assert phases == [Phase.FORWARD, Phase.BACKWARD] * 2 + [Phase.OPTIMIZER]
-    assert largest(trace, "convolution") == largest(traced(job(), batch=4), "convolution")
+    assert largest(trace, "convolution") == largest(traced(make_job(), batch=4), "convolution")
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_checkpointing_keeps_less(reentrant: bool) -> None:  # noqa: FBT001
+def test_checkpointing_saves_fewer_activations(reentrant: bool) -> None:  # noqa: FBT001
     class Blocks(nn.Module):
         def __init__(self, *, save: bool) -> None:
             super().__init__()
@@ -251,53 +254,53 @@ def test_checkpointing_keeps_less(reentrant: bool) -> None:  # noqa: FBT001
                 x = checkpoint(block, x, use_reentrant=reentrant) if self.save else block(x)
             return x
 
-    def kept(*, save: bool) -> int:
-        trace = traced(job(model=lambda: Blocks(save=save), batch=tokens, loss=F.mse_loss), size=256)
+    def saved_bytes(*, save: bool) -> int:
+        trace = traced(make_job(model=lambda: Blocks(save=save), batch=tokens, loss=F.mse_loss), size=256)
         return sum(s.size for s in trace.storages if s.kind is StorageKind.ACTIVATION and s.step == 1)
 
-    assert kept(save=True) < kept(save=False) / 2
+    assert saved_bytes(save=True) < saved_bytes(save=False) / 2
 
 
-def test_boolean_masks_are_traced_with_a_stated_assumption() -> None:
-    def picky(output: Tensor, target: Tensor) -> Tensor:
-        chosen = output[target > 0]
-        if chosen.numel() == 0 or not (target > 0).any():
+def test_boolean_masks_keep_the_mask_fraction() -> None:
+    def masked_loss(output: Tensor, target: Tensor) -> Tensor:
+        positive = output[target > 0]
+        if positive.numel() == 0 or not (target > 0).any():
             return output.sum() * 0
-        return chosen.abs().mean() + output.masked_select(target < 0).mean()
+        return positive.abs().mean() + output.masked_select(target < 0).mean()
 
-    all_of_it = traced(job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=picky))
-    some = traced(job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=picky, selected=0.25))
-    assert any("boolean mask" in words for words in all_of_it.assumptions)
-    assert largest(all_of_it, "index") == 4 * 32 * 64 * 4
-    assert largest(some, "index") == 4 * 32 * 64
+    everything = traced(make_job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=masked_loss))
+    quarter = traced(make_job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=masked_loss, mask_fraction=0.25))
+    assert any("boolean mask" in assumption for assumption in everything.assumptions)
+    assert largest(everything, "index") == 4 * 32 * 64 * 4
+    assert largest(quarter, "index") == 4 * 32 * 64
 
 
-def test_a_model_that_reads_numbers_while_being_built_is_built_for_real() -> None:
+def test_model_that_reads_values_while_being_built_is_traced() -> None:
     def build() -> nn.Module:
         rates = [float(rate) for rate in torch.linspace(0, 0.5, 3)]
         return nn.Sequential(net(), nn.Dropout(rates[1]))
 
-    assert traced(job(model=build)).storages
+    assert traced(make_job(model=build)).storages
 
 
-def test_a_model_that_copies_its_layers_is_traced() -> None:
+def test_model_that_copies_its_layers_is_traced() -> None:
     def build() -> nn.Module:
         layer = nn.TransformerEncoderLayer(64, 4, batch_first=True)
         return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
-    assert traced(job(model=build, batch=tokens, loss=F.mse_loss), precision="amp-fp16").storages
+    assert traced(make_job(model=build, batch=tokens, loss=F.mse_loss), precision="amp-fp16").storages
 
 
-def test_code_that_checks_its_data_is_traced_as_if_nothing_were_wrong() -> None:
-    def careful(output: Tensor, target: Tensor) -> Tensor:
+def test_code_that_validates_its_data_is_traced() -> None:
+    def validating_loss(output: Tensor, target: Tensor) -> Tensor:
         if target.isnan().any():
             raise ValueError("bad target")
         return F.mse_loss(output, target)
 
-    assert traced(job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=careful)).storages
+    assert traced(make_job(model=lambda: nn.Linear(64, 64), batch=tokens, loss=validating_loss)).storages
 
 
-def test_a_ctc_loss_is_traced_with_targets_of_full_length() -> None:
+def test_ctc_loss_assumes_targets_of_full_length() -> None:
     def speech(count: int, size: Any) -> tuple[Tensor, Tensor]:
         return torch.randn(size, count, 64), torch.randint(1, 20, (count, 5))
 
@@ -305,24 +308,24 @@ def test_a_ctc_loss_is_traced_with_targets_of_full_length() -> None:
         steps, count = output.shape[:2]
         return F.ctc_loss(output.log_softmax(-1), target, torch.full((count,), steps), torch.full((count,), 5))
 
-    trace = traced(job(model=lambda: nn.Linear(64, 20), batch=speech, loss=loss))
-    assert any("CTC" in words for words in trace.assumptions)
+    trace = traced(make_job(model=lambda: nn.Linear(64, 20), batch=speech, loss=loss))
+    assert any("CTC" in assumption for assumption in trace.assumptions)
 
 
 @pytest.mark.parametrize(
-    ("changes", "how", "words"),
+    ("changes", "message"),
     [
-        ({"model": lambda: 1 / 0}, {}, "model raised ZeroDivisionError"),
-        ({"model": lambda: "net"}, {}, "model returned a str"),
-        ({"batch": lambda n, size: 1 / 0}, {}, "batch raised ZeroDivisionError"),
-        ({"optimizer": lambda model: 1 / 0}, {}, "optimizer raised ZeroDivisionError"),
-        ({"loss": lambda output, target: output}, {}, r"loss is a tensor of shape \(4, 10\), not a scalar"),
-        ({"loss": lambda output, target: 3.0}, {}, "loss is a float, not a scalar"),
-        ({"model": lambda: nn.Sequential(nn.MaxPool2d(64), net())}, {}, "can't be run with 4 samples of size 32"),
+        ({"model": lambda: 1 / 0}, "model raised ZeroDivisionError"),
+        ({"model": lambda: sys.exit(3)}, "model raised SystemExit: 3"),
+        ({"model": lambda: "net"}, "model returned a value of type str"),
+        ({"batch": lambda n, size: 1 / 0}, "batch raised ZeroDivisionError"),
+        ({"optimizer": lambda model: 1 / 0}, "optimizer raised ZeroDivisionError"),
+        ({"loss": lambda output, target: sys.exit(3)}, "SystemExit: 3"),
+        ({"loss": lambda output, target: output}, r"loss is a tensor of shape \(4, 10\), not a scalar"),
+        ({"loss": lambda output, target: 3.0}, "loss is a value of type float, not a scalar"),
+        ({"model": lambda: nn.Sequential(nn.MaxPool2d(64), net())}, "can't run with 4 samples of size 32"),
     ],
 )
-def test_a_job_that_can_t_be_traced_is_refused_with_the_cause(
-    changes: dict[str, Callable[..., Any]], how: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(UsageError, match=words):
-        traced(job(**changes), **how)
+def test_job_that_fails_is_rejected_with_the_cause(changes: dict[str, Callable[..., Any]], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        traced(make_job(**changes))

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 Precision = enum.Enum("Precision", {name: name for name in PRECISIONS}, type=str)  # type: ignore[misc]
-Layout = enum.Enum("Layout", {name: name for name in MEMORY_FORMATS}, type=str)  # type: ignore[misc]
+MemoryFormat = enum.Enum("MemoryFormat", {name: name for name in MEMORY_FORMATS}, type=str)  # type: ignore[misc]
 Checkpointing = enum.Enum("Checkpointing", {name: name for name in CHECKPOINTING}, type=str)  # type: ignore[misc]
-Variant = enum.Enum("Variant", {name: name for name in OPTIMIZERS}, type=str)  # type: ignore[misc]
+OptimizerVariant = enum.Enum("OptimizerVariant", {name: name for name in OPTIMIZERS}, type=str)  # type: ignore[misc]
 
 
 def predict(
@@ -28,7 +28,7 @@ def predict(
         Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option(
             metavar="NAME",
-            help='On which GPU or cloud machine: "RTX 3060", H200, g5.xlarge; or cpu.',
+            help='GPU or cloud machine: "RTX 3060", H200, g5.xlarge; or cpu.',
             show_default="this machine's",
         ),
     ] = None,
@@ -39,79 +39,88 @@ def predict(
     ] = "0",
     micro_batch: Annotated[
         Optional[int],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Option(help="Samples per piece; the whole batch at once if not given.", show_default=False),
+        typer.Option(help="Samples per forward and backward pass.", show_default="the whole batch"),
     ] = None,
-    precision: Annotated[Precision, typer.Option(help="What to compute in.")] = Precision("fp32"),
-    memory_format: Annotated[Layout, typer.Option(help="Layout of images and weights.")] = Layout("contiguous"),
-    checkpointing: Annotated[Checkpointing, typer.Option(help="Blocks to run again in backward.")] = Checkpointing(
+    precision: Annotated[Precision, typer.Option(help="Precision to compute in.")] = Precision("fp32"),
+    memory_format: Annotated[MemoryFormat, typer.Option(help="Layout of images and weights.")] = MemoryFormat(
+        "contiguous"
+    ),
+    checkpointing: Annotated[Checkpointing, typer.Option(help="What to recompute in backward.")] = Checkpointing(
         "none"
     ),
-    optimizer: Annotated[Variant, typer.Option(help="How the optimizer's update runs.")] = Variant("given"),
+    optimizer: Annotated[
+        OptimizerVariant, typer.Option(help="Implementation of the optimizer's update.")
+    ] = OptimizerVariant("given"),
     allocator: Annotated[
         str,
-        typer.Option(metavar="default|expandable|KNOBS", help="Torch's allocator, or its PYTORCH_ALLOC_CONF."),
+        typer.Option(metavar="default|expandable|OPTIONS", help="Torch's allocator, or its PYTORCH_ALLOC_CONF."),
     ] = "expandable",
     measure: Annotated[
-        bool, typer.Option("--measure", help="Run a few steps here too, compare, and remember the difference.")
+        bool, typer.Option("--measure", help="Also run a few steps on this machine, compare, and save the difference.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Tell what a training step will need on a GPU, before it runs and without that GPU.
+    """Predict the memory of a training step on a GPU, before it runs and without that GPU.
 
-    Traces the step without computing or allocating anything, replays torch's allocator, and says whether it fits, how
-    close it is, what the peak is made of, and what would help most.
+    Traces the step without computing or allocating anything and replays torch's allocator. Reports whether the step
+    fits, the composition of its peak, and a suggestion.
     """
-    from ..job import load_job  # noqa: PLC0415
-    from ..machine import find_target, this_device  # noqa: PLC0415
-    from ..prediction import predict as predict_job  # noqa: PLC0415
-    from ..report import PredictReport, emit  # noqa: PLC0415
-    from ..settings import Settings, parse_side  # noqa: PLC0415
+    from ..settings import Settings, parse_sample_size  # noqa: PLC0415
 
     settings = Settings(
         batch=batch,
         micro_batch=micro_batch,
-        size=parse_side(size),
+        size=parse_sample_size(size),
         precision=precision.value,
         memory_format=memory_format.value,
         allocator=allocator,
         checkpointing=checkpointing.value,
         optimizer=optimizer.value,
     )
-    here = this_device()
-    target = find_target(gpu or here)
-    is_here = target.name == find_target(here).name
-    if measure and not is_here:
-        raise UsageError(f"--measure runs on this machine, which has {here}, not {target.name}", "leave --gpu out")
-    made = predict_job(load_job(job), settings, target)
-    measured = _compare(job, settings, made) if measure else None
-    if is_here and not measure:
-        made = _corrected(made, here)
-    emit(PredictReport(made, settings, target, measured), as_json=json)
+    _report(job, settings, gpu, measure=measure, as_json=json)
 
 
-def _compare(job: str, settings: Settings, made: Prediction) -> Measurement:
-    """Run it, and remember how far the prediction was off."""
+def _report(reference: str, settings: Settings, gpu: str | None, *, measure: bool, as_json: bool) -> None:
+    from ..job import load_job  # noqa: PLC0415
+    from ..machine import find_target, this_device  # noqa: PLC0415
+    from ..prediction import predict as predict_job  # noqa: PLC0415
+    from ..report import PredictReport, emit  # noqa: PLC0415
+
+    device = this_device()
+    target = find_target(gpu or device)
+    is_local = target.name == find_target(device).name
+    if measure and not is_local:
+        raise UsageError(f"--measure runs on this machine, which has {device}, not {target.name}", "omit --gpu")
+    prediction = predict_job(load_job(reference), settings, target)
+    measured = _measure(reference, settings, prediction) if measure else None
+    if is_local and not measure:
+        prediction = _calibrate(prediction, device)
+    emit(PredictReport(prediction, settings, target, measured), as_json=as_json)
+
+
+def _measure(reference: str, settings: Settings, prediction: Prediction) -> Measurement:
+    """Run the Job and save the error of the prediction."""
     from ..monitor import measure  # noqa: PLC0415
-    from ..prediction import Comparison, remember  # noqa: PLC0415
+    from ..prediction import Comparison, save_comparison  # noqa: PLC0415
 
-    found = measure(job, settings)
-    remember(
+    measurement = measure(reference, settings)
+    save_comparison(
         Comparison(
-            device=found.device,
-            software=found.software,
-            allocated=found.allocated / made.allocated.value,
-            reserved=found.reserved / made.reserved.value,
-            seconds=found.seconds / made.seconds.value,
-            outside=found.outside,
+            device=measurement.device,
+            software=measurement.software,
+            allocated=measurement.allocated / prediction.allocated.value,
+            reserved=measurement.reserved / prediction.reserved.value,
+            seconds=measurement.seconds / prediction.seconds.value,
+            outside=measurement.outside,
         )
     )
-    return found
+    return measurement
 
 
-def _corrected(made: Prediction, device: str) -> Prediction:
-    """What earlier runs on this device teach."""
-    from ..prediction import calibrated, load_calibration  # noqa: PLC0415
+def _calibrate(prediction: Prediction, device: str) -> Prediction:
+    """Correct the prediction by the measured runs on this device with the latest software."""
+    from ..prediction import calibrate, load_calibration  # noqa: PLC0415
 
-    known = load_calibration()
-    latest = next((pair for pair in known.devices() if pair[0] == device), None)
-    return made if latest is None else calibrated(made, known.of(*latest))
+    calibration = load_calibration()
+    latest = next((pair for pair in calibration.environments() if pair[0] == device), None)
+    return prediction if latest is None else calibrate(prediction, calibration.select(*latest))

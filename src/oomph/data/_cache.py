@@ -128,7 +128,7 @@ class Cache:
                     return
                 self._write_used(self.used + size)
             entry.parent.mkdir(exist_ok=True)  # not the cache folder, which its owner may have removed
-            write_atomically(entry, lambda file: _write_entry(file, picture), lasting=False, folders=False)
+            write_atomically(entry, lambda file: _write_entry(file, picture), fsync=False, parents=False)
         except OSError:  # a full disk must not stop the training
             return
 

@@ -93,7 +93,7 @@ def write_embedded(folder: Path, size: EmbeddedSize | None = None) -> Path:
 
 def _write(path: Path, content: bytes) -> None:
     """Whole or not at all, since another run may be reading or making the same data set."""
-    write_atomically(path, lambda file: file.write(content), lasting=False)
+    write_atomically(path, lambda file: file.write(content), fsync=False)
 
 
 def _png(image: NDArray[np.uint8]) -> bytes:

@@ -106,7 +106,9 @@ def plan_run(
     if form.batch == LARGEST:
         asked = _largest(asked, whole - off, run)
     try:
-        made = plan(asked, whole - off, run.needs, least=2, leeway=_leeway(asked, form.allow, device))
+        made = plan(
+            asked, whole - off, run.needs, min_micro_batch=2, allowed_changes=_leeway(asked, form.allow, device)
+        )
     except CannotFit as error:
         if not off:
             raise
@@ -180,7 +182,7 @@ def _leeway(asked: Settings, allowed: tuple[str, ...], device: torch.device) -> 
     return AllowedChanges(
         checkpointing=asked.checkpointing == "none",
         precision=None if asked.precision.startswith("amp") else lower,
-        sides=tuple(range(side - STRIDES[-1], max(side // 2, STRIDES[-1]) - 1, -STRIDES[-1])),
+        image_sizes=tuple(range(side - STRIDES[-1], max(side // 2, STRIDES[-1]) - 1, -STRIDES[-1])),
         allowed=allowed,
     )
 

@@ -1,11 +1,11 @@
-"""Settings put onto a model and optimizer, live or fake; each change can be undone."""
+"""Settings applied to a model and optimizer, real or fake; each change is reversible."""
 
 from ._allocator import allocator_limit, cap_allocator, cap_allocator_below_spill
+from ._autocast import AUTOCAST_DTYPES, autocast
 from ._checkpointing import blocks, checkpoint
-from ._layout import convert_batch, convert_model
+from ._conversion import convert_batch, convert_model
+from ._optimizer_variant import set_variant
 from ._patch import Patch
-from ._precision import AUTOCAST_DTYPES, autocast
-from ._variant import set_variant
 
 __all__ = [
     "AUTOCAST_DTYPES",

@@ -1,4 +1,4 @@
-"""A change that was made, and the way back."""
+"""The handle of a reversible change."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 
 class Patch:
-    """What was done to a model or optimizer; `undo()` takes it back, once."""
+    """A change to a model or optimizer that `undo()` reverts."""
 
     def __init__(self, undo: Callable[[], None]) -> None:
         self._undo: Callable[[], None] | None = undo
 
     def undo(self) -> None:
-        """Take the change back; a second time does nothing."""
+        """Revert the change; further calls do nothing."""
         undo, self._undo = self._undo, None
         if undo is not None:
             undo()

@@ -1,8 +1,8 @@
-"""Events to bytes: the allocator's replay, what the peak is made of, and the Prediction. No torch of its own."""
+"""Predictions: replay of a trace through allocator models, the composition of the peak, and calibration. No torch."""
 
-from ._allocator import Allocator, OutOfMemory, Rules
-from ._calibration import Calibration, Comparison, calibrated, load_calibration, remember
-from ._predict import predict, predict_trace
+from ._allocator import Allocator, OutOfMemory
+from ._calibration import Calibration, Comparison, calibrate, load_calibration, save_comparison
+from ._predict import predict, predict_trace, trace_device
 from ._prediction import Estimate, Origin, Owner, Peak, Prediction
 from ._replay import Replay, replay, smallest_cap
 
@@ -17,12 +17,12 @@ __all__ = [
     "Peak",
     "Prediction",
     "Replay",
-    "Rules",
-    "calibrated",
+    "calibrate",
     "load_calibration",
     "predict",
     "predict_trace",
-    "remember",
     "replay",
+    "save_comparison",
     "smallest_cap",
+    "trace_device",
 ]

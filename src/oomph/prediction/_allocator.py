@@ -1,54 +1,37 @@
-"""A replay of PyTorch's CUDA caching allocator, byte for byte, for one stream.
+"""Replay of PyTorch's CUDA caching allocator, byte for byte, for one stream.
 
-It follows the allocator's own rules: sizes round up to 512 bytes; small requests (at most 1 MiB) and large ones live in
-pools of their own; a request takes the free block that fits best, the lowest address first; what is left over becomes
-a free block of its own; freed neighbours merge; when the device has no more to give, cached memory is returned and the
-request tried once more. With expandable segments each pool is one range of addresses, filled page by page.
+The replay follows the allocator's rules. Sizes round up to 512 bytes. Small requests (at most 1 MiB) and large requests
+have separate pools. A request uses the smallest free block that fits, at the lowest address, and the rest of the block
+becomes a free block. Adjacent free blocks merge. When the device has no more memory, the allocator returns its cached
+memory and retries once. With expandable segments, each pool is one address range that is filled page by page.
 
-What `torch.cuda.memory_allocated` counts are whole blocks, which can be larger than the requests they serve, so even
-`allocated` needs the replay.
+`torch.cuda.memory_allocated` counts whole blocks, which can be larger than the requests they serve. So even `allocated`
+needs the replay.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
 
+from ..settings import AllocatorConfig
 from ..units import MIB
 
 _MIN_BLOCK = 512
-_SMALL = MIB  # the largest request of the small pool, and the smallest rest that the large pool splits off
+_MAX_SMALL = MIB  # the largest request of the small pool, and the smallest rest that the large pool splits off
 _SMALL_SEGMENT = 2 * MIB
 _LARGE_SEGMENT = 20 * MIB
-_MIN_LARGE = 10 * MIB  # requests from here on get a segment of their own size
-_ROUND_LARGE = 2 * MIB
-_NEVER = 1 << 62
-_RANGE = _LARGE_SEGMENT << 20  # addresses of an expandable segment: far more than memory, and whole pages of both sizes
+_MIN_DEDICATED = 10 * MIB  # larger requests get a segment of their size
+_DEDICATED_STEP = 2 * MIB
+_UNLIMITED = 1 << 62
+_ADDRESS_RANGE = _LARGE_SEGMENT << 20  # of an expandable segment: beyond any memory, in whole pages of both pools
 
 
 class OutOfMemory(Exception):
-    """The replayed request does not fit under the cap, even after everything cached was returned."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """How the allocator is set up.
-
-    Attributes:
-        expandable: `expandable_segments:True`.
-        cap: bytes that may be reserved, as `set_per_process_memory_fraction` limits them.
-        max_split: `max_split_size_mb` in bytes: larger blocks are never split.
-        non_split_rounding: `max_non_split_rounding_mb` in bytes: how much larger a block an oversize request takes.
-    """
-
-    expandable: bool = True
-    cap: int = _NEVER
-    max_split: int = _NEVER
-    non_split_rounding: int = 20 * MIB
+    """A replayed request does not fit under the cap, even after all cached memory was returned."""
 
 
 class _Block:
-    """A piece of a segment: allocated, free, or (in an expandable segment) not backed by memory."""
+    """Part of a segment: allocated, free, or (in an expandable segment) not mapped to memory."""
 
     __slots__ = ("allocated", "mapped", "next", "pool", "prev", "ptr", "size")
 
@@ -60,14 +43,14 @@ class _Block:
 
 
 class _Pool:
-    """Free blocks, ordered by size and then address."""
+    """Free blocks, ordered by size, then by address."""
 
     def __init__(self, *, small: bool) -> None:
         self.small = small
         self.page = _SMALL_SEGMENT if small else _LARGE_SEGMENT
         self.keys: list[tuple[int, int]] = []
         self.blocks: dict[int, _Block] = {}
-        self.unmapped: list[_Block] = []  # in an expandable segment, by address
+        self.unmapped: list[_Block] = []  # of expandable segments
 
     def insert(self, block: _Block) -> None:
         insort(self.keys, (block.size, block.ptr))
@@ -82,42 +65,44 @@ class _Pool:
 
 
 def round_size(size: int) -> int:
-    """What a request is rounded up to."""
+    """Return the size of the block that a request is rounded up to."""
     return max(-(-size // _MIN_BLOCK) * _MIN_BLOCK, _MIN_BLOCK)
 
 
 def segment_size(size: int) -> int:
-    """What is asked of the device for a rounded request that no free block serves."""
-    if size <= _SMALL:
+    """Return the size of the segment that the device allocates for a rounded request without a free block."""
+    if size <= _MAX_SMALL:
         return _SMALL_SEGMENT
-    return _LARGE_SEGMENT if size < _MIN_LARGE else -(-size // _ROUND_LARGE) * _ROUND_LARGE
+    return _LARGE_SEGMENT if size < _MIN_DEDICATED else -(-size // _DEDICATED_STEP) * _DEDICATED_STEP
 
 
 class Allocator:
-    """One device's allocator; `allocated` and `reserved` are current bytes, the `peak_` ones their maxima."""
+    """The allocator of one device; `allocated` and `reserved` are current bytes, `peak_…` their maxima."""
 
-    def __init__(self, rules: Rules | None = None, addresses: list[int] | None = None) -> None:
-        """Start empty.
+    def __init__(self, config: AllocatorConfig, addresses: list[int] | None = None) -> None:
+        """Create an empty allocator.
 
         Args:
-            rules: how the allocator is set up.
-            addresses: where the device put each new segment, in order, where a recording knows it; ties between
-                equally large free blocks depend on it.
+            config: the allocator's options and cap.
+            addresses: the recorded addresses of new segments, in order. Among free blocks of equal size the lowest
+                address is used first, so an exact replay needs them.
         """
-        self.rules = rules or Rules()
+        self.config = config
         self.small, self.large = _Pool(small=True), _Pool(small=False)
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = self.retries = 0
+        self._cap = _UNLIMITED if config.cap is None else config.cap
+        self._max_split = _UNLIMITED if config.max_split is None else config.max_split
         self._addresses = iter(addresses or ())
-        self._top = _RANGE
+        self._next_address = _ADDRESS_RANGE
 
     def malloc(self, size: int) -> _Block:
-        """Serve a request.
+        """Allocate a block.
 
         Raises:
-            OutOfMemory: it does not fit under the cap.
+            OutOfMemory: the request does not fit under the cap.
         """
         rounded = round_size(size)
-        pool = self.small if rounded <= _SMALL else self.large
+        pool = self.small if rounded <= _MAX_SMALL else self.large
         block = self._find(pool, rounded) or self._grow(pool, rounded)
         if self._should_split(block, rounded):
             self._split(block, rounded)
@@ -127,7 +112,7 @@ class Allocator:
         return block
 
     def free(self, block: _Block) -> None:
-        """Take a block back and merge it with free neighbours."""
+        """Free a block and merge it with free neighbors."""
         self.allocated -= block.size
         block.allocated = False
         self._merge(block, block.prev)
@@ -135,10 +120,10 @@ class Allocator:
         block.pool.insert(block)
 
     def empty_cache(self) -> None:
-        """Return everything cached to the device, as far as whole segments or pages are free."""
+        """Return cached memory to the device: all segments, or pages of expandable segments, that are entirely free."""
         for pool in (self.large, self.small):
             for block in [pool.blocks[ptr] for _, ptr in pool.keys]:
-                if self.rules.expandable:
+                if self.config.expandable:
                     self._unmap(block)
                 elif block.prev is None and block.next is None:
                     self._release(block)
@@ -148,14 +133,17 @@ class Allocator:
         block = pool.at(index)
         if block is None:
             return None
-        if self.rules.expandable:
-            # A block that borders on unbacked addresses counts as large as it could grow: others go first.
-            while self._can_expand(block) and (other := pool.at(index + 1)) and self._reach(other) < self._reach(block):
+        if self.config.expandable:
+            # A block next to unmapped addresses is ranked by the size it could grow to.
+            while (
+                self._can_expand(block)
+                and (other := pool.at(index + 1))
+                and self._expanded_size(other) < self._expanded_size(block)
+            ):
                 index, block = index + 1, other
-        oversize = block.size >= self.rules.max_split
-        if size < self.rules.max_split and oversize:
+        if size < self._max_split <= block.size:
             return None
-        if size >= self.rules.max_split and block.size >= size + self.rules.non_split_rounding:
+        if size >= self._max_split and block.size >= size + self.config.non_split_rounding:
             return None
         pool.remove(block)
         return block
@@ -164,12 +152,12 @@ class Allocator:
     def _can_expand(block: _Block) -> bool:
         return block.next is not None and not block.next.mapped
 
-    def _reach(self, block: _Block) -> int:
+    def _expanded_size(self, block: _Block) -> int:
         return block.size + (block.next.size if block.next is not None and not block.next.mapped else 0)
 
     def _grow(self, pool: _Pool, size: int) -> _Block:
         block = self._from_device(pool, size)
-        if block is None and self.rules.max_split != _NEVER and self._release_oversize(size):
+        if block is None and self._max_split != _UNLIMITED and self._release_oversize(size):
             block = self._from_device(pool, size)
         if block is None:
             self.empty_cache()
@@ -180,21 +168,21 @@ class Allocator:
         return block
 
     def _from_device(self, pool: _Pool, size: int) -> _Block | None:
-        wanted = segment_size(size)
-        if self.reserved + wanted > self.rules.cap:
+        segment = segment_size(size)
+        if self.reserved + segment > self._cap:
             return None
-        if self.rules.expandable:
+        if self.config.expandable:
             return self._expand(pool, size)
-        block = _Block(self._place(wanted), wanted, pool)
-        self._reserve(wanted)
+        block = _Block(self._segment_address(segment), segment, pool)
+        self._reserve(segment)
         return block
 
-    def _place(self, size: int) -> int:
-        """Where the device puts a new segment: as recorded, or above all others."""
+    def _segment_address(self, size: int) -> int:
+        """Return the address of a new segment: the recorded one, or one above all others."""
         address = next(self._addresses, None)
         if address is None:
-            address = self._top
-        self._top = max(self._top, address + size)
+            address = self._next_address
+        self._next_address = max(self._next_address, address + size)
         return address
 
     def _reserve(self, size: int) -> None:
@@ -206,26 +194,26 @@ class Allocator:
         self.reserved -= block.size
 
     def _release_oversize(self, size: int) -> bool:
-        """With a split limit: return one oversize block that would do, or the largest ones until it is enough."""
-        floor = max(size, self.rules.max_split)
-        large = [self.large.blocks[ptr] for block_size, ptr in self.large.keys if block_size >= self.rules.max_split]
-        enough = [block for block in large if block.size >= floor]
-        if enough:
-            self._release(enough[0])
+        """Return one sufficient oversize block to the device, or the largest ones until they suffice."""
+        required = max(size, self._max_split)
+        oversize = [self.large.blocks[ptr] for block_size, ptr in self.large.keys if block_size >= self._max_split]
+        sufficient = [block for block in oversize if block.size >= required]
+        if sufficient:
+            self._release(sufficient[0])
             return True
         total = 0
-        for block in reversed(large):
-            if total >= floor:
+        for block in reversed(oversize):
+            if total >= required:
                 break
             total += block.size
             self._release(block)
-        return total >= floor
+        return total >= required
 
     def _should_split(self, block: _Block, size: int) -> bool:
         rest = block.size - size
-        if block.pool.small or self.rules.expandable:
+        if block.pool.small or self.config.expandable:
             return rest >= _MIN_BLOCK
-        return size < self.rules.max_split and rest > _SMALL
+        return size < self._max_split and rest > _MAX_SMALL
 
     def _split(self, block: _Block, size: int) -> None:
         rest = _Block(block.ptr + size, block.size - size, block.pool)
@@ -242,7 +230,7 @@ class Allocator:
             after.prev = block
 
     def _merge(self, block: _Block, other: _Block | None) -> None:
-        """Swallow a free neighbour of the same kind, backed or not."""
+        """Merge a free neighbor into a block if both are mapped or both are not."""
         if other is None or other.allocated or other.mapped != block.mapped:
             return
         if other.mapped:
@@ -261,36 +249,36 @@ class Allocator:
         block.size += other.size
 
     def _expand(self, pool: _Pool, size: int) -> _Block:
-        """Back as many pages at the end of a free stretch as the request needs."""
-        block = self._stretch(pool, size)
+        """Map the pages that a request needs in a free address range."""
+        block = self._find_range(pool, size)
         if not block.mapped:
             self._map(block, min(block.size, size))
         while block.size < size:
             after = block.next
-            assert after is not None  # noqa: S101  the stretch was found to be long enough
+            assert after is not None  # noqa: S101  the range is long enough
             self._map(after, min(size - block.size, after.size))
             block = after
         pool.remove(block)
         return block
 
-    def _stretch(self, pool: _Pool, size: int) -> _Block:
-        """The first stretch of free addresses, backed or not, that is long enough."""
+    def _find_range(self, pool: _Pool, size: int) -> _Block:
+        """Return the first block of a free address range, mapped or not, that is long enough."""
         for unmapped in sorted(pool.unmapped, key=lambda block: (block.size, block.ptr)):
             before = unmapped.prev
             start = before if before is not None and not before.allocated else unmapped
-            if self._length(start, size) >= size:
+            if self._free_length(start, size) >= size:
                 return start
-        block = _Block(self._top, _RANGE, pool)
-        self._top += _RANGE
+        block = _Block(self._next_address, _ADDRESS_RANGE, pool)
+        self._next_address += _ADDRESS_RANGE
         block.mapped = False
         pool.unmapped.append(block)
         return block
 
     @staticmethod
-    def _length(start: _Block, enough: int) -> int:
-        """How far free addresses reach from a block on, counted until it is enough."""
+    def _free_length(start: _Block, limit: int) -> int:
+        """Return the length of the free address range from a block on; counting stops at `limit`."""
         length, block = 0, start
-        while length < enough and not block.allocated:
+        while length < limit and not block.allocated:
             length += block.size
             if block.next is None:
                 break
@@ -299,19 +287,19 @@ class Allocator:
 
     def _map(self, block: _Block, size: int) -> None:
         pool = block.pool
-        backed = -(-size // pool.page) * pool.page
+        mapped_size = -(-size // pool.page) * pool.page
         pool.unmapped.remove(block)
         block.mapped = True
-        if backed < block.size:
-            rest = _Block(block.ptr + backed, block.size - backed, pool)
+        if mapped_size < block.size:
+            rest = _Block(block.ptr + mapped_size, block.size - mapped_size, pool)
             rest.mapped = False
             self._splice(rest, block, block.next)
             pool.unmapped.append(rest)
-            block.size = backed
+            block.size = mapped_size
         self._merge(block, block.prev)
         self._merge(block, block.next)
         pool.insert(block)
-        self._reserve(backed)
+        self._reserve(mapped_size)
 
     def _unmap(self, block: _Block) -> None:
         pool = block.pool

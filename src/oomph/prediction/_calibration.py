@@ -1,4 +1,4 @@
-"""What was measured beside what was predicted, remembered for this machine, and put into the next prediction."""
+"""Calibration: comparisons of measured with predicted runs, stored per user, that correct later predictions."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from pathlib import Path
 from .. import document
 from ..errors import InvalidFile, MissingFile
 from ..files import write_atomically
+from ..units import count_of
 from ._prediction import Estimate, Origin, Prediction
 
-_KEPT = 50  # comparisons that are remembered
+_MAX_COMPARISONS = 50
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One prediction and what was measured, as measured over predicted.
+    """One measured run, as ratios of measured to predicted values.
 
     Attributes:
-        device: the GPU's name as its driver says it, or "cpu".
-        software: the versions it ran with.
+        device: the GPU's name as its driver reports it, or "cpu".
+        software: the versions of torch, CUDA and cuDNN.
         allocated: ratio of `allocated`.
         reserved: ratio of `reserved`.
-        seconds: ratio of the time of a step.
-        outside: bytes of the device outside of the allocator.
+        seconds: ratio of the step time.
+        outside: bytes of the device outside the allocator.
     """
 
     device: str
@@ -39,21 +40,21 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Every comparison that is remembered, the oldest first."""
+    """All stored comparisons, oldest first."""
 
     comparisons: tuple[Comparison, ...] = ()
 
-    def of(self, device: str, software: str) -> tuple[Comparison, ...]:
-        """Those made on that device with that software."""
-        return tuple(one for one in self.comparisons if (one.device, one.software) == (device, software))
+    def select(self, device: str, software: str) -> tuple[Comparison, ...]:
+        """Return the comparisons of this device with this software."""
+        return tuple(item for item in self.comparisons if (item.device, item.software) == (device, software))
 
-    def devices(self) -> tuple[tuple[str, str], ...]:
-        """The devices and software that were measured, the latest first."""
-        return tuple(dict.fromkeys((one.device, one.software) for one in reversed(self.comparisons)))
+    def environments(self) -> tuple[tuple[str, str], ...]:
+        """Return the measured (device, software) pairs, latest first."""
+        return tuple(dict.fromkeys((item.device, item.software) for item in reversed(self.comparisons)))
 
 
 def calibration_file() -> Path:
-    """Where comparisons are remembered: the user's own folder for configuration."""
+    """Return the path of the stored comparisons in the user's configuration folder."""
     if sys.platform == "win32":
         home = Path(os.environ.get("APPDATA") or Path.home() / "AppData" / "Roaming")
     else:
@@ -62,46 +63,46 @@ def calibration_file() -> Path:
 
 
 def load_calibration(path: Path | None = None) -> Calibration:
-    """What is remembered; nothing where there is no such file or it can't be read as one."""
+    """Return the stored comparisons; none if the file is missing or unreadable."""
     try:
         return document.read("calibration", 1, Calibration, document.load(path or calibration_file()))
     except (MissingFile, InvalidFile, OSError):
         return Calibration()
 
 
-def remember(comparison: Comparison, path: Path | None = None) -> None:
-    """Add a comparison; the file is replaced as a whole, so that it is never half written."""
+def save_comparison(comparison: Comparison, path: Path | None = None) -> None:
+    """Add a comparison to the stored ones and drop the oldest beyond the limit."""
     file = path or calibration_file()
-    kept = (*load_calibration(file).comparisons, comparison)[-_KEPT:]
-    text = document.dumps(document.write("calibration", 1, Calibration(kept))).encode()
-    write_atomically(file, lambda opened: opened.write(text), lasting=False)
+    comparisons = (*load_calibration(file).comparisons, comparison)[-_MAX_COMPARISONS:]
+    text = document.dumps(document.write("calibration", 1, Calibration(comparisons))).encode()
+    write_atomically(file, lambda opened: opened.write(text), fsync=False)
 
 
-def calibrated(made: Prediction, comparisons: tuple[Comparison, ...]) -> Prediction:
-    """A prediction corrected by how far earlier ones on that device were off, at the median."""
+def calibrate(prediction: Prediction, comparisons: tuple[Comparison, ...]) -> Prediction:
+    """Return a prediction corrected by the median error of earlier ones for that device."""
     if not comparisons:
-        return made
-    memory = statistics.median(one.allocated for one in comparisons)
-    time = statistics.median(one.seconds for one in comparisons)
-    words = f"corrected by {len(comparisons)} measured run{'s' * (len(comparisons) > 1)} on this machine"
+        return prediction
+    memory_ratio = statistics.median(comparison.allocated for comparison in comparisons)
+    time_ratio = statistics.median(comparison.seconds for comparison in comparisons)
+    assumption = f"this run differs from its prediction as {count_of(len(comparisons), 'measured run')} here did"
     return replace(
-        made.with_memory(lambda figure: _scaled(figure, memory)),
-        device=_on_device(made, memory, comparisons),
-        seconds=_scaled(made.seconds, time),
-        assumptions=(*made.assumptions, words),
+        prediction.with_memory(lambda estimate: _scale(estimate, memory_ratio)),
+        device=_calibrate_device(prediction, memory_ratio, comparisons),
+        seconds=_scale(prediction.seconds, time_ratio),
+        assumptions=(*prediction.assumptions, assumption),
     )
 
 
-def _on_device(made: Prediction, ratio: float, comparisons: tuple[Comparison, ...]) -> Estimate:
-    """What nvidia-smi will show: what is comfortable, and what was seen outside of the allocator."""
-    outside = statistics.median(one.outside for one in comparisons)
+def _calibrate_device(prediction: Prediction, ratio: float, comparisons: tuple[Comparison, ...]) -> Estimate:
+    """Return `full_speed` plus the measured memory outside the allocator."""
+    outside = statistics.median(comparison.outside for comparison in comparisons)
     if not outside:
-        return _scaled(made.device, ratio)
-    value = made.full_speed.value * ratio + outside
-    return Estimate(min(value, made.device.low), value, max(value, made.device.high), Origin.MEASURED)
+        return _scale(prediction.device, ratio)
+    value = prediction.full_speed.value * ratio + outside
+    return Estimate(min(value, prediction.device.low), value, max(value, prediction.device.high), Origin.MEASURED)
 
 
-def _scaled(figure: Estimate, ratio: float) -> Estimate:
-    low, value, high = (bound * ratio for bound in (figure.low, figure.value, figure.high))
-    # What was predicted before stays inside of the range: one measured run is no proof for another.
-    return Estimate(min(low, figure.low), value, max(high, figure.high), Origin.MEASURED)
+def _scale(estimate: Estimate, ratio: float) -> Estimate:
+    low, value, high = (bound * ratio for bound in (estimate.low, estimate.value, estimate.high))
+    # The range only grows: one measured run proves nothing about another.
+    return Estimate(min(low, estimate.low), value, max(high, estimate.high), Origin.MEASURED)

@@ -1,4 +1,4 @@
-"""What a training step will need: figures with a range and an origin."""
+"""The Prediction: memory and time of a training step, each with a range and an origin."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 
 class Origin(enum.Enum):
-    """Where a figure comes from."""
+    """The source of an estimate."""
 
     TRACED = "traced"
     MEASURED = "measured"
@@ -17,7 +17,7 @@ class Origin(enum.Enum):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure between two others that it is unlikely to leave."""
+    """A value with the range that it is unlikely to leave, in bytes or seconds."""
 
     low: float
     value: float
@@ -25,13 +25,13 @@ class Estimate:
     origin: Origin
 
     def plus(self, size: float) -> Estimate:
-        """The same with so much more."""
+        """Return the estimate with `size` added to its value and both bounds."""
         return Estimate(self.low + size, self.value + size, self.high + size, self.origin)
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds memory at the peak: a module and what the memory is for."""
+    """Memory at the peak that belongs to one module and is of one kind."""
 
     module: str
     kind: str
@@ -40,14 +40,14 @@ class Owner:
 
 @dataclass(frozen=True)
 class Peak:
-    """The moment at which most memory is allocated.
+    """The moment with the most allocated memory.
 
     Attributes:
-        phase: the phase it falls into.
-        step: the training step, 0 being the first.
-        op: the operation that asked for the last of it.
+        phase: the phase of training.
+        step: the training step, starting at 0.
+        op: the operation that made the last allocation.
         module: the module of that operation.
-        kinds: bytes by what they are for, largest first.
+        kinds: bytes by kind of memory, largest first.
         owners: bytes by module and kind, largest first.
     """
 
@@ -61,23 +61,25 @@ class Peak:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a training step will need, in bytes and seconds.
+    """Predicted memory and time of a training step, in bytes and seconds.
+
+    On the CPU, `allocated`, `reserved`, `needed` and `full_speed` are equal: the growth of RSS after the imports.
+    `device` and `host` are the RSS of the whole process.
 
     Attributes:
-        target: the GPU it was made for, or "cpu". There the first four figures are one: how much resident memory grows
-            over what the imports take; `device` and `host` are the whole process.
-        allocated: what `torch.cuda.max_memory_allocated` will say.
-        reserved: what `torch.cuda.max_memory_reserved` will say, without a cap.
-        needed: the smallest allocator cap under which it runs at all.
-        comfortable: a cap at which it runs at full speed: the allocator never has to look for memory, and cuDNN has
-            room for its fastest plans.
-        device: comfortable, and what lives outside of the allocator: as nvidia-smi shows it.
-        host: resident memory of the process on the host.
+        target: the name of the GPU, or "cpu".
+        allocated: `torch.cuda.max_memory_allocated()`.
+        reserved: `torch.cuda.max_memory_reserved()` without a memory cap.
+        needed: the smallest allocator cap under which the step runs at all.
+        full_speed: an allocator cap at which the step runs at full speed: the allocator never has to free cached
+            memory, and cuDNN's fastest algorithms get their workspace.
+        device: `full_speed` plus the memory outside the allocator, as nvidia-smi shows it.
+        host: RSS of the process.
         seconds: time of one step.
-        peak: what the peak is made of.
-        phases: the most that is allocated in each phase of the first and of a later step, in validation, with a moving
-            average of the weights, and while a checkpoint is saved.
-        assumptions: what was taken for granted, in words.
+        peak: the composition of the peak.
+        phases: the maximum of allocated bytes in each phase of the first step and of a later one, in validation, with a
+            moving average of the weights, and while a checkpoint is saved.
+        assumptions: what the prediction assumed, one sentence each.
     """
 
     target: str
@@ -93,7 +95,7 @@ class Prediction:
     assumptions: tuple[str, ...]
 
     def with_memory(self, change: Callable[[Estimate], Estimate]) -> Prediction:
-        """The same with every figure of the device's memory changed alike."""
+        """Return a copy with `change` applied to every estimate of device memory."""
         return replace(
             self,
             allocated=change(self.allocated),

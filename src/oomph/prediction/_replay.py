@@ -1,46 +1,47 @@
-"""A trace replayed through the allocator: how much is allocated and reserved, and how small a cap would do."""
+"""Replay of a trace through the allocator: allocated and reserved peaks, and the smallest sufficient cap."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..settings import AllocatorConfig
 from ..trace import Trace
 from ..units import MIB
-from ._allocator import Allocator, OutOfMemory, Rules
+from ._allocator import Allocator, OutOfMemory
 
-_GRAIN = 2 * MIB  # the device gives memory in pieces of this size, so a cap between two of them is as good as the lower
+_CAP_STEP = 2 * MIB  # the driver's granularity: a cap between two multiples acts like the lower one
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What a replay found: peaks in bytes, the index of the event at the peak, and how often memory had to be found.
+    """Result of a replay.
 
     Attributes:
-        allocated: most bytes in blocks.
-        reserved: most bytes taken from the device.
-        at: index of the event that made the peak.
-        retries: how often everything cached was returned to serve a request.
-        refused: how many optional workspaces found no room.
+        allocated: the peak of allocated bytes.
+        reserved: the peak of reserved bytes.
+        peak_event: index of the event at the peak of allocated bytes.
+        retries: how often the allocator returned all cached memory to serve a request.
+        refused: number of optional workspaces that did not fit.
     """
 
     allocated: int
     reserved: int
-    at: int
+    peak_event: int
     retries: int
     refused: int
 
 
-def replay(trace: Trace, rules: Rules) -> Replay:
-    """Replay a trace.
+def replay(trace: Trace, config: AllocatorConfig) -> Replay:
+    """Replay the training steps of a trace.
 
     Raises:
-        OutOfMemory: it does not fit under the cap.
+        OutOfMemory: they do not fit under the cap.
     """
-    allocator = Allocator(rules)
+    allocator = Allocator(config)
     blocks = {}
-    peak = at = refused = 0
+    peak = peak_event = refused = 0
     storages = trace.storages
-    for place, event in enumerate(trace.events[: trace.trained]):
+    for position, event in enumerate(trace.events[: trace.training_events]):
         if event > 0:
             storage = storages[event - 1]
             try:
@@ -48,30 +49,30 @@ def replay(trace: Trace, rules: Rules) -> Replay:
             except OutOfMemory:
                 if not storage.optional:
                     raise
-                refused += 1  # cuDNN takes a plan that needs less
+                refused += 1  # cuDNN chooses an algorithm with a smaller workspace
                 continue
             if allocator.allocated > peak:
-                peak, at = allocator.allocated, place
+                peak, peak_event = allocator.allocated, position
         elif -event in blocks:
             allocator.free(blocks.pop(-event))
-    return Replay(peak, allocator.peak_reserved, at, allocator.retries, refused)
+    return Replay(peak, allocator.peak_reserved, peak_event, allocator.retries, refused)
 
 
-def smallest_cap(trace: Trace, rules: Rules, free: Replay) -> int:
-    """The smallest cap under which the trace runs at all."""
-    low, high = 0, -(-free.reserved // _GRAIN) * _GRAIN
-    while high - low > _GRAIN:
-        middle = (low + high) // 2 // _GRAIN * _GRAIN
-        if _runs(trace, replace(rules, cap=middle)):
+def smallest_cap(trace: Trace, config: AllocatorConfig, uncapped: Replay) -> int:
+    """Return the smallest cap under which the trace runs, given its replay without a cap."""
+    low, high = 0, -(-uncapped.reserved // _CAP_STEP) * _CAP_STEP
+    while high - low > _CAP_STEP:
+        middle = (low + high) // 2 // _CAP_STEP * _CAP_STEP
+        if _runs(trace, replace(config, cap=middle)):
             high = middle
         else:
             low = middle
     return high
 
 
-def _runs(trace: Trace, rules: Rules) -> bool:
+def _runs(trace: Trace, config: AllocatorConfig) -> bool:
     try:
-        replay(trace, rules)
+        replay(trace, config)
     except OutOfMemory:
         return False
     return True

@@ -1,4 +1,4 @@
-"""One story for every output: terminal, pipe, JSON. No torch."""
+"""Reports of the commands, for the terminal, a pipe or JSON. No torch."""
 
 from ._catalog import CloudMachineList, GpuDetails, GpuList
 from ._detect import FoundReport, ScoresReport

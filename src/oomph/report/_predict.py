@@ -1,4 +1,4 @@
-"""The report of `oomph predict`: fits or not, the figures, what the peak is made of, what would help most."""
+"""Report of `oomph predict`: whether the job fits, the estimates, the composition of the peak, and a suggestion."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from rich.text import Text
 from .. import document
 from ..machine import Target
 from ..monitor import Measurement
-from ..prediction import Estimate, Owner, Prediction
+from ..planner import estimate_micro_batch
+from ..prediction import Estimate, Peak, Prediction
 from ..settings import Settings
 from ..units import format_size
 from ._table import table
 
-_BAR = 40
-_OWNERS = 10
-_WORDS = {
-    "saved activation": "kept from forward for backward",
-    "parameter": "its weights",
-    "buffer": "its buffers",
-    "gradient": "gradients of its weights",
-    "optimizer state": "what the optimizer remembers",
+_BAR_WIDTH = 40
+_MAX_OWNERS = 10
+_KIND_DESCRIPTIONS = {
+    "saved activation": "saved by forward for backward",
+    "parameter": "weights",
+    "buffer": "buffers",
+    "gradient": "gradients of the weights",
+    "optimizer state": "state of the optimizer",
     "input": "the batch",
-    "temporary": "in use for a moment",
-    "workspace": "scratch memory of the libraries",
+    "temporary": "intermediate results",
+    "workspace": "scratch memory of libraries",
 }
 
 
 @dataclass(frozen=True)
 class PredictReport:
-    """A prediction for a target."""
+    """Report of a prediction, and of a measurement if there is one."""
 
     prediction: Prediction
     settings: Settings
@@ -43,155 +44,150 @@ class PredictReport:
 
     @property
     def fits(self) -> bool:
-        """Whether it runs at full speed in what the GPU has."""
+        """True if the step runs at full speed in the target's memory."""
         return self.prediction.device.high <= self.target.memory
 
     def document(self) -> dict[str, Any]:
-        """Everything."""
+        """Return the report as a JSON document."""
         return {
             "oomph": "prediction",
             "version": 1,
             "fits": self.fits,
             "settings": document.encode(self.settings),
             "target": document.encode(self.target),
-            "next": next_step(self.prediction, self.settings, self.target),
+            "suggestion": suggestion(self.prediction, self.settings, self.target),
             "prediction": document.encode(self.prediction),
             "measured": document.encode(self.measured),
         }
 
     def render(self, *, plain: bool) -> RenderableType:
-        """One screen."""
-        made = self.prediction
+        """Return the report for a terminal or a pipe."""
+        prediction = self.prediction
         return Group(
             self._verdict(),
             Text(),
-            self._figures(plain=plain),
+            self._estimates(plain=plain),
             *self._comparison(plain=plain),
             Text(),
-            Text(f"The peak is in {_where(made)}. It is made of:", "bold"),
+            Text(f"The peak is in {_peak_moment(prediction.peak)}. Memory at the peak:", "bold"),
             self._kinds(plain=plain),
             Text(),
-            Text("The largest owners:", "bold"),
+            Text("Largest owners:", "bold"),
             self._owners(plain=plain),
             Text(),
-            Text(next_step(made, self.settings, self.target), "bold"),
-            *(Text(f"Assumed: {words}.", "dim") for words in made.assumptions),
+            Text(suggestion(prediction, self.settings, self.target), "bold"),
+            *(Text(f"Assumed: {assumption}.", "dim") for assumption in prediction.assumptions),
         )
 
     def _verdict(self) -> Text:
-        need, have = self.prediction.device, self.target.memory
-        room = have - need.value
+        need, memory, name = self.prediction.device, self.target.memory, self.target.name
+        spare = memory - need.value
         if self.fits:
-            words = f"Fits on {self.target.name}, with {format_size(room)} to spare of {format_size(have)}."
-            return Text(words, "bold green")
-        if need.value <= have:
+            return Text(f"Fits on {name}, with {format_size(spare)} of {format_size(memory)} to spare.", "bold green")
+        if need.value <= memory:
             return Text(
-                f"Barely fits on {self.target.name}: {format_size(room)} to spare of {format_size(have)}, "
-                "less than the prediction's range.",
+                f"Barely fits on {name}: {format_size(spare)} of {format_size(memory)} to spare, "
+                "less than the prediction's uncertainty.",
                 "bold yellow",
             )
-        if self.prediction.needed.value + self.target.outside[1] <= have:
-            return Text(f"Runs on {self.target.name}, but not at full speed: it is that tight.", "bold yellow")
-        return Text(f"Does not fit on {self.target.name}: {format_size(-room)} too much.", "bold red")
+        if self.prediction.needed.value + self.target.outside[1] <= memory:
+            return Text(f"Runs on {name}, but not at full speed: memory is too tight.", "bold yellow")
+        return Text(f"Does not fit on {name}: {format_size(-spare)} too much.", "bold red")
 
-    def _figures(self, *, plain: bool) -> RenderableType:
-        made = table("", ">low", ">predicted", ">high", "", plain=plain)
+    def _estimates(self, *, plain: bool) -> RenderableType:
+        rows = table("", ">low", ">predicted", ">high", "", plain=plain)
+        prediction = self.prediction
         if self.target.is_cpu:
-            return self._on_cpu(made)
-        rows: tuple[tuple[str, Estimate, str], ...] = (
-            ("allocated", self.prediction.allocated, "what torch.cuda.max_memory_allocated() will say"),
-            ("reserved", self.prediction.reserved, "what torch.cuda.max_memory_reserved() will say, uncapped"),
-            ("needed", self.prediction.needed, "the smallest allocator cap under which it runs at all"),
-            ("full_speed", self.prediction.full_speed, "a cap at which it runs at full speed"),
-            ("device", self.prediction.device, "comfortable and the CUDA context, as nvidia-smi shows it"),
-            ("host", self.prediction.host, "resident memory of the process"),
-        )
-        return self._filled(made, rows)
-
-    def _on_cpu(self, made: Table) -> Table:
-        grown = ("growth", self.prediction.allocated, "what training adds to the memory that the imports take")
-        return self._filled(made, (grown, ("process", self.prediction.host, "resident memory of the whole process")))
-
-    def _filled(self, made: Table, rows: tuple[tuple[str, Estimate, str], ...]) -> Table:
-        for name, figure, words in rows:
-            sizes = (format_size(value) for value in (figure.low, figure.value, figure.high))
-            made.add_row(Text(name, "bold"), *sizes, Text(words, "dim"))
-        time = self.prediction.seconds
-        spans = (_duration(value) for value in (time.low, time.value, time.high))
-        made.add_row(Text("step", "bold"), *spans, Text("a rough estimate, for comparing settings", "dim"))
-        return made
+            _add_sizes(rows, "growth", prediction.allocated, "RSS growth of training, after the imports")
+            _add_sizes(rows, "process", prediction.host, "RSS of the whole process")
+        else:
+            _add_sizes(rows, "allocated", prediction.allocated, "torch.cuda.max_memory_allocated()")
+            _add_sizes(rows, "reserved", prediction.reserved, "torch.cuda.max_memory_reserved(), without a cap")
+            _add_sizes(rows, "needed", prediction.needed, "smallest allocator cap under which it runs at all")
+            _add_sizes(rows, "full_speed", prediction.full_speed, "allocator cap at which it runs at full speed")
+            _add_sizes(rows, "device", prediction.device, "full_speed and the CUDA context, as nvidia-smi shows it")
+            _add_sizes(rows, "host", prediction.host, "RSS of the process")
+        seconds = prediction.seconds
+        durations = (_duration(value) for value in (seconds.low, seconds.value, seconds.high))
+        rows.add_row(Text("step", "bold"), *durations, Text("rough estimate, for comparing settings", "dim"))
+        return rows
 
     def _comparison(self, *, plain: bool) -> Iterator[RenderableType]:
         if self.measured is None:
             return
-        found, made = self.measured, self.prediction
-        rows = table("", ">predicted", ">measured", ">off by", plain=plain)
-        for name, figure, value in (
-            ("allocated", made.allocated, found.allocated),
-            ("reserved", made.reserved, found.reserved),
-            ("host", made.host, found.host),
+        measured, prediction = self.measured, self.prediction
+        rows = table("", ">predicted", ">measured", ">error", plain=plain)
+        for name, estimate, value in (
+            ("allocated", prediction.allocated, measured.allocated),
+            ("reserved", prediction.reserved, measured.reserved),
+            ("host", prediction.host, measured.host),
         ):
-            off = f"{100 * (figure.value / value - 1):+.1f} %"
-            rows.add_row(Text(name, "bold"), format_size(figure.value), format_size(value), off)
-        off = f"{100 * (made.seconds.value / found.seconds - 1):+.0f} %"
-        rows.add_row(Text("step", "bold"), _duration(made.seconds.value), _duration(found.seconds), off)
+            error = f"{100 * (estimate.value / value - 1):+.1f} %"
+            rows.add_row(Text(name, "bold"), format_size(estimate.value), format_size(value), error)
+        predicted_seconds = prediction.seconds.value
+        error = f"{100 * (predicted_seconds / measured.seconds - 1):+.0f} %"
+        rows.add_row(Text("step", "bold"), _duration(predicted_seconds), _duration(measured.seconds), error)
         yield Text()
-        yield Text(f"Measured on {found.device} with {found.software}, and remembered:", "bold")
+        yield Text(f"Measured on {measured.device} with {measured.software}, and saved for later predictions:", "bold")
         yield rows
 
     def _kinds(self, *, plain: bool) -> RenderableType:
-        made = table("", ">", "", plain=plain)
+        rows = table("", ">", "", plain=plain)
         total = sum(size for _, size in self.prediction.peak.kinds) or 1
         for kind, size in self.prediction.peak.kinds:
-            bar = "█" * round(_BAR * size / total)
-            made.add_row(kind, format_size(size), Text(bar if not plain else f"{100 * size / total:.0f} %", "cyan"))
-        return made
+            bar = "█" * round(_BAR_WIDTH * size / total)
+            rows.add_row(kind, format_size(size), Text(bar if not plain else f"{100 * size / total:.0f} %", "cyan"))
+        return rows
 
     def _owners(self, *, plain: bool) -> RenderableType:
-        made = table("", ">", "", plain=plain)
-        for owner in self.prediction.peak.owners[:_OWNERS]:
-            made.add_row(owner.module or "(outside of the model)", format_size(owner.size), _sentence(owner))
-        return made
+        rows = table("", ">", "", plain=plain)
+        for owner in self.prediction.peak.owners[:_MAX_OWNERS]:
+            description = _KIND_DESCRIPTIONS.get(owner.kind, owner.kind)
+            rows.add_row(owner.module or "(outside the model)", format_size(owner.size), description)
+        return rows
+
+
+def _add_sizes(rows: Table, name: str, estimate: Estimate, description: str) -> None:
+    sizes = (format_size(value) for value in (estimate.low, estimate.value, estimate.high))
+    rows.add_row(Text(name, "bold"), *sizes, Text(description, "dim"))
 
 
 def _duration(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
-def _sentence(owner: Owner) -> str:
-    return _WORDS.get(owner.kind, owner.kind)
-
-
-def _where(made: Prediction) -> str:
-    peak = made.peak
+def _peak_moment(peak: Peak) -> str:
     step = "the first step" if peak.step == 0 else "every step"
-    place = f" of {peak.module}" if peak.module else ""
-    return f"the {peak.phase} of {step}, at {peak.op}{place}"
+    module = f" of {peak.module}" if peak.module else ""
+    return f"the {peak.phase} phase of {step}, at {peak.op}{module}"
 
 
-def next_step(made: Prediction, settings: Settings, target: Target) -> str:
-    """What would help most, or what room is left, in one sentence."""
-    micro = settings.micro_batch or settings.batch
-    scaling = sum(size for kind, size in made.peak.kinds if kind in {"saved activation", "temporary", "input"})
-    fixed = made.device.high - scaling
-    each = scaling / micro
-    fitting = int((target.memory - fixed) / each) if each else 0
-    if fitting >= micro:
-        return f"Pieces of about {fitting} samples would still fit." if fitting > micro else "It fits just so."
-    if fitting >= 1:
+def suggestion(prediction: Prediction, settings: Settings, target: Target) -> str:
+    """Return one sentence: the micro-batch that fits, or what would save the most memory."""
+    estimate = estimate_micro_batch(prediction, settings, target.memory)
+    if estimate is None:
+        phase = f"The {prediction.peak.phase} phase sets the peak"
+        if prediction.device.high <= target.memory:
+            return f"{phase}: larger micro-batches may fit too."
+        return f"{phase}: smaller micro-batches don't help. {_use_less(prediction, settings)}"
+    micro_batch, samples = settings.micro_batch or settings.batch, estimate.samples
+    if samples > micro_batch:
+        return f"Micro-batches of about {samples} samples would still fit."
+    if samples == micro_batch:
+        return "It just fits."
+    if samples >= 1:
         return (
-            f"Split the batch: pieces of {fitting} samples (micro_batch={fitting}) need about "
-            f"{format_size(fixed + each * fitting)}. The optimizer still sees the whole batch; "
-            "BatchNorm sees the pieces."
+            f"Split the batch: micro-batches of {samples} samples (micro_batch={samples}) need about "
+            f"{format_size(estimate.device_bytes)}. The optimizer still sees the whole batch; "
+            "BatchNorm sees the micro-batches."
         )
-    return "\n".join(_smaller(made, settings))
+    return f"Not even one sample fits. {_use_less(prediction, settings)}"
 
 
-def _smaller(made: Prediction, settings: Settings) -> Iterator[str]:
-    kinds = dict(made.peak.kinds)
+def _use_less(prediction: Prediction, settings: Settings) -> str:
+    kinds = dict(prediction.peak.kinds)
     if settings.precision in {"fp32", "tf32"}:
-        yield "Not even one sample fits: compute in half precision (amp-bf16, or amp-fp16 before Ampere)."
-    elif kinds.get("optimizer state", 0) > kinds.get("saved activation", 0):
-        yield "Not even one sample fits: the optimizer's state is the largest part; an optimizer with less would help."
-    else:
-        yield "Not even one sample fits: smaller inputs or a smaller model are needed."
+        return "Compute in half precision (amp-bf16, or amp-fp16 before Ampere)."
+    if kinds.get("optimizer state", 0) > kinds.get("saved activation", 0):
+        return "The optimizer's state is the largest part: use an optimizer with less state."
+    return "Use smaller inputs or a smaller model."

@@ -1,29 +1,38 @@
-"""One training step under fake tensors, turned into events: births and deaths of storages by op, phase and module.
+"""Tracing: a training step on fake tensors, recorded as allocations and frees by operation, phase and module.
 
-The only layer that knows how CUDA's kernels differ from what a fake tensor shows. torch is imported when a trace is
-asked for, not before.
+This is the only layer that models how CUDA kernels differ from fake tensors. It imports torch on the first trace.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._device import Device, Host
-from ._events import RECURRENT, OpCost, Phase, Storage, StorageKind, Trace
+from ._device import CpuDevice, CudaDevice
+from ._trace import RECURRENT_ESTIMATE, OpCost, Phase, Storage, StorageKind, Trace
 
 if TYPE_CHECKING:
     from ..job import Job
     from ..settings import Settings
 
-__all__ = ["RECURRENT", "Device", "Host", "OpCost", "Phase", "Storage", "StorageKind", "Trace", "trace_step"]
+__all__ = [
+    "RECURRENT_ESTIMATE",
+    "CpuDevice",
+    "CudaDevice",
+    "OpCost",
+    "Phase",
+    "Storage",
+    "StorageKind",
+    "Trace",
+    "trace_step",
+]
 
 
-def trace_step(job: Job, settings: Settings, device: Device | Host) -> Trace:
-    """Trace several training steps of a Job as they would run there, then validation and what else keeps memory.
+def trace_step(job: Job, settings: Settings, device: CudaDevice | CpuDevice) -> Trace:
+    """Trace several training steps of a Job on a device, then validation and a moving average of the weights.
 
     Raises:
-        UsageError: the Job raises, or its loss is no scalar.
+        UsageError: the Job's functions fail, or its loss is not a scalar.
     """
-    from ._step import trace_step as trace  # noqa: PLC0415  torch costs seconds
+    from ._step import trace_step as trace  # noqa: PLC0415  importing torch takes seconds
 
     return trace(job, settings, device)

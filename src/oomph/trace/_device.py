@@ -1,4 +1,4 @@
-"""What is traced for: the few facts of it that decide which kernels run and what they allocate. No torch."""
+"""Devices to trace for: the properties that decide which kernels run and what they allocate. No torch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _HOPPER = 9
 
 
 @dataclass(frozen=True)
-class Device:
-    """A GPU and the software on it.
+class CudaDevice:
+    """A GPU and its libraries.
 
     Attributes:
         capability: compute capability as (major, minor).
         processors: number of streaming multiprocessors.
-        threads: resident threads of one of them.
-        cudnn: cuDNN's version as torch counts it (91900 is 9.19.0).
+        threads: resident threads per multiprocessor.
+        cudnn: cuDNN's version number as torch reports it (91900 is 9.19.0).
     """
 
     capability: tuple[int, int] = (9, 0)
@@ -27,20 +27,20 @@ class Device:
 
     @property
     def dropout_state(self) -> int:
-        """Bytes of random state that cuDNN keeps for dropout between recurrent layers: 24 for each resident thread."""
+        """Bytes of cuDNN's random state for dropout between recurrent layers: 24 per resident thread."""
         return self.processors * self.threads * 24
 
     @property
-    def blas_light_workspace(self) -> int:
-        """Bytes that cuBLASLt keeps for products with a bias."""
+    def cublaslt_workspace(self) -> int:
+        """Bytes that cuBLASLt keeps for matrix products with a bias."""
         return MIB
 
     @property
-    def blas_workspace(self) -> int:
+    def cublas_workspace(self) -> int:
         """Bytes that cuBLAS keeps for each thread that multiplies matrices."""
         return 32 * MIB if self.capability[0] in {_HOPPER, 10, 12} else (4096 * 2 + 16 * 8) * KIB
 
 
 @dataclass(frozen=True)
-class Host:
-    """The processor itself, training without a GPU."""
+class CpuDevice:
+    """The CPU, for training without a GPU."""

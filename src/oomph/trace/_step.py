@@ -1,8 +1,9 @@
-"""The training step that is predicted and measured: always the same one.
+"""The training step that oomph predicts and measures.
 
-A fresh process; the model moved, put into its precision and layout, and the optimizer built; several steps; for each
-piece the inputs are made on the device, forward and loss run inside autocast (if any), the loss is divided among the
-pieces, backward, and inputs and loss are dropped; then the optimizer step and `zero_grad(set_to_none=True)`.
+A fresh process builds the model, moves and converts it on the device, and builds the optimizer. Then several steps run.
+For each micro-batch, the inputs are created on the device, forward and loss run inside autocast (if any), the loss is
+divided by the number of micro-batches, backward runs, and inputs and loss are released. The step ends with the
+optimizer's update and `zero_grad(set_to_none=True)`.
 """
 
 from __future__ import annotations
@@ -18,110 +19,109 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from ..errors import OomphError, UsageError
+from ..errors import OomphError, UsageError, describe
 from ..job import Job
-from ..patches import blocks, checkpoint, convert_batch, convert_model, set_variant
+from ..patches import AUTOCAST_DTYPES, autocast, blocks, checkpoint, convert_batch, convert_model, set_variant
 from ..settings import Settings
-from ._autocast import CudaAutocast
-from ._build import build_batch, build_model, build_optimizer, in_order, own_tensors
-from ._data import Taken
-from ._device import Device, Host
-from ._events import Phase, StorageKind, Trace
-from ._kernels import CudaKernels
-from ._recorder import Recorder, watching
-from ._recurrent import flatten
+from ._cuda_autocast import CudaAutocast
+from ._cuda_kernels import CudaKernels
+from ._data_dependent import DataAssumptions
+from ._device import CpuDevice, CudaDevice
+from ._fake_job import build_batch, build_model, build_optimizer, direct_tensors, modules_in_order
+from ._recorder import AllocationRecorder, report_modules
+from ._recurrent import flatten_weights
+from ._trace import Phase, StorageKind, Trace
 
 STEPS = 3
-_AUTOCAST = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}
 
 
-def trace_step(job: Job, settings: Settings, device: Device | Host, steps: int = STEPS) -> Trace:
-    """Trace several training steps of a Job as they would run there, then validation and what else keeps memory.
+def trace_step(job: Job, settings: Settings, device: CudaDevice | CpuDevice, steps: int = STEPS) -> Trace:
+    """Trace several training steps of a Job on a device, then validation and a moving average of the weights.
 
     Raises:
-        UsageError: the Job raises, or its loss is no scalar.
+        UsageError: the Job's functions fail, or its loss is not a scalar.
     """
     try:
-        return _trace(job, settings, device, steps, Taken(job.selected))
-    except UsageError as refused:
-        # Code that checks its data (`if bad.any(): raise`) goes on only if nothing is bad.
+        return _trace(job, settings, device, steps, DataAssumptions(job.mask_fraction))
+    except UsageError as first_error:
+        # Code that validates its data (`if bad.any(): raise`) passes only if booleans are False.
         try:
-            return _trace(job, settings, device, steps, Taken(job.selected, truth=False))
+            return _trace(job, settings, device, steps, DataAssumptions(job.mask_fraction, boolean=False))
         except UsageError:
-            raise refused from refused.__cause__
+            raise first_error from first_error.__cause__
 
 
-def _trace(job: Job, settings: Settings, device: Device | Host, steps: int, taken: Taken) -> Trace:
+def _trace(job: Job, settings: Settings, device: CudaDevice | CpuDevice, steps: int, assumed: DataAssumptions) -> Trace:
     mode = FakeTensorMode()
-    recorder = Recorder(device, taken)
-    complaints = logging.getLogger("torch._subclasses.fake_tensor")
-    complaints.disabled = True  # it prints a traceback for what we say in a sentence
-    collecting = gc.isenabled()
-    gc.disable()  # a collection in the middle would free cycles earlier than they are freed on the device
+    recorder = AllocationRecorder(device, assumed)
+    fake_tensor_log = logging.getLogger("torch._subclasses.fake_tensor")
+    fake_tensor_log.disabled = True  # it logs a traceback for errors that we report in one sentence
+    gc_enabled = gc.isenabled()
+    gc.disable()  # a collection during the trace would free reference cycles earlier than on the device
     try:
         model = build_model(job, mode)
         with ExitStack() as stack:
-            stack.enter_context(_cuda_means_cpu())
-            if isinstance(device, Device):
+            stack.enter_context(_cuda_autocast_as_cpu())
+            if isinstance(device, CudaDevice):
                 stack.enter_context(CudaKernels(device, recorder.assumptions))
-            if isinstance(device, Device) and settings.precision in _AUTOCAST:
-                stack.enter_context(CudaAutocast(_AUTOCAST[settings.precision]))
+            if isinstance(device, CudaDevice) and settings.precision in AUTOCAST_DTYPES:
+                stack.enter_context(CudaAutocast(AUTOCAST_DTYPES[settings.precision]))
             stack.enter_context(mode)
-            run = _Run(job, settings, recorder, mode)
+            tracer = _StepTracer(job, settings, recorder, mode)
             stack.enter_context(recorder)
-            run.build(model)
-            with watching(model, recorder):
+            tracer.build(model)
+            with report_modules(model, recorder):
                 for step in range(steps):
-                    run.step(step)
+                    tracer.step(step)
                 recorder.end_training()
-                run.afterwards(steps)
+                tracer.between_steps(steps)
         return recorder.trace()
     finally:
-        complaints.disabled = False
-        if collecting:
+        fake_tensor_log.disabled = False
+        if gc_enabled:
             gc.enable()
 
 
-class _Run:
-    """One traced run."""
+class _StepTracer:
+    """Runs the phases of training under a recorder."""
 
-    def __init__(self, job: Job, settings: Settings, recorder: Recorder, mode: FakeTensorMode) -> None:
+    def __init__(self, job: Job, settings: Settings, recorder: AllocationRecorder, mode: FakeTensorMode) -> None:
         self.job, self.settings, self.recorder, self.mode = job, settings, recorder, mode
 
     def build(self, model: nn.Module) -> None:
-        """Put the model and the optimizer onto the device; what changes there is copied there."""
+        """Move the model to the device, convert it there and build the optimizer."""
         self.model = model
         if self.settings.checkpointing == "blocks":
             checkpoint(model, blocks(model))
         with self.recorder.phase(Phase.BUILD, 0):
-            for prefix, module in in_order(model):
+            for prefix, module in modules_in_order(model):
                 self._move(prefix, module)
             convert_model(model, self.settings)
-            for prefix, module in in_order(model):
-                self._name(prefix, module)
-        self.optimizer = build_optimizer(self.job, model, on_gpu=isinstance(self.recorder.device, Device))
+            for prefix, module in modules_in_order(model):
+                self._label_tensors(prefix, module)
+        self.optimizer = build_optimizer(self.job, model, on_gpu=isinstance(self.recorder.device, CudaDevice))
         set_variant(self.optimizer, self.settings.optimizer)
-        scaled = self.settings.precision == "amp-fp16"
-        self.scale = torch.full((), 65536.0) if scaled else None
+        has_scaler = self.settings.precision == "amp-fp16"
+        self.scale = torch.full((), 65536.0) if has_scaler else None
 
     def _move(self, prefix: str, module: nn.Module) -> None:
-        for name, tensor, is_parameter in own_tensors(module):
+        for name, tensor, is_parameter in direct_tensors(module):
             self.recorder.adopt(tensor, StorageKind.PARAMETER if is_parameter else StorageKind.BUFFER, prefix + name)
-        if isinstance(module, nn.RNNBase) and isinstance(self.recorder.device, Device):
+        if isinstance(module, nn.RNNBase) and isinstance(self.recorder.device, CudaDevice):
             with self.mode:
-                flatten(module)
-            self._name(prefix, module)
+                flatten_weights(module)
+            self._label_tensors(prefix, module)
 
-    def _name(self, prefix: str, module: nn.Module) -> None:
-        for name, tensor, is_parameter in own_tensors(module):
+    def _label_tensors(self, prefix: str, module: nn.Module) -> None:
+        for name, tensor, is_parameter in direct_tensors(module):
             self.recorder.label(tensor, StorageKind.PARAMETER if is_parameter else StorageKind.BUFFER, prefix + name)
 
     def step(self, step: int) -> None:
-        """One optimizer step over all pieces."""
-        self.recorder.begin_step()
-        pieces = self.settings.micro_batch_sizes
-        for count in pieces:
-            self._piece(step, count, len(pieces))
+        """Run one optimizer step over all micro-batches."""
+        self.recorder.start_step()
+        sizes = self.settings.micro_batch_sizes
+        for size in sizes:
+            self._micro_batch(step, size, len(sizes))
         with self.recorder.phase(Phase.OPTIMIZER, step):
             self._unscale()
             self.optimizer.step()
@@ -131,89 +131,91 @@ class _Run:
                         self.recorder.label(value, StorageKind.STATE)
             self.optimizer.zero_grad(set_to_none=True)
 
-    def afterwards(self, step: int) -> None:
-        """What happens between training steps: validation, a moving average of the weights, saving a checkpoint."""
+    def between_steps(self, step: int) -> None:
+        """Run validation, a moving average of the weights and saving a checkpoint."""
         self.model.eval()
         try:
             with self.recorder.phase(Phase.VALIDATION, step), torch.no_grad():
                 self._loss(self._batch(self.settings.micro_batch_sizes[0]))
         except UsageError:
-            # In eval mode some models return predictions, of which the loss can make nothing.
+            # In eval mode, some models return predictions, which the loss function rejects.
             self.recorder.assumptions.append("validation was not traced: the loss needs the model in training mode")
         self.model.train()
         with self.recorder.phase(Phase.AVERAGE, step):
             average = [
-                torch.empty_like(tensor) for _, module in in_order(self.model) for _, tensor, _ in own_tensors(module)
+                torch.empty_like(tensor)
+                for _, module in modules_in_order(self.model)
+                for _, tensor, _ in direct_tensors(module)
             ]
             for tensor in average:
                 self.recorder.label(tensor, StorageKind.STATE)
             del average
         with self.recorder.phase(Phase.CHECKPOINT, step):
-            pass  # torch.save copies one tensor after the other to the host: nothing more on the device
+            pass  # torch.save copies the tensors to the host one by one and allocates nothing on the device
 
-    def _piece(self, step: int, count: int, pieces: int) -> None:
+    def _micro_batch(self, step: int, size: int, micro_batches: int) -> None:
         with self.recorder.phase(Phase.FORWARD, step):
-            batch = self._batch(count)
-            loss = self._loss(batch)  # which stays until the end: loops report it
-            share = loss / pieces
+            batch = self._batch(size)
+            loss = self._loss(batch)  # kept until the end, because training loops report it
+            weighted = loss / micro_batches
         with self.recorder.phase(Phase.BACKWARD, step):
             if self.scale is not None:
-                share = share * self.scale
-            share.backward()
+                weighted = weighted * self.scale
+            weighted.backward()
             for name, parameter in self.model.named_parameters():
                 if parameter.grad is not None:
                     self.recorder.label(parameter.grad, StorageKind.GRADIENT, name)
-            del batch, loss, share
+            del batch, loss, weighted
 
-    def _batch(self, count: int) -> Any:
-        recording, self.recorder._recording = self.recorder._recording, False
-        batch = build_batch(self.job, count, self.settings.size, self.mode)
-        self.recorder._recording = recording
+    def _batch(self, size: int) -> Any:
+        with self.recorder.paused():
+            batch = build_batch(self.job, size, self.settings.size, self.mode)
         for leaf in tree_leaves(batch):
             if isinstance(leaf, Tensor):
                 self.recorder.adopt(leaf, StorageKind.INPUT)
-        changed = convert_batch(batch, self.settings)
-        for leaf in tree_leaves(changed):
+        converted = convert_batch(batch, self.settings)
+        for leaf in tree_leaves(converted):
             if isinstance(leaf, Tensor):
                 self.recorder.label(leaf, StorageKind.INPUT)
-        return changed
+        return converted
 
     def _loss(self, batch: Any) -> Tensor:
-        dtype = _AUTOCAST.get(self.settings.precision, torch.bfloat16)
         try:
-            with torch.autocast("cpu", dtype, enabled=self.settings.precision in _AUTOCAST):
+            with autocast(self.settings.precision, "cpu"):
                 loss = self.job.run(self.model, batch)
         except OomphError:
             raise
-        except Exception as error:
-            words = " ".join(str(error).split())[:300]
+        except (Exception, SystemExit) as error:
             raise UsageError(
-                f"the Job can't be run with {self.settings.batch} samples of size {self.settings.size}: "
-                f"{type(error).__name__}: {words}",
-                "check the Job's batch, loss and the size",
+                f"the Job can't run with {self.settings.batch} samples of size {self.settings.size}: "
+                f"{describe(error, 300)}",
+                "check the Job's batch, its loss and the size",
             ) from error
-        return _scalar(loss)
+        return _check_scalar(loss)
 
     def _unscale(self) -> None:
-        """What the scaler does before an fp16 step: it divides in place and keeps two numbers.
+        """Allocate the two numbers that the gradient scaler keeps.
 
-        The operation itself is left out: traced, it would make new gradients.
+        Unscaling itself runs in place on the device; traced on fake tensors it would allocate new gradients.
         """
         if self.scale is not None:
             torch.zeros(1), torch.ones(1)
 
 
-def _scalar(loss: object) -> Tensor:
-    """Refuse what can't be differentiated as one number."""
+def _check_scalar(loss: object) -> Tensor:
     if isinstance(loss, Tensor) and loss.numel() == 1:
         return loss
-    got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
-    raise UsageError(f"the Job's loss is {got}, not a scalar", "return one number, such as a mean")
+    got = (
+        f"a tensor of shape {tuple(loss.shape)}"
+        if isinstance(loss, Tensor)
+        else f"a value of type {type(loss).__name__}"
+    )
+    raise UsageError(f"the Job's loss is {got}, not a scalar", "return a single number, such as a mean")
 
 
 @contextmanager
-def _cuda_means_cpu() -> Iterator[None]:
-    """Let a model that says `torch.autocast("cuda")` reach the autocast of the trace, which sits on the CPU's key."""
+def _cuda_autocast_as_cpu() -> Iterator[None]:
+    """Redirect `torch.autocast("cuda")` in the model's code to the CPU's key, where the trace applies CUDA's rules."""
     original = torch.autocast.__init__
 
     def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:

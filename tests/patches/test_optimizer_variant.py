@@ -8,16 +8,16 @@ import oomph
 from oomph.patches import set_variant
 
 
-def test_a_variant_is_put_on_and_taken_off() -> None:
+def test_variant_is_set_and_undone() -> None:
     optimizer = torch.optim.AdamW(nn.Linear(2, 2).parameters())
-    change = set_variant(optimizer, "foreach")
+    patch = set_variant(optimizer, "foreach")
     assert optimizer.param_groups[0]["foreach"] is True
-    change.undo()
+    patch.undo()
     assert optimizer.param_groups[0]["foreach"] is None
 
 
-def test_an_optimizer_without_that_variant_says_so() -> None:
-    with pytest.raises(oomph.UsageError, match="RMSprop has no fused variant"):
+def test_missing_variant_is_rejected() -> None:
+    with pytest.raises(oomph.UsageError, match="RMSprop has no fused implementation"):
         set_variant(torch.optim.RMSprop(nn.Linear(2, 2).parameters()), "fused")
 
 

@@ -1,9 +1,8 @@
-"""CUDA's autocast, played on the CPU's dispatch key.
+"""CUDA's autocast rules, applied through the CPU's dispatch key.
 
-Tracing runs on fake CPU tensors, and the CPU's autocast has other lists than CUDA's: it leaves LayerNorm and GroupNorm
-in low precision, casts losses that CUDA doesn't, and so on. While a trace runs, the kernels of the CPU's autocast key
-are replaced by the ones below, which follow CUDA's lists and keep its cache of cast weights; then they are taken away
-again.
+Tracing runs on fake CPU tensors, and the CPU's autocast lists differ from CUDA's: they leave LayerNorm and GroupNorm in
+low precision, cast losses that CUDA does not, and so on. During a trace, the kernels below replace those of the CPU's
+autocast key. They follow CUDA's lists and keep its cache of cast weights.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-LOWER = """
+LOW_PRECISION_OPS = """
     _convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
     conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm
     bmm chain_matmul linalg_multi_dot lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell scaled_dot_product_attention
 """
-FULL = """
+FP32_OPS = """
     acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar pow.Tensor_Tensor
     pow.Scalar softplus layer_norm native_layer_norm rms_norm group_norm frobenius_norm.dim nuclear_norm
     nuclear_norm.dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss
@@ -31,13 +30,13 @@ FULL = """
     _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d
     upsample_bicubic2d _upsample_bicubic2d_aa
 """
-FULL_RESULT = """
+FP32_RESULT_OPS = """
     prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
     linalg_matrix_norm.str_ord sum sum.dim_IntList
 """
-WIDEST = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add"
-# On the CPU's lists and not on CUDA's: these pass as they are.
-UNTOUCHED = """
+PROMOTE_OPS = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add"
+# Ops on the CPU's lists that are not on CUDA's: autocast ignores them.
+IGNORED_OPS = """
     cat stack
     avg_pool3d binary_cross_entropy polar quantile nanquantile stft trace cholesky cholesky_inverse cholesky_solve
     inverse lu_solve orgqr ormqr pinverse max_pool3d max_unpool2d max_unpool3d adaptive_avg_pool3d reflection_pad1d
@@ -50,110 +49,109 @@ UNTOUCHED = """
 """
 
 _KEY = "AutocastCPU"
-_ALONE = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_KEY_SET = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 Kernel = Callable[..., Any]
 
 
 class CudaAutocast:
-    """Context in which `torch.autocast("cpu", dtype)` behaves as `torch.autocast("cuda", dtype)` would."""
+    """Context in which `torch.autocast("cpu", dtype)` behaves like `torch.autocast("cuda", dtype)`."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
-        self._cast: dict[int, tuple[Tensor, Tensor]] = {}
+        self._cast_weights: dict[int, tuple[Tensor, Tensor]] = {}
         self._library: torch.library.Library | None = None
-        self._clear = torch.clear_autocast_cache
+        self._torch_clear_cache = torch.clear_autocast_cache
 
     def __enter__(self) -> CudaAutocast:  # noqa: PYI034  Self is not in Python 3.10
         self._library = torch.library.Library("aten", "IMPL")
         policies: tuple[tuple[str, Callable[[Kernel], Kernel]], ...] = (
-            (LOWER, self._lower),
-            (FULL, self._full),
-            (FULL_RESULT, self._full_result),
-            (WIDEST, self._widest),
+            (LOW_PRECISION_OPS, self._low_precision),
+            (FP32_OPS, self._fp32),
+            (FP32_RESULT_OPS, self._fp32_result),
+            (PROMOTE_OPS, self._promote),
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a kernel is replaced is the point
+            warnings.simplefilter("ignore")  # torch warns about replaced kernels
             for names, policy in policies:
                 for name in names.split():
                     self._replace(name, policy)
-            for name in UNTOUCHED.split():
-                if _operation(name) is not None:
-                    # What such an operation calls is still cast, as on CUDA: it falls through, it isn't excluded.
+            for name in IGNORED_OPS.split():
+                if _find_op(name) is not None:
+                    # Fall through instead of excluding the key: operations called from here are still cast, as on CUDA.
                     self._library.impl(name, torch.library.fallthrough_kernel, _KEY)
-        torch.clear_autocast_cache = self.forget  # an outermost region that ends calls it
+        torch.clear_autocast_cache = self.clear_cache  # torch.autocast calls it when the outermost region ends
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._library is not None  # noqa: S101  set on entry
         self._library._destroy()
-        torch.clear_autocast_cache = self._clear
-        self._cast.clear()
+        torch.clear_autocast_cache = self._torch_clear_cache
+        self._cast_weights.clear()
 
-    def forget(self) -> None:
-        """Drop the cast weights, as leaving an outermost region of autocast does, in repeated forward passes too."""
-        self._clear()
-        self._cast.clear()
+    def clear_cache(self) -> None:
+        """Drop the cast weights, as torch does whenever an outermost autocast region ends."""
+        self._torch_clear_cache()
+        self._cast_weights.clear()
 
     def _replace(self, name: str, policy: Callable[[Kernel], Kernel]) -> None:
-        op = _operation(name)
+        op = _find_op(name)
         if op is None:
             return
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            with torch._C._ExcludeDispatchKeyGuard(_ALONE):
+            with torch._C._ExcludeDispatchKeyGuard(_KEY_SET):
                 return policy(op)(*args, **kwargs)
 
         assert self._library is not None  # noqa: S101
         self._library.impl(name, kernel, _KEY)
 
-    def _lower(self, op: Kernel) -> Kernel:
+    def _low_precision(self, op: Kernel) -> Kernel:
         return lambda *args, **kwargs: self._call(op, args, kwargs, self.dtype)
 
-    def _full(self, op: Kernel) -> Kernel:
+    def _fp32(self, op: Kernel) -> Kernel:
         return lambda *args, **kwargs: self._call(op, args, kwargs, torch.float32)
 
-    def _full_result(self, op: Kernel) -> Kernel:
+    def _fp32_result(self, op: Kernel) -> Kernel:
         def call(*args: Any, **kwargs: Any) -> Any:
-            said = kwargs.get("dtype") is not None or any(isinstance(value, torch.dtype) for value in args)
-            if not said and _eligible(args[0]):
+            has_dtype = kwargs.get("dtype") is not None or any(isinstance(value, torch.dtype) for value in args)
+            if not has_dtype and _is_castable(args[0]):
                 kwargs["dtype"] = torch.float32
             return op(*args, **kwargs)
 
         return call
 
-    def _widest(self, op: Kernel) -> Kernel:
+    def _promote(self, op: Kernel) -> Kernel:
         def call(*args: Any, **kwargs: Any) -> Any:
-            full = any(leaf.dtype == torch.float32 for leaf in tree_leaves((args, kwargs)) if _eligible(leaf))
-            wanted = torch.float32 if full else self.dtype
-            return self._call(op, args, kwargs, wanted)
+            any_fp32 = any(leaf.dtype == torch.float32 for leaf in tree_leaves((args, kwargs)) if _is_castable(leaf))
+            return self._call(op, args, kwargs, torch.float32 if any_fp32 else self.dtype)
 
         return call
 
     def _call(self, op: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype) -> Any:
-        """Call with everything cast; the last argument first, as the compiler of torch's binaries orders them."""
-        named = {name: self._to(kwargs[name], dtype) for name in reversed(kwargs)}
-        given = [self._to(value, dtype) for value in reversed(args)]
-        return op(*reversed(given), **named)
+        """Call with all arguments cast, the last one first: the evaluation order in torch's compiled binaries."""
+        cast_kwargs = {name: self._cast_all(kwargs[name], dtype) for name in reversed(kwargs)}
+        cast_args = [self._cast_all(value, dtype) for value in reversed(args)]
+        return op(*reversed(cast_args), **cast_kwargs)
 
-    def _to(self, values: Any, dtype: torch.dtype) -> Any:
-        return tree_map(lambda value: self._cached(value, dtype) if _eligible(value) else value, values)
+    def _cast_all(self, values: Any, dtype: torch.dtype) -> Any:
+        return tree_map(lambda value: self._cast(value, dtype) if _is_castable(value) else value, values)
 
-    def _cached(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    def _cast(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
         if tensor.dtype == dtype:
             return tensor
-        weight = tensor.requires_grad and tensor.is_leaf and tensor.dtype == torch.float32 and not tensor._is_view()
-        if not weight or dtype != self.dtype:
+        is_weight = tensor.requires_grad and tensor.is_leaf and tensor.dtype == torch.float32 and not tensor._is_view()
+        if not is_weight or dtype != self.dtype:
             return tensor.to(dtype)
-        if id(tensor) not in self._cast:
-            self._cast[id(tensor)] = (tensor, tensor.to(dtype))
-        return self._cast[id(tensor)][1]
+        if id(tensor) not in self._cast_weights:
+            self._cast_weights[id(tensor)] = (tensor, tensor.to(dtype))
+        return self._cast_weights[id(tensor)][1]
 
 
-def _operation(name: str) -> Kernel | None:
-    """An operation by name; None where this version of torch has none of that name."""
+def _find_op(name: str) -> Kernel | None:
+    """Return an operation by name; None if this version of torch does not have it."""
     packet = getattr(torch.ops.aten, name.split(".", maxsplit=1)[0], None)
     return getattr(packet, name.partition(".")[2] or "default", None)
 
 
-def _eligible(value: object) -> bool:
+def _is_castable(value: object) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point() and value.dtype != torch.float64

@@ -1,4 +1,4 @@
-"""How much an operation computes and moves, for an estimate of its time."""
+"""Floating-point operations and memory traffic of an operation, for estimating its time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from ._events import OpCost
+from ._trace import OpCost
 
 
-def work_of(op: str, args: tuple[Any, ...], outs: tuple[Any, ...]) -> Iterator[OpCost]:
-    """The work of one operation; a view does none."""
+def op_cost(op: str, args: tuple[Any, ...], outs: tuple[Any, ...]) -> Iterator[OpCost]:
+    """Yield the cost of one operation; nothing for a view."""
     name = op.split(".")[1]
     tensors = [leaf for leaf in tree_leaves((args, outs)) if isinstance(leaf, Tensor)]
     if not tensors or name in _VIEWS:
@@ -28,7 +28,7 @@ _VIEWS = frozenset(
     """
     view _unsafe_view expand permute transpose t select slice unsqueeze squeeze alias detach split split_with_sizes
     unbind as_strided empty empty_like empty_strided
-    """.split()  # noqa: SIM905  a list of words reads best as words
+    """.split()  # noqa: SIM905  easier to read than a list of strings
 )
 
 

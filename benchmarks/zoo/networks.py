@@ -1,4 +1,4 @@
-"""Plain PyTorch networks of our own, one of each kind that training code is made of."""
+"""Plain PyTorch networks, one of each common kind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 def mlp(width: int = 4096, depth: int = 6) -> nn.Module:
-    """Matrix products and nothing else."""
+    """Return a multilayer perceptron."""
     layers: list[nn.Module] = []
     for _ in range(depth):
         layers += [nn.Linear(width, width), nn.ReLU(inplace=True), nn.Dropout(0.1)]
@@ -34,7 +34,7 @@ class ConvBlock(nn.Sequential):
 
 
 class UNet(nn.Module):
-    """An encoder and a decoder with skip connections."""
+    """Encoder and decoder with skip connections."""
 
     def __init__(self, width: int = 32, depth: int = 4, dims: int = 2, norm: str = "batch", ins: int = 3) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class UNet(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention through PyTorch's fused function."""
+    """Multi-head self-attention with `scaled_dot_product_attention`."""
 
     def __init__(self, width: int, heads: int, *, causal: bool, dropout: float) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """A transformer block, optionally checkpointed."""
+    """Transformer block, optionally checkpointed."""
 
     def __init__(self, width: int, heads: int, *, causal: bool, dropout: float, recompute: str = "") -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """A decoder-only language model with tied embeddings."""
+    """Decoder-only language model with tied embeddings."""
 
     def __init__(
         self, width: int = 768, depth: int = 6, heads: int = 12, dropout: float = 0.0, recompute: str = ""
@@ -123,7 +123,7 @@ class GPT(nn.Module):
 
 
 class ViT(nn.Module):
-    """A vision transformer."""
+    """Vision transformer."""
 
     def __init__(
         self, width: int = 384, depth: int = 12, heads: int = 6, dropout: float = 0.0, size: int = 224
@@ -142,22 +142,22 @@ class ViT(nn.Module):
 class Tagger(nn.Module):
     """Recurrent layers over tokens."""
 
-    def __init__(self, kind: str = "lstm", width: int = 512, depth: int = 2, *, both: bool = True) -> None:
+    def __init__(self, kind: str = "lstm", width: int = 512, depth: int = 2, *, bidirectional: bool = True) -> None:
         super().__init__()
         self.embed = nn.Embedding(20000, width)
         layer = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}[kind]
-        self.layers = layer(width, width, depth, batch_first=True, bidirectional=both, dropout=0.2)
-        self.head = nn.Linear(width * (2 if both else 1), 200)
+        self.layers = layer(width, width, depth, batch_first=True, bidirectional=bidirectional, dropout=0.2)
+        self.head = nn.Linear(width * (2 if bidirectional else 1), 200)
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.head(self.layers(self.embed(ids))[0])
 
 
 class ConvNext(nn.Module):
-    """Depthwise convolutions, LayerNorm over channels and permutes."""
+    """ConvNeXt: depthwise convolutions, LayerNorm over channels, permutes."""
 
     class Layer(nn.Module):
-        """One residual layer."""
+        """Residual layer."""
 
         def __init__(self, width: int) -> None:
             super().__init__()
@@ -231,18 +231,18 @@ class _C3(nn.Module):
     def __init__(self, ins: int, outs: int, depth: int) -> None:
         super().__init__()
         half = outs // 2
-        self.one, self.two, self.last = _Conv(ins, half), _Conv(ins, half), _Conv(outs, outs)
+        self.first, self.skip, self.last = _Conv(ins, half), _Conv(ins, half), _Conv(outs, outs)
         self.inner = nn.ModuleList(nn.Sequential(_Conv(half, half), _Conv(half, half, 3)) for _ in range(depth))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.one(x)
+        y = self.first(x)
         for inner in self.inner:
             y = y + inner(y)
-        return self.last(torch.cat([y, self.two(x)], 1))
+        return self.last(torch.cat([y, self.skip(x)], 1))
 
 
 class Detector(nn.Module):
-    """A one-stage detector in YOLOv5's shape, returning three levels of raw predictions."""
+    """One-stage detector shaped like YOLOv5; returns three levels of raw predictions."""
 
     def __init__(self, width: int = 32, depth: int = 1, classes: int = 20) -> None:
         super().__init__()
@@ -283,7 +283,7 @@ class Detector(nn.Module):
 
 
 def detector_loss(outputs: list[Tensor], targets: Tensor) -> Tensor:
-    """Boxes matched to anchors by ratio, positives picked by a boolean mask, objectness over every cell."""
+    """Return a YOLOv5-like loss: anchors matched by ratio, positives matched by a mask, objectness of every cell."""
     total = outputs[0].new_zeros(())
     for level, raw in enumerate(outputs):
         n, _, h, w, _ = raw.shape
@@ -293,22 +293,22 @@ def detector_loss(outputs: list[Tensor], targets: Tensor) -> Tensor:
         ratio = boxes[None, :, 2:] / anchors[:, None]
         keep = torch.max(ratio, 1 / ratio).amax(2) < 4
         anchor = torch.arange(3, device=raw.device)[:, None].expand_as(keep)[keep]
-        picked = boxes[None].expand(3, -1, -1)[keep]
+        matched = boxes[None].expand(3, -1, -1)[keep]
         image = targets[None, :, 0].expand(3, -1)[keep].long()
         kind = targets[None, :, 1].expand(3, -1)[keep].long()
-        cell = picked[:, :2].long()
+        cell = matched[:, :2].long()
         x, y = cell[:, 0].clamp(0, w - 1), cell[:, 1].clamp(0, h - 1)
-        found = raw[image, anchor, y, x]
+        predictions = raw[image, anchor, y, x]
         objectness = torch.zeros_like(raw[..., 4])
-        if picked.shape[0]:
-            centre = found[:, :2].sigmoid() * 2 - 0.5
-            size = (found[:, 2:4].sigmoid() * 2) ** 2 * anchors[anchor]
+        if matched.shape[0]:
+            center = predictions[:, :2].sigmoid() * 2 - 0.5
+            size = (predictions[:, 2:4].sigmoid() * 2) ** 2 * anchors[anchor]
             total = (
                 total
-                + (torch.cat([centre, size], 1) - torch.cat([picked[:, :2] - cell, picked[:, 2:]], 1)).abs().mean()
+                + (torch.cat([center, size], 1) - torch.cat([matched[:, :2] - cell, matched[:, 2:]], 1)).abs().mean()
             )
             objectness[image, anchor, y, x] = 1.0
-            onehot = torch.zeros_like(found[:, 5:]).scatter_(1, kind[:, None], 1.0)
-            total = total + F.binary_cross_entropy_with_logits(found[:, 5:], onehot)
+            onehot = torch.zeros_like(predictions[:, 5:]).scatter_(1, kind[:, None], 1.0)
+            total = total + F.binary_cross_entropy_with_logits(predictions[:, 5:], onehot)
         total = total + F.binary_cross_entropy_with_logits(raw[..., 4], objectness) * (4.0, 1.0, 0.4)[level]
     return total * n

@@ -7,7 +7,7 @@ from oomph.patches import convert_batch, convert_model
 from oomph.settings import Settings
 
 
-def test_ties_and_frozen_weights_survive() -> None:
+def test_tied_and_frozen_weights_survive() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[1].weight = model[0].weight
     model[0].bias.requires_grad_(False)
@@ -17,7 +17,7 @@ def test_ties_and_frozen_weights_survive() -> None:
     assert not model[0].bias.requires_grad
 
 
-def test_buffers_are_converted_and_counters_left_alone() -> None:
+def test_float_buffers_are_converted_and_counters_are_not() -> None:
     model = nn.BatchNorm2d(3)
     convert_model(model, Settings(batch=1, precision="bf16"))
     assert model.running_mean is not None
@@ -26,7 +26,7 @@ def test_buffers_are_converted_and_counters_left_alone() -> None:
     assert model.num_batches_tracked.dtype == torch.int64
 
 
-def test_images_and_their_weights_become_channels_last_and_keep_their_values() -> None:
+def test_channels_last_keeps_the_values() -> None:
     settings = Settings(batch=1, memory_format="channels_last")
     model = nn.Conv2d(3, 8, 3)
     before = model.weight.detach().clone()
@@ -38,7 +38,7 @@ def test_images_and_their_weights_become_channels_last_and_keep_their_values() -
     assert y.shape == (2,)
 
 
-def test_plain_settings_change_nothing() -> None:
+def test_default_settings_change_nothing() -> None:
     model = nn.Linear(2, 2)
     weight = model.weight
     convert_model(model, Settings(batch=1))

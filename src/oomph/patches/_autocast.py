@@ -1,4 +1,4 @@
-"""Mixed precision: the autocast context of a `Settings.precision`."""
+"""Mixed precision: the autocast context of `Settings.precision`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ AUTOCAST_DTYPES = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
 
 
 def autocast(precision: str | None, device_type: str) -> AbstractContextManager[object]:
-    """Return the context that forward and loss run in; it does nothing for precisions without autocast."""
+    """Return the context that forward and loss run in; without autocast it does nothing."""
     dtype = AUTOCAST_DTYPES.get(precision or "")
     return nullcontext() if dtype is None else torch.autocast(device_type, dtype=dtype)

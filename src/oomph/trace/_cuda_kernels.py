@@ -1,0 +1,100 @@
+"""Replacements, during a trace, of operations that run differently on CUDA than on the CPU.
+
+They are registered on the CPU's autograd key, so calls from Python and from C++ both reach them.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._attention import AttentionBackend, choose_backend, run_attention
+from ._device import CudaDevice
+from ._recurrent import RecurrentConfig, run_recurrent
+
+_KEYS = ("AutogradCPU", "CPU")
+
+
+class CudaKernels:
+    """Context in which dropout, linear layers, attention and recurrent layers follow CUDA's kernels.
+
+    Args:
+        device: the GPU to follow.
+        assumptions: receives a sentence for each assumption that had to be made.
+    """
+
+    def __init__(self, device: CudaDevice, assumptions: list[str]) -> None:
+        self.device, self.assumptions = device, assumptions
+        self._library: torch.library.Library | None = None
+        self._dropout_state: Tensor | None = None
+
+    def __enter__(self) -> CudaKernels:  # noqa: PYI034  Self is not in Python 3.10
+        self._library = torch.library.Library("aten", "IMPL")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns about replaced kernels
+            for key in _KEYS:
+                self._library.impl("dropout", _dropout, key)
+                self._library.impl("linear", _linear, key)
+                self._library.impl("scaled_dot_product_attention", self._attention, key)
+                for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+                    self._library.impl(f"{kind}.input", functools.partial(self._recurrent, kind), key)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._library is not None  # noqa: S101  set on entry
+        self._library._destroy()
+
+    def _attention(  # noqa: PLR0913
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,  # noqa: FBT001, FBT002
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        if enable_gqa:
+            backend = choose_backend(q, k, v, attn_mask, self.device)
+            if backend in {AttentionBackend.EFFICIENT, AttentionBackend.MATH}:
+                # The other kernels accept fewer key heads than query heads.
+                repeats = q.shape[-3] // k.shape[-3]
+                k, v = k.repeat_interleave(repeats, -3), v.repeat_interleave(repeats, -3)
+        return run_attention(q, k, v, attn_mask, dropout_p, is_causal, scale, self.device)
+
+    def _recurrent(self, kind: str, x: Tensor, states: Any, weights: Any, *options: Any) -> tuple[Tensor, ...]:
+        _, layers, dropout, train, bidirectional, batch_first = options
+        config = RecurrentConfig(
+            kind=kind,
+            layers=layers,
+            directions=2 if bidirectional else 1,
+            dropout=dropout if train else 0.0,
+            batch_first=batch_first,
+        )
+        if config.dropout and self._dropout_state is None:
+            self._dropout_state = x.new_empty(self.device.dropout_state, dtype=torch.uint8)
+        initial = [states] if isinstance(states, Tensor) else list(states)
+        return run_recurrent(config, x, initial, list(weights), self.assumptions)
+
+
+def _dropout(x: Tensor, p: float, train: bool) -> Any:  # noqa: FBT001
+    """Save a boolean mask, as CUDA's fused dropout does; the CPU's saves noise in the input's dtype."""
+    if not train or p == 0 or x.numel() == 0:
+        return torch.ops.aten.alias(x)
+    if p == 1:
+        return x * torch.zeros_like(x)
+    return torch.ops.aten.native_dropout(x, p, True)[0]
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """Add the bias in place where product and bias are separate kernels; for fake tensors torch allocates the sum."""
+    if bias is None or x.dim() <= 2 or x.is_contiguous():  # noqa: PLR2004
+        composed = torch._C.DispatchKey.CompositeImplicitAutograd
+        return torch.ops.aten.linear.default._op_dk(composed, x, weight, bias)
+    return torch.matmul(x, weight.t()).add_(bias)

@@ -1,0 +1,297 @@
+"""Memory that CUDA kernels allocate within one operation, and the layout of their results.
+
+An operation without a rule allocates its results and nothing else, which is true of most operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._convolution import ConvolutionShape, forward_workspace, input_gradient_workspace, weight_gradient_workspace
+from ._device import CudaDevice
+from ._reduction import ReductionShape, scratch_sizes
+from ._rules import AllocateResult, AllocateTemporary, RuleStep, contiguous_copy, held_copy, layout_of, nbytes
+
+CudaRule = Callable[[tuple[Any, ...], tuple[Any, ...], CudaDevice], Iterator[RuleStep]]
+
+_ATTENTION_BLOCK_TOKENS = 64  # computed at once by the efficient kernel
+_MAX_UNSORTED_INDICES = 3072  # fewer gradients of an embedding are summed without sorting
+
+
+def _convolution(x: Tensor, weight: Tensor, out: Tensor, args: tuple[Any, ...]) -> ConvolutionShape:
+    """Return the shape of a convolution; a transposed convolution is the gradient of a plain one."""
+    stride, padding, _, transposed, _, groups = args
+    if transposed:
+        x, out = out, x
+    return ConvolutionShape(
+        batch=x.shape[0],
+        in_channels=x.shape[1],
+        out_channels=out.shape[1],
+        in_pixels=math.prod(x.shape[2:]),
+        out_pixels=math.prod(out.shape[2:]),
+        taps=math.prod(weight.shape[2:]),
+        pointwise=math.prod(weight.shape[2:]) == 1 and set(stride) == {1} and set(padding) == {0},
+        groups=groups,
+        element_size=x.element_size(),
+        channels_last=layout_of(x) is not torch.contiguous_format or layout_of(weight) is not torch.contiguous_format,
+        dims=x.dim() - 2,
+        bfloat16=x.dtype is torch.bfloat16,
+    )
+
+
+def _conv(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    del device
+    x, weight, _, *options = args
+    conv = _convolution(x, weight, outs[0], tuple(options[:6]))
+    layout = layout_of(outs[0])
+    yield from contiguous_copy(x, layout)
+    yield from contiguous_copy(weight, layout)
+    yield AllocateResult(0)
+    transposed = options[3]
+    size = (input_gradient_workspace if transposed else forward_workspace)(conv)
+    yield AllocateTemporary(size, optional=True)
+
+
+def _conv_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    grad, x, weight, _, *options = args
+    conv = _convolution(x, weight, grad, tuple(options[:6]))
+    layout = torch.contiguous_format if not conv.channels_last else _channels_last(x)
+    yield from contiguous_copy(grad, layout)
+    yield from contiguous_copy(x, layout)
+    yield from contiguous_copy(weight, layout)
+    transposed = options[3]
+    if outs[0] is not None:
+        yield AllocateResult(0)
+        size = (forward_workspace if transposed else input_gradient_workspace)(conv)
+        yield AllocateTemporary(size, optional=True)
+    if outs[1] is not None:
+        yield AllocateResult(1)
+        yield AllocateTemporary(weight_gradient_workspace(conv, device.processors), optional=True)
+    if outs[2] is not None:
+        yield AllocateResult(2)
+        yield from _reduction_scratch(grad, (0, *range(2, grad.dim())), device)
+
+
+def _channels_last(tensor: Tensor) -> torch.memory_format:
+    return torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d  # noqa: PLR2004
+
+
+def _sum(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    del outs
+    yield AllocateResult(0)
+    dims = args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) and args[1] else range(args[0].dim())
+    yield from _reduction_scratch(args[0], tuple(dims), device)
+
+
+def _reduction_scratch(x: Tensor, dims: tuple[int, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """Yield the scratch memory of a reduction, with dimensions merged as TensorIterator merges them."""
+    reduced = {dim % x.dim() for dim in dims} if x.dim() else set()
+    sizes = [(x.stride(dim), x.shape[dim], dim in reduced) for dim in range(x.dim()) if x.shape[dim] > 1]
+    inputs = math.prod(size for _, size, is_reduced in sizes if is_reduced)
+    outputs = math.prod(size for _, size, is_reduced in sizes if not is_reduced)
+    if inputs <= 1:
+        return
+    fastest = min(sizes)
+    vector = 4
+    while fastest[0] == 1 and fastest[1] % vector:
+        vector //= 2
+    for stride, _, _ in sorted(sizes)[1:]:
+        while stride % vector:
+            vector //= 2
+    reduction = ReductionShape(
+        outputs=outputs,
+        inputs=inputs,
+        along_fastest=fastest[2],
+        vector=vector if fastest[0] == 1 else 1,
+        single=outputs == 1,
+        accumulator=max(4, x.element_size()),
+    )
+    for size in scratch_sizes(reduction, device):
+        yield AllocateTemporary(size, hold=True)
+
+
+def _all_results(outs: tuple[Any, ...]) -> Iterator[RuleStep]:
+    yield from (AllocateResult(index) for index, out in enumerate(outs) if out is not None)
+
+
+def _needs_contiguous(*positions: int) -> CudaRule:
+    """Return the rule of a kernel that needs the arguments at these positions contiguous."""
+
+    def rule(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+        del device
+        for position in positions:
+            if position < len(args) and isinstance(args[position], Tensor):
+                yield from contiguous_copy(args[position])
+        yield from _all_results(outs)
+
+    return rule
+
+
+def _softmax_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """The product of gradient and output is a temporary tensor."""
+    del outs, device
+    yield held_copy(args[0])
+    yield AllocateResult(0)
+
+
+def _huber_loss(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """The elementwise loss is a temporary tensor if it is reduced."""
+    del device
+    if outs[0].dim() == 0:
+        yield held_copy(args[0])
+    yield AllocateResult(0)
+
+
+def _dropout(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """The mask is allocated before the result."""
+    del args, outs, device
+    yield AllocateResult(1)
+    yield AllocateResult(0)
+
+
+def _squared_loss(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """The storage of a reduced result has the size of the elementwise loss."""
+    del device
+    yield AllocateResult(0, nbytes(args[0]))
+    if outs[0].dim() == 0:
+        yield held_copy(args[0])
+
+
+def _binary_cross_entropy(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """The mean overwrites the elementwise loss in its storage."""
+    del outs, device
+    yield AllocateResult(0, nbytes(args[0]))
+
+
+def _bce_with_logits(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """The log-sigmoid and the elementwise loss are temporary tensors."""
+    del outs, device
+    yield held_copy(args[0])
+    yield held_copy(args[0])
+    yield AllocateResult(0)
+
+
+def _roll(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """Dimensions are rolled one after the other, through a temporary tensor."""
+    del outs, device
+    if len(args[1]) > 1:
+        yield held_copy(args[0])
+    yield AllocateResult(0)
+
+
+def _resize_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """The gradient is copied into the layout of the result, after the result was allocated."""
+    del device
+    yield AllocateResult(0)
+    yield from contiguous_copy(args[0], layout_of(outs[0]))
+
+
+def _attention_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """cuDNN and flash accumulate the gradient of the queries in fp32, plus one number per row.
+
+    Where heads share keys and values, the gradients of those are computed for every head first.
+    """  # noqa: D403  the name is cuDNN
+    del device
+    yield from _all_results(outs)
+    q, k = args[1], args[2]
+    shared = 2 * nbytes(q) if k.shape[1] < q.shape[1] else 0
+    yield AllocateTemporary(q.numel() * 4 + q.numel() // q.shape[-1] * 4 + shared)
+
+
+def _efficient_attention_backward(
+    args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice
+) -> Iterator[RuleStep]:
+    """Gradient times output is summed per row; the gradient of the queries is accumulated in blocks of tokens."""
+    del device
+    yield from _all_results(outs)
+    q = args[1]
+    yield AllocateTemporary(q.numel() * 4, workspace=False)
+    yield AllocateTemporary(q.numel() // q.shape[-1] * 4, hold=True)
+    tokens = q.shape[-2]
+    sums = q.numel() // tokens * math.ceil(tokens / _ATTENTION_BLOCK_TOKENS) * _ATTENTION_BLOCK_TOKENS * 4
+    yield AllocateTemporary(sums + sums // 1024)  # with a lock for each block
+
+
+def _embedding_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """Indices are sorted and rows of equal index are summed in segments; in the worst case all indices differ."""
+    del outs, device
+    grad, indices = args[0], args[1]
+    yield from contiguous_copy(grad)
+    yield AllocateResult(0)
+    count = indices.numel()
+    if count <= _MAX_UNSORTED_INDICES:
+        return
+    segments = count + count // 10
+    yield AllocateTemporary(5 * count * indices.element_size(), hold=True)
+    yield AllocateTemporary(segments * grad.shape[-1] * 4, hold=True)
+
+
+def _log_sigmoid(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """CUDA needs no buffer for the backward pass."""
+    del args, outs, device
+    yield AllocateResult(0)
+
+
+def _batch_norm(divisor: float, position: int) -> CudaRule:
+    """Return the rule of BatchNorm: in channels_last, except for bfloat16, it runs in cuDNN with a workspace.
+
+    Args:
+        divisor: elements of the input, with channels padded to 64, per byte of workspace.
+        position: index of the input among the arguments.
+    """
+
+    def rule(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+        del device
+        x = args[position]
+        yield from _all_results(outs)
+        if layout_of(x) is not torch.contiguous_format and x.dtype is not torch.bfloat16:
+            channels = x.shape[1]
+            yield AllocateTemporary(int(x.numel() // channels * math.ceil(channels / 64) * 64 / divisor))
+
+    return rule
+
+
+CUDA_RULES: dict[str, CudaRule] = {
+    "aten.convolution.default": _conv,
+    "aten.convolution_backward.default": _conv_backward,
+    "aten.sum.dim_IntList": _sum,
+    "aten.sum.default": _sum,
+    "aten.mean.dim": _sum,
+    "aten.mean.default": _sum,
+    "aten.native_layer_norm.default": _needs_contiguous(0),
+    "aten.native_layer_norm_backward.default": _needs_contiguous(0, 1),
+    "aten.native_group_norm.default": _needs_contiguous(0),
+    "aten.native_group_norm_backward.default": _needs_contiguous(0, 1),
+    "aten.upsample_nearest2d_backward.default": _resize_backward,
+    "aten.upsample_bilinear2d_backward.default": _resize_backward,
+    "aten.upsample_nearest3d_backward.default": _resize_backward,
+    "aten.upsample_trilinear3d_backward.default": _resize_backward,
+    "aten.max_pool2d_with_indices_backward.default": _resize_backward,
+    "aten.max_pool3d_with_indices_backward.default": _resize_backward,
+    "aten.avg_pool2d_backward.default": _resize_backward,
+    "aten._softmax_backward_data.default": _softmax_backward,
+    "aten.native_dropout.default": _dropout,
+    "aten.mse_loss.default": _squared_loss,
+    "aten.smooth_l1_loss.default": _squared_loss,
+    "aten.huber_loss.default": _huber_loss,
+    "aten.binary_cross_entropy.default": _binary_cross_entropy,
+    "aten.binary_cross_entropy_with_logits.default": _bce_with_logits,
+    "aten.roll.default": _roll,
+    "aten._scaled_dot_product_cudnn_attention_backward.default": _attention_backward,
+    "aten._scaled_dot_product_flash_attention_backward.default": _attention_backward,
+    "aten._scaled_dot_product_efficient_attention_backward.default": _efficient_attention_backward,
+    "aten.embedding_dense_backward.default": _embedding_backward,
+    "aten.log_sigmoid_forward.default": _log_sigmoid,
+    "aten.native_batch_norm.default": _batch_norm(19.84, 0),
+    "aten.native_batch_norm_backward.default": _batch_norm(12, 1),
+}
+
+# Operations that call cuBLAS, which allocates a permanent workspace on the first call in each thread.
+CUBLAS_OPS = frozenset(
+    f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "_cudnn_rnn")
+)

@@ -1,0 +1,96 @@
+"""The trace: storages, the order of their allocations and frees, and the phases of training. No torch."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class StorageKind(enum.Enum):
+    """The purpose of a storage."""
+
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    GRADIENT = "gradient"
+    STATE = "optimizer state"
+    INPUT = "input"
+    ACTIVATION = "saved activation"
+    TEMPORARY = "temporary"
+    WORKSPACE = "workspace"
+
+
+class Phase(enum.Enum):
+    """A phase of training."""
+
+    BUILD = "build"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    VALIDATION = "validation"
+    AVERAGE = "moving average"
+    CHECKPOINT = "checkpoint"
+
+
+RECURRENT_ESTIMATE = "the cuDNN workspace of this kind of recurrent layer is an estimate, so the ranges are wider"
+
+
+@dataclass(frozen=True)
+class Storage:
+    """One allocation.
+
+    Attributes:
+        size: requested bytes.
+        kind: its purpose.
+        op: the operation that allocated it.
+        module: path of the module that the operation ran in; empty outside the model.
+        phase: the phase it was allocated in.
+        step: the training step it was allocated in, starting at 0.
+        optional: True for a workspace that cuDNN can do without, by choosing another algorithm.
+    """
+
+    size: int
+    kind: StorageKind
+    op: str
+    module: str
+    phase: Phase
+    step: int
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class OpCost:
+    """Computation and memory traffic of one operation, for estimating its time.
+
+    Attributes:
+        op: the operation.
+        dtype: the compute type: "float32", "float16", "bfloat16".
+        flops: floating-point operations.
+        traffic: bytes read and written.
+    """
+
+    op: str
+    dtype: str
+    flops: int
+    traffic: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Recording of several training steps.
+
+    Attributes:
+        storages: all allocations.
+        events: allocations and frees in order. i + 1 allocates storage i, -(i + 1) frees it.
+        phase_starts: (index into events, step, phase) at the start of each phase.
+        training_events: number of leading events that belong to training steps; validation and the moving average
+            follow.
+        op_costs: the operations of the last training step.
+        assumptions: what the trace assumed, one sentence each.
+    """
+
+    storages: tuple[Storage, ...]
+    events: tuple[int, ...]
+    phase_starts: tuple[tuple[int, int, Phase], ...]
+    training_events: int
+    op_costs: tuple[OpCost, ...]
+    assumptions: tuple[str, ...]
