@@ -54,13 +54,14 @@ class Job:
             return self.step(model, batch)
         assert self.loss is not None  # noqa: S101  __post_init__ checks it
         inputs, targets = batch
-        if isinstance(inputs, dict):
-            outputs = model(**inputs)
-        elif isinstance(inputs, (tuple, list)):
-            outputs = model(*inputs)
-        else:
-            outputs = model(inputs)
-        return self.loss(outputs, targets)
+        return self.loss(call_model(model, inputs), targets)
+
+
+def call_model(model: nn.Module, inputs: Any) -> Any:
+    """Call a model with a dict as keyword arguments, with a sequence as positional arguments, else with the value."""
+    if isinstance(inputs, dict):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
 
 
 def load_job(reference: str) -> Job:

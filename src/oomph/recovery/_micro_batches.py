@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..batch import Splitter, count_samples, micro_batch_sizes, move, split_samples
 from ..errors import UsageError
+from ..job import call_model
 from ..patches import autocast
 from ._loss import LossAccumulator, read_normalizer
 
@@ -155,10 +156,3 @@ def _pair(batch: Any) -> tuple[Any, Any]:
         f"the batch is a {type(batch).__name__}, not a pair of inputs and targets",
         "give the guard forward=, a function of (model, batch) that returns the loss",
     )
-
-
-def call_model(model: nn.Module, inputs: Any) -> Any:
-    """Call a model with a dict as keyword arguments, with a sequence as positional arguments, else with the value."""
-    if isinstance(inputs, dict):
-        return model(**inputs)
-    return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
