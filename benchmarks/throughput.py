@@ -45,7 +45,7 @@ from oomph.detect import (
     train,
     yolov5,
 )
-from oomph.detect._group_loss import GroupLoss
+from oomph.detect.training._train_loss import GroupLoss
 from oomph.report import TrainTeller
 
 BOXES = 40  # a sample of the bare loop: about those of a mosaic

@@ -15,9 +15,10 @@ import torch
 from torch import nn
 
 from oomph.data import Batch
-from oomph.detect import EmbeddedRun, OrderForm, Outcome, Ranks, _training, join_ranks, train
-from oomph.detect._course import Course
-from oomph.detect._planning import plan_run
+from oomph.detect import EmbeddedRun, OrderForm, Outcome, Ranks, join_ranks, train
+from oomph.detect.training import _train as _training
+from oomph.detect.training._planning import plan_run
+from oomph.detect.training._trainer import Course
 from oomph.planner import Plan
 from oomph.recovery import StepReport
 from tests.recovery.faults import FaultIn

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from oomph.detect._allocator import settle_allocator
+from oomph.detect._device import settle_allocator
 from oomph.settings import parse_allocator
 
 

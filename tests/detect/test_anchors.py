@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oomph.detect._anchors import best_recall, box_sizes, check_anchors, fit_anchors
-from oomph.detect._labels import LabelTable
-from oomph.detect._network import ANCHORS
+from oomph.detect.dataset._labels import LabelTable
+from oomph.detect.model._anchors import best_recall, box_sizes, check_anchors, fit_anchors
+from oomph.detect.model._network import ANCHORS
 
 
 def boxes(low: float, high: float, count: int = 500) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

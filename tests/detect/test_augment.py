@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from oomph.detect import Augmentation, choose, compose, sample
-from oomph.detect import _pixels as pixels
-from oomph.detect._augment import to_fractions, to_pixels
+from oomph.detect.dataset import _pixels as pixels
+from oomph.detect.dataset._augmentation import to_fractions, to_pixels
 
 COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0))
 STILL = Augmentation(mosaic=0, hue=0, saturation=0, value=0, translate=0, scale=0, flip_horizontal=0)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import oomph
 from oomph.detect import DetectionLoss, split_batch, yolov5
-from oomph.detect._batch import shrink_batch
+from oomph.detect.model._batch import shrink_batch
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oomph.detect._boxes import clip, complete_iou, iou_pairs, to_centres, to_corners
+from oomph.detect.model._boxes import clip, complete_iou, iou_pairs, to_centres, to_corners
 
 
 def some_boxes(count: int, seed: int = 0) -> Tensor:

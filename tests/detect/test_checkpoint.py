@@ -16,8 +16,9 @@ import pytest
 import torch
 from torch import nn
 
-from oomph.detect import _inert, yolov5
-from oomph.detect._checkpoint import load_weights, read_plain, read_weights, save_weights
+from oomph.detect import yolov5
+from oomph.detect.checkpoint import _safe_unpickle as _inert
+from oomph.detect.checkpoint._weights import load_weights, read_plain, read_weights, save_weights
 from oomph.errors import MissingFile, UsageError
 from oomph.files import write_atomically
 

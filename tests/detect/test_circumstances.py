@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import oomph
-from oomph.detect._circumstances import Circumstances
+from oomph.detect.training._resume_check import Circumstances
 
 BEGUN = Circumstances(("cat", "dog"), images=10, ranks=2, order="abc")
 

@@ -30,8 +30,8 @@ from oomph.detect import (
     train,
     write_embedded,
 )
-from oomph.detect._course import Course
-from oomph.detect._training import settled
+from oomph.detect.training._train import settled
+from oomph.detect.training._trainer import Course
 from oomph.planner import Plan
 from oomph.settings import Settings
 from oomph.units import MIB
@@ -193,7 +193,7 @@ def test_batches_on_their_way_are_not_trained_yet(
             if self.steps == 5:  # in the middle of the second epoch, when four steps were saved
                 raise EOFError
 
-    monkeypatch.setattr("oomph.detect._course.prefetch_to_device", ahead)
+    monkeypatch.setattr("oomph.detect.training._trainer.prefetch_to_device", ahead)
     with pytest.raises(EOFError):
         train(form(data, tmp_path / "run", minutes=0.0), Stopped())
     assert (tmp_path / "run" / "val_predictions.png").is_file()  # of the best epoch, however the run ends
@@ -339,8 +339,8 @@ def test_a_resumed_run_updates_weights_as_it_is_planned_now(
             seen.extend(group["fused"] for group in self.optimizer.param_groups)
             return super().run()
 
-    monkeypatch.setattr("oomph.detect._training.Course", Watched)
-    monkeypatch.setattr("oomph.detect._planning._update", lambda *_: update)
+    monkeypatch.setattr("oomph.detect.training._train.Course", Watched)
+    monkeypatch.setattr("oomph.detect.training._planning._update", lambda *_: update)
     folder = shutil.copytree(undisturbed[1], tmp_path / "run")
     train(form(data, folder), Quiet(), resume=True)
     assert seen == [fused] * 3

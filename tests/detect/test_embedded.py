@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from oomph.detect import EmbeddedSize, read_dataset, read_split, shared_images, write_embedded
-from oomph.detect._embedded import NAMES, SIDE, draw_scene
+from oomph.detect.dataset._demo import NAMES, SIDE, draw_scene
 
 
 def test_the_data_set_is_an_ordinary_one(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import oomph
-from oomph.detect._found_files import FoundFiles
+from oomph.detect.inference._output_folder import FoundFiles
 
 
 def written(folder: Path, *names: str) -> FoundFiles:

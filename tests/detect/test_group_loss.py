@@ -5,8 +5,8 @@ import torch
 
 import oomph
 from oomph.detect import split_batch, yolov5
-from oomph.detect._group_loss import GroupLoss
-from oomph.detect._loss import DetectionLoss
+from oomph.detect.model._loss import DetectionLoss
+from oomph.detect.training._train_loss import GroupLoss
 
 
 def test_parts_add_up_over_pieces_and_steps_and_forget_what_was_tried_in_vain() -> None:

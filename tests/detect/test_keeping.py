@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
-from oomph.detect._keeping import Keeper
+from oomph.detect.training._run_dir import Keeper
 from oomph.errors import InvalidFile, MissingFile
 
 
@@ -77,7 +77,7 @@ def test_a_folder_that_may_not_be_written_to_is_refused_in_one_sentence(tmp_path
 import ctypes
 from pathlib import Path
 from oomph.cli._runs import claimed_folder
-from oomph.detect._keeping import Keeper
+from oomph.detect.training._run_dir import Keeper
 from oomph.errors import UsageError
 ctypes.CDLL(None).setfsuid(65534)  # nobody's files: root may write anywhere
 for begin in (lambda: Keeper(Path("run")), lambda: claimed_folder("new").__enter__()):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oomph.detect._metrics import ImageResult, score
+from oomph.detect.metrics._scores import ImageResult, score
 
 NAMES = ("cat", "dog", "cow")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oomph.detect import Gains, Order, OrderForm, Recipe, read_order
-from oomph.detect._order_file import ORDER, order_document
+from oomph.detect.training._saved_config import ORDER, order_document
 from oomph.errors import InvalidFile, MissingFile
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from oomph.detect import EmbeddedSize, OrderForm, Recipe, detection_job, train, write_embedded, yolov5
-from oomph.detect._planning import Kept, _largest, _update, kept_weights
+from oomph.detect.training._planning import Kept, _largest, _update, kept_weights
 from oomph.errors import CannotFit
 from oomph.planner import Plan
 from oomph.prediction import Prediction, predict
@@ -96,7 +96,7 @@ def test_plans_count_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     asked = OrderForm(data=data, folder=tmp_path / "run", network="n", size=64, batch=2, device="cpu")
     needs = []
     for kept in (Kept(0, 0), Kept(10 * MIB, 0)):
-        monkeypatch.setattr("oomph.detect._planning.kept_weights", lambda *_, kept=kept: kept)
+        monkeypatch.setattr("oomph.detect.training._planning.kept_weights", lambda *_, kept=kept: kept)
         teller = UpToPlan()
         with pytest.raises(BatchSpec):
             train(asked, teller)
@@ -111,9 +111,9 @@ def test_how_weights_are_updated_follows_the_precision_that_was_chosen(
         found = needs(asked)
         return Plan(asked, replace(asked, precision="amp-fp16"), budget, found, found, ())
 
-    monkeypatch.setattr("oomph.detect._planning.plan", lowered)
+    monkeypatch.setattr("oomph.detect.training._planning.plan", lowered)
     monkeypatch.setattr(
-        "oomph.detect._planning._update", lambda precision, _: "given" if precision == "amp-fp16" else "fused"
+        "oomph.detect.training._planning._update", lambda precision, _: "given" if precision == "amp-fp16" else "fused"
     )
     data = write_embedded(tmp_path, EmbeddedSize(train=4, val=2))
     teller = UpToPlan()

@@ -5,8 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from oomph.detect._metrics import ClassScore, Scores
-from oomph.detect._pictures import (
+from oomph.detect.dataset._pixels import blank
+from oomph.detect.metrics._scores import ClassScore, Scores
+from oomph.detect.plots._charts import Chart, Line, _Frame, curves, draw_chart, precision_recall, ticks
+from oomph.detect.plots._drawing import (
     COLOURS,
     DrawnBox,
     captioned,
@@ -16,8 +18,6 @@ from oomph.detect._pictures import (
     sheet,
     true_boxes,
 )
-from oomph.detect._pixels import blank
-from oomph.detect._plots import Chart, Line, _Frame, curves, draw_chart, precision_recall, ticks
 
 
 def has(image: np.ndarray, colour: tuple[int, int, int]) -> bool:

@@ -8,7 +8,7 @@ import torch
 
 from oomph.data import Letterbox, Window
 from oomph.detect import ImageResult, read_results, score, write_results
-from oomph.detect._results import image_result
+from oomph.detect.metrics._image_result import image_result
 from oomph.errors import MissingFile, UsageError
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oomph
-from oomph.detect._sources import SourceImage, find_images, result_names
+from oomph.detect.inference._sources import SourceImage, find_images, result_names
 
 
 @pytest.fixture(autouse=True)

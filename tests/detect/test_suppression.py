@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from oomph.detect._boxes import iou_pairs
-from oomph.detect._suppression import VALIDATION, Suppression, keep_by_blocks, suppress
+from oomph.detect.model._boxes import iou_pairs
+from oomph.detect.model._nms import VALIDATION, Suppression, keep_by_blocks, suppress
 
 
 def greedy(boxes: Tensor, label: Tensor, overlap: float, limit: int) -> list[int]:

@@ -36,8 +36,8 @@ from oomph.detect import (
     validation_loader,
     yolov5,
 )
-from oomph.detect._ranks import Ranks
-from oomph.detect._tiles import proposal, window_loader
+from oomph.detect.dataset._tiles import proposal, window_loader
+from oomph.detect.training._dist import Ranks
 from oomph.errors import UsageError
 from oomph.units import MIB
 

@@ -8,200 +8,200 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._anchors import AnchorCheck as AnchorCheck
-    from ._anchors import box_sizes as box_sizes
-    from ._anchors import check_anchors as check_anchors
-    from ._augment import Augmentation as Augmentation
-    from ._augment import Source as Source
-    from ._augment import choose as choose
-    from ._augment import compose as compose
-    from ._augment import sample as sample
-    from ._boxes import iou_pairs as iou_pairs
-    from ._boxes import to_centres as to_centres
-    from ._boxes import to_corners as to_corners
-    from ._checkpoint import Weights as Weights
-    from ._checkpoint import load_weights as load_weights
-    from ._checkpoint import read_plain as read_plain
-    from ._checkpoint import read_weights as read_weights
-    from ._checkpoint import save_weights as save_weights
-    from ._dataset import DataSet as DataSet
-    from ._dataset import Split as Split
-    from ._dataset import as_one_class as as_one_class
-    from ._dataset import label_path as label_path
-    from ._dataset import read_dataset as read_dataset
-    from ._dataset import read_split as read_split
-    from ._dataset import shared_images as shared_images
-    from ._ema import Ema as Ema
-    from ._embedded import EmbeddedRun as EmbeddedRun
-    from ._embedded import EmbeddedSize as EmbeddedSize
-    from ._embedded import draw_scene as draw_scene
-    from ._embedded import write_embedded as write_embedded
-    from ._frames import Frame as Frame
-    from ._frames import frames as frames
-    from ._job import detection_job as detection_job
-    from ._labels import LabelTable as LabelTable
-    from ._loss import DetectionLoss as DetectionLoss
-    from ._loss import Gains as Gains
-    from ._loss import LossParts as LossParts
-    from ._loss import Positives as Positives
-    from ._loss import split_batch as split_batch
-    from ._material import Material as Material
-    from ._material import prepare as prepare
-    from ._metrics import ClassScore as ClassScore
-    from ._metrics import ImageResult as ImageResult
-    from ._metrics import Scores as Scores
-    from ._metrics import has_metrics as has_metrics
-    from ._metrics import score as score
-    from ._network import ANCHORS as ANCHORS
-    from ._network import SIZES as SIZES
-    from ._network import STRIDES as STRIDES
-    from ._network import Yolov5 as Yolov5
-    from ._network import yolov5 as yolov5
-    from ._order_file import Order as Order
-    from ._order_file import read_order as read_order
-    from ._order_form import OrderForm as OrderForm
-    from ._pictures import DrawnBox as DrawnBox
-    from ._pictures import draw_boxes as draw_boxes
-    from ._pictures import found_boxes as found_boxes
-    from ._pictures import labelled_boxes as labelled_boxes
-    from ._pictures import sheet as sheet
-    from ._plots import Chart as Chart
-    from ._plots import Line as Line
-    from ._plots import curves as curves
-    from ._plots import draw_chart as draw_chart
-    from ._plots import precision_recall as precision_recall
-    from ._ranks import Ranks as Ranks
-    from ._ranks import join_ranks as join_ranks
-    from ._recipe import Recipe as Recipe
-    from ._recipe import build_optimizer as build_optimizer
-    from ._recipe import freeze as freeze
-    from ._recipe import parameter_groups as parameter_groups
-    from ._recipe import read_recipe as read_recipe
-    from ._recipe import recipe_from as recipe_from
-    from ._results import image_result as image_result
-    from ._results import read_results as read_results
-    from ._results import write_results as write_results
-    from ._schedule import Moment as Moment
-    from ._schedule import Schedule as Schedule
-    from ._schedule import accumulation as accumulation
-    from ._schedule import set_rates as set_rates
-    from ._schedule import should_stop as should_stop
-    from ._set_aside import SetAside as SetAside
-    from ._settings_file import FLAGS as FLAGS
-    from ._settings_file import changed_settings as changed_settings
-    from ._settings_file import read_settings as read_settings
-    from ._settings_file import settings_text as settings_text
-    from ._suppression import VALIDATION as VALIDATION
-    from ._suppression import Suppression as Suppression
-    from ._suppression import suppress as suppress
-    from ._teller import Outcome as Outcome
-    from ._teller import Teller as Teller
-    from ._training import train as train
-    from ._use import FoundInImage as FoundInImage
-    from ._use import FoundObjects as FoundObjects
-    from ._use import evaluate_weights as evaluate_weights
-    from ._use import find_objects as find_objects
-    from ._validation import plainly as plainly
-    from ._validation import validate as validate
-    from ._validation import validation_loader as validation_loader
+    from .checkpoint._weights import Weights as Weights
+    from .checkpoint._weights import load_weights as load_weights
+    from .checkpoint._weights import read_plain as read_plain
+    from .checkpoint._weights import read_weights as read_weights
+    from .checkpoint._weights import save_weights as save_weights
+    from .dataset._augmentation import Augmentation as Augmentation
+    from .dataset._augmentation import Source as Source
+    from .dataset._augmentation import choose as choose
+    from .dataset._augmentation import compose as compose
+    from .dataset._augmentation import sample as sample
+    from .dataset._data_yaml import DataSet as DataSet
+    from .dataset._data_yaml import Split as Split
+    from .dataset._data_yaml import as_one_class as as_one_class
+    from .dataset._data_yaml import label_path as label_path
+    from .dataset._data_yaml import read_dataset as read_dataset
+    from .dataset._data_yaml import read_split as read_split
+    from .dataset._data_yaml import shared_images as shared_images
+    from .dataset._demo import EmbeddedRun as EmbeddedRun
+    from .dataset._demo import EmbeddedSize as EmbeddedSize
+    from .dataset._demo import draw_scene as draw_scene
+    from .dataset._demo import write_embedded as write_embedded
+    from .dataset._indexed_split import Material as Material
+    from .dataset._indexed_split import prepare as prepare
+    from .dataset._issues import SetAside as SetAside
+    from .dataset._labels import LabelTable as LabelTable
+    from .dataset._rect_sampler import Frame as Frame
+    from .dataset._rect_sampler import frames as frames
+    from .inference._detect import FoundInImage as FoundInImage
+    from .inference._detect import FoundObjects as FoundObjects
+    from .inference._detect import evaluate_weights as evaluate_weights
+    from .inference._detect import find_objects as find_objects
+    from .inference._validation import plainly as plainly
+    from .inference._validation import validate as validate
+    from .inference._validation import validation_loader as validation_loader
+    from .metrics._image_result import image_result as image_result
+    from .metrics._image_result import read_results as read_results
+    from .metrics._image_result import write_results as write_results
+    from .metrics._scores import ClassScore as ClassScore
+    from .metrics._scores import ImageResult as ImageResult
+    from .metrics._scores import Scores as Scores
+    from .metrics._scores import has_metrics as has_metrics
+    from .metrics._scores import score as score
+    from .model._anchors import AnchorCheck as AnchorCheck
+    from .model._anchors import box_sizes as box_sizes
+    from .model._anchors import check_anchors as check_anchors
+    from .model._boxes import iou_pairs as iou_pairs
+    from .model._boxes import to_centres as to_centres
+    from .model._boxes import to_corners as to_corners
+    from .model._loss import DetectionLoss as DetectionLoss
+    from .model._loss import Gains as Gains
+    from .model._loss import LossParts as LossParts
+    from .model._loss import Positives as Positives
+    from .model._loss import split_batch as split_batch
+    from .model._network import ANCHORS as ANCHORS
+    from .model._network import SIZES as SIZES
+    from .model._network import STRIDES as STRIDES
+    from .model._network import Yolov5 as Yolov5
+    from .model._network import yolov5 as yolov5
+    from .model._nms import VALIDATION as VALIDATION
+    from .model._nms import Suppression as Suppression
+    from .model._nms import suppress as suppress
+    from .plots._charts import Chart as Chart
+    from .plots._charts import Line as Line
+    from .plots._charts import curves as curves
+    from .plots._charts import draw_chart as draw_chart
+    from .plots._charts import precision_recall as precision_recall
+    from .plots._drawing import DrawnBox as DrawnBox
+    from .plots._drawing import draw_boxes as draw_boxes
+    from .plots._drawing import found_boxes as found_boxes
+    from .plots._drawing import labelled_boxes as labelled_boxes
+    from .plots._drawing import sheet as sheet
+    from .training._config import OrderForm as OrderForm
+    from .training._dist import Ranks as Ranks
+    from .training._dist import join_ranks as join_ranks
+    from .training._ema import Ema as Ema
+    from .training._hyperparameters import Recipe as Recipe
+    from .training._hyperparameters import build_optimizer as build_optimizer
+    from .training._hyperparameters import freeze as freeze
+    from .training._hyperparameters import parameter_groups as parameter_groups
+    from .training._hyperparameters import read_recipe as read_recipe
+    from .training._hyperparameters import recipe_from as recipe_from
+    from .training._job import detection_job as detection_job
+    from .training._progress import Outcome as Outcome
+    from .training._progress import Teller as Teller
+    from .training._saved_config import Order as Order
+    from .training._saved_config import read_order as read_order
+    from .training._schedule import Moment as Moment
+    from .training._schedule import Schedule as Schedule
+    from .training._schedule import accumulation as accumulation
+    from .training._schedule import set_rates as set_rates
+    from .training._schedule import should_stop as should_stop
+    from .training._settings_file import FLAGS as FLAGS
+    from .training._settings_file import changed_settings as changed_settings
+    from .training._settings_file import read_settings as read_settings
+    from .training._settings_file import settings_text as settings_text
+    from .training._train import train as train
 
 _HOME = {
-    "ANCHORS": "_network",
-    "FLAGS": "_settings_file",
-    "SIZES": "_network",
-    "STRIDES": "_network",
-    "VALIDATION": "_suppression",
-    "AnchorCheck": "_anchors",
-    "Augmentation": "_augment",
-    "Chart": "_plots",
-    "ClassScore": "_metrics",
-    "DataSet": "_dataset",
-    "DetectionLoss": "_loss",
-    "DrawnBox": "_pictures",
-    "Ema": "_ema",
-    "EmbeddedRun": "_embedded",
-    "EmbeddedSize": "_embedded",
-    "FoundInImage": "_use",
-    "FoundObjects": "_use",
-    "Frame": "_frames",
-    "Gains": "_loss",
-    "ImageResult": "_metrics",
-    "LabelTable": "_labels",
-    "Line": "_plots",
-    "LossParts": "_loss",
-    "Material": "_material",
-    "Moment": "_schedule",
-    "Order": "_order_file",
-    "OrderForm": "_order_form",
-    "Outcome": "_teller",
-    "Positives": "_loss",
-    "Ranks": "_ranks",
-    "Recipe": "_recipe",
-    "Schedule": "_schedule",
-    "Scores": "_metrics",
-    "SetAside": "_set_aside",
-    "Source": "_augment",
-    "Split": "_dataset",
-    "Suppression": "_suppression",
-    "Teller": "_teller",
-    "Weights": "_checkpoint",
-    "Yolov5": "_network",
-    "accumulation": "_schedule",
-    "as_one_class": "_dataset",
-    "box_sizes": "_anchors",
-    "build_optimizer": "_recipe",
-    "changed_settings": "_settings_file",
-    "check_anchors": "_anchors",
-    "choose": "_augment",
-    "compose": "_augment",
-    "curves": "_plots",
-    "detection_job": "_job",
-    "draw_boxes": "_pictures",
-    "draw_chart": "_plots",
-    "draw_scene": "_embedded",
-    "evaluate_weights": "_use",
-    "find_objects": "_use",
-    "found_boxes": "_pictures",
-    "frames": "_frames",
-    "freeze": "_recipe",
-    "has_metrics": "_metrics",
-    "image_result": "_results",
-    "iou_pairs": "_boxes",
-    "join_ranks": "_ranks",
-    "label_path": "_dataset",
-    "labelled_boxes": "_pictures",
-    "load_weights": "_checkpoint",
-    "parameter_groups": "_recipe",
-    "plainly": "_validation",
-    "precision_recall": "_plots",
-    "prepare": "_material",
-    "read_dataset": "_dataset",
-    "read_order": "_order_file",
-    "read_plain": "_checkpoint",
-    "read_recipe": "_recipe",
-    "read_results": "_results",
-    "read_settings": "_settings_file",
-    "read_split": "_dataset",
-    "read_weights": "_checkpoint",
-    "recipe_from": "_recipe",
-    "sample": "_augment",
-    "save_weights": "_checkpoint",
-    "score": "_metrics",
-    "set_rates": "_schedule",
-    "settings_text": "_settings_file",
-    "shared_images": "_dataset",
-    "sheet": "_pictures",
-    "should_stop": "_schedule",
-    "split_batch": "_loss",
-    "suppress": "_suppression",
-    "to_centres": "_boxes",
-    "to_corners": "_boxes",
-    "train": "_training",
-    "validate": "_validation",
-    "validation_loader": "_validation",
-    "write_embedded": "_embedded",
-    "write_results": "_results",
-    "yolov5": "_network",
+    "ANCHORS": "model._network",
+    "FLAGS": "training._settings_file",
+    "SIZES": "model._network",
+    "STRIDES": "model._network",
+    "VALIDATION": "model._nms",
+    "AnchorCheck": "model._anchors",
+    "Augmentation": "dataset._augmentation",
+    "Chart": "plots._charts",
+    "ClassScore": "metrics._scores",
+    "DataSet": "dataset._data_yaml",
+    "DetectionLoss": "model._loss",
+    "DrawnBox": "plots._drawing",
+    "Ema": "training._ema",
+    "EmbeddedRun": "dataset._demo",
+    "EmbeddedSize": "dataset._demo",
+    "FoundInImage": "inference._detect",
+    "FoundObjects": "inference._detect",
+    "Frame": "dataset._rect_sampler",
+    "Gains": "model._loss",
+    "ImageResult": "metrics._scores",
+    "LabelTable": "dataset._labels",
+    "Line": "plots._charts",
+    "LossParts": "model._loss",
+    "Material": "dataset._indexed_split",
+    "Moment": "training._schedule",
+    "Order": "training._saved_config",
+    "OrderForm": "training._config",
+    "Outcome": "training._progress",
+    "Positives": "model._loss",
+    "Ranks": "training._dist",
+    "Recipe": "training._hyperparameters",
+    "Schedule": "training._schedule",
+    "Scores": "metrics._scores",
+    "SetAside": "dataset._issues",
+    "Source": "dataset._augmentation",
+    "Split": "dataset._data_yaml",
+    "Suppression": "model._nms",
+    "Teller": "training._progress",
+    "Weights": "checkpoint._weights",
+    "Yolov5": "model._network",
+    "accumulation": "training._schedule",
+    "as_one_class": "dataset._data_yaml",
+    "box_sizes": "model._anchors",
+    "build_optimizer": "training._hyperparameters",
+    "changed_settings": "training._settings_file",
+    "check_anchors": "model._anchors",
+    "choose": "dataset._augmentation",
+    "compose": "dataset._augmentation",
+    "curves": "plots._charts",
+    "detection_job": "training._job",
+    "draw_boxes": "plots._drawing",
+    "draw_chart": "plots._charts",
+    "draw_scene": "dataset._demo",
+    "evaluate_weights": "inference._detect",
+    "find_objects": "inference._detect",
+    "found_boxes": "plots._drawing",
+    "frames": "dataset._rect_sampler",
+    "freeze": "training._hyperparameters",
+    "has_metrics": "metrics._scores",
+    "image_result": "metrics._image_result",
+    "iou_pairs": "model._boxes",
+    "join_ranks": "training._dist",
+    "label_path": "dataset._data_yaml",
+    "labelled_boxes": "plots._drawing",
+    "load_weights": "checkpoint._weights",
+    "parameter_groups": "training._hyperparameters",
+    "plainly": "inference._validation",
+    "precision_recall": "plots._charts",
+    "prepare": "dataset._indexed_split",
+    "read_dataset": "dataset._data_yaml",
+    "read_order": "training._saved_config",
+    "read_plain": "checkpoint._weights",
+    "read_recipe": "training._hyperparameters",
+    "read_results": "metrics._image_result",
+    "read_settings": "training._settings_file",
+    "read_split": "dataset._data_yaml",
+    "read_weights": "checkpoint._weights",
+    "recipe_from": "training._hyperparameters",
+    "sample": "dataset._augmentation",
+    "save_weights": "checkpoint._weights",
+    "score": "metrics._scores",
+    "set_rates": "training._schedule",
+    "settings_text": "training._settings_file",
+    "shared_images": "dataset._data_yaml",
+    "sheet": "plots._drawing",
+    "should_stop": "training._schedule",
+    "split_batch": "model._loss",
+    "suppress": "model._nms",
+    "to_centres": "model._boxes",
+    "to_corners": "model._boxes",
+    "train": "training._train",
+    "validate": "inference._validation",
+    "validation_loader": "inference._validation",
+    "write_embedded": "dataset._demo",
+    "write_results": "metrics._image_result",
+    "yolov5": "model._network",
 }
 
 __all__ = [

@@ -1,0 +1,3 @@
+"""The checkpoint part."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""The dataset part."""
+
+__all__: list[str] = []

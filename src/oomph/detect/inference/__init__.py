@@ -1,0 +1,3 @@
+"""The inference part."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""The metrics part."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""The model part."""
+
+__all__: list[str] = []

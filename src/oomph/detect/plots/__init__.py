@@ -1,0 +1,3 @@
+"""The plots part."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""The training part."""
+
+__all__: list[str] = []
