@@ -13,13 +13,13 @@ import typer
 
 from .. import __version__, document
 from ..errors import OomphError, UsageError
-from ._yolov5 import translated, unknown_flags
+from ._yolov5 import translate_yolov5, unknown_flags
 from .detect import detect
 from .doctor import doctor
 from .explain import explain
 from .gpus import gpus
 from .predict import predict
-from .train import complete, train
+from .train import default_resume, train
 from .val import val
 from .watch import watch
 
@@ -43,7 +43,7 @@ def main() -> NoReturn:
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code: 0 done, 1 failure, 2 wrong call, 3 cannot fit."""
     try:
-        asked, words = translated(complete(arguments))
+        asked, words = translate_yolov5(default_resume(arguments))
         result = build().main(asked or ["--help"], prog_name="oomph", standalone_mode=False, obj=words)
         sys.stdout.flush()
     except OomphError as error:
@@ -113,7 +113,7 @@ def _wrong_call(error: Exception, arguments: Sequence[str]) -> UsageError | None
     command = getattr(context, "command_path", "oomph")
     if hasattr(error, "option_name") and context is not None:
         known = {flag for one in context.command.get_params(context) for flag in one.opts}
-        found = unknown_flags(command.removeprefix("oomph "), translated(arguments)[0], known)
+        found = unknown_flags(command.removeprefix("oomph "), translate_yolov5(arguments)[0], known)
         if found is not None:
             return found
     return UsageError(str(words()).rstrip("."), f"`{command} --help` shows what there is")

@@ -1,3 +1,14 @@
-"""The checkpoint part."""
+"""Checkpoint files: weights, and reading any .pt file without executing code from it."""
 
-__all__: list[str] = []
+from ._safe_checkpoint import SafeCheckpoint, open_checkpoint, read_checkpoint
+from ._weights import Weights, load_weights, read_weights, save_weights
+
+__all__ = [
+    "SafeCheckpoint",
+    "Weights",
+    "load_weights",
+    "open_checkpoint",
+    "read_checkpoint",
+    "read_weights",
+    "save_weights",
+]

@@ -1,62 +1,54 @@
-"""Checkpoint files read as data: nothing that the file names is imported, and nothing that it asks to call is called.
+"""A restricted unpickler: it imports nothing that a file names and calls nothing that a file asks for.
 
-A torch file is a zip of raw storages and a pickle that describes what they belong to. The pickle is read by an
-unpickler that knows tensors, storages and plain containers. Instances of any other class become a `Record` of their
-name and state. A file that asks for anything else, such as calling a function, is refused.
+It rebuilds plain containers, and describes tensors as `LazyTensor`. Instances of any other class become an
+`OpaqueObject` with their class name and state. A pickle that needs anything else, such as a function call, is rejected.
 """
 
 from __future__ import annotations
 
 import io
-import math
 import pickle
 import pickletools
-import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
-from torch import Tensor
-
-from ...errors import MissingFile, UsageError
 
 if TYPE_CHECKING:
-    from typing_extensions import Self  # typing has it from 3.11 on
+    from typing_extensions import Self  # in typing from Python 3.11 on
 
-_LARGEST = 64 * 2**20  # bytes of a pickle; those of real checkpoints have less than one megabyte
-_SAFE_FIX = "take the weights from their first source, and don't use this file"
-
-
-class _Refused(Exception):
-    """The file asks for what a checkpoint has no need of."""
+_MAX_REASON = 120
+_MAX_INT = 2**62
 
 
-class _Sealed:
-    """What a file may refer to, but not change."""
+class RejectedPickle(Exception):
+    """The pickle contains something that a checkpoint never needs; the text completes "the file …"."""
+
+
+class _ReadOnly:
+    """Base of objects that a pickle may refer to but not modify."""
 
     __slots__ = ()
 
     def __setstate__(self, state: object) -> NoReturn:
-        raise _Refused("asks to change the program that reads it")
+        raise RejectedPickle("tries to modify the program that reads it")
 
 
-class _Caller(_Sealed):
-    """A function that a file may call; not a plain one, because those have attributes."""
+class _SafeFunction(_ReadOnly):
+    """A function that a pickle may call; wrapped, because plain functions have attributes that a pickle could set."""
 
-    __slots__ = ("_call",)
+    __slots__ = ("_function",)
 
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
 
     def __call__(self, *args: Any) -> Any:
-        return self._call(*args)
+        return self._function(*args)
 
 
-class _Kind(_Sealed):
+class _StorageType(_ReadOnly):
     """The element type of a storage."""
 
     __slots__ = ("dtype",)
@@ -65,22 +57,22 @@ class _Kind(_Sealed):
         self.dtype = dtype
 
 
-class _Foreign(type):
-    """The type of stand-ins for classes that a file names: instances may be made, calls are refused."""
+class _OpaqueType(type):
+    """Metaclass of stand-ins for a file's classes: instances may be created, calls are rejected."""
 
     origin: str
 
     def __call__(cls, *_: Any, **__: Any) -> NoReturn:
-        raise _Refused(f"asks to call {cls.origin} when it is read")
+        raise RejectedPickle(f"tries to call {cls.origin} when it is read")
 
 
-class Record(metaclass=_Foreign):
+class OpaqueObject(metaclass=_OpaqueType):
     """An object of a class that wasn't imported.
 
     Attributes:
         origin: the class, as "module.name".
-        state: what it held, mostly a dict of its attributes.
-        items: what was put into it, for lists and dicts of their own kind.
+        state: the pickled state, usually a dict of attributes.
+        items: content of objects that behave like lists or dicts.
     """
 
     origin = ""
@@ -88,19 +80,19 @@ class Record(metaclass=_Foreign):
     items: list[Any]
 
     def __new__(cls, *args: Any) -> Self:
-        record = object.__new__(cls)
-        record.state, record.items = None, list(args)
-        return record
+        instance = object.__new__(cls)
+        instance.state, instance.items = None, list(args)
+        return instance
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
     def append(self, item: Any) -> None:
-        """Keep an item of a list."""
+        """Store a list item."""
         self.items.append(item)
 
     def extend(self, items: Any) -> None:
-        """Keep items of a list."""
+        """Store list items."""
         self.items.extend(items)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -108,12 +100,13 @@ class Record(metaclass=_Foreign):
 
 
 @dataclass(frozen=True)
-class Stored:
+class LazyTensor:
     """A tensor that is still in the file.
 
     Attributes:
-        key: of its storage; elements: how many that has.
-        dtype, offset, shape, stride: how the tensor lies in it.
+        key: name of its storage.
+        elements: size of the storage.
+        dtype, offset, shape, stride: layout of the tensor in its storage.
     """
 
     key: str
@@ -125,147 +118,82 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class _Storage:
+class _StorageRef:
     key: str
     elements: int
     dtype: torch.dtype
 
 
-class InertFile:
-    """An open checkpoint: `content` is what its pickle describes, `tensor` brings one of its tensors into memory."""
-
-    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
-        self._path, self._archive = path, archive
-        self._root = self._find_root()
-        self._check_order()
-        self.content = _unpickle(self._read("data.pkl", _LARGEST))
-
-    def tensor(self, stored: Stored) -> Tensor:
-        """A tensor of its own memory; the zip's checksum is verified on the way."""
-        _check_bounds(stored)
-        size = stored.elements * stored.dtype.itemsize
-        raw = self._read(f"data/{stored.key}", size)
-        if len(raw) != size:
-            raise _Refused(f"has {len(raw)} bytes where {size} belong")
-        if not size:
-            return torch.empty(stored.shape, dtype=stored.dtype)
-        whole = torch.frombuffer(bytearray(raw), dtype=stored.dtype)
-        return whole.as_strided(stored.shape, stored.stride, stored.offset).clone()
-
-    def _find_root(self) -> str:
-        names = [name for name in self._archive.namelist() if name.count("/") == 1 and name.endswith("/data.pkl")]
-        if len(names) != 1:
-            raise _Refused("is a zip file but no checkpoint of torch")
-        return names[0].removesuffix("data.pkl")
-
-    def _check_order(self) -> None:
-        if f"{self._root}byteorder" in self._archive.namelist() and self._read("byteorder", 16) != b"little":
-            raise _Refused("was written on a big-endian machine")
-
-    def _read(self, name: str, most: int) -> bytes:
-        try:
-            entry = self._archive.getinfo(self._root + name)
-        except KeyError:
-            raise _Refused(f"lacks its part {name}") from None
-        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > most:
-            raise _Refused(f"has a part {name} that is compressed or too large")
-        return self._archive.read(entry)
-
-
-@contextmanager
-def open_inert(path: Path) -> Iterator[InertFile]:
-    """Open a checkpoint without executing anything from it.
+def safe_unpickle(data: bytes) -> Any:
+    """Unpickle the description of a checkpoint.
 
     Raises:
-        MissingFile: there is no such file.
-        UsageError: it is no checkpoint, is damaged, or asks to run something.
+        RejectedPickle: it is damaged, or needs anything but plain data.
     """
+    _check_opcodes(data)
     try:
-        with path.open("rb") as head:
-            begin = head.read(4)
-    except FileNotFoundError:
-        raise MissingFile(f"there is no file '{path}'", "check the path") from None
-    except OSError as error:
-        raise UsageError(f"{path} can't be read ({error.strerror})", "name a checkpoint file") from None
-    if begin != b"PK\x03\x04":
-        raise UsageError(
-            f"{path} is no zip file, as torch has written them since 1.6",
-            "save it anew with a torch of today, where it comes from",
-        )
-    try:
-        with zipfile.ZipFile(path) as archive:
-            yield InertFile(path, archive)
-    except _Refused as refused:
-        raise UsageError(f"{path} {refused}", _SAFE_FIX) from None
-    except RecursionError:
-        raise UsageError(f"{path} holds objects inside objects without an end", _SAFE_FIX) from None
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
-        raise UsageError(f"{path} is damaged ({_words(error)})", "copy or download it again") from None
-
-
-def _words(error: Exception) -> str:
-    return " ".join(str(error).split())[:120] or type(error).__name__
-
-
-def _unpickle(data: bytes) -> Any:
-    _check_instructions(data)
-    try:
-        return _Unpickler(io.BytesIO(data)).load()
-    except _Refused:
+        return _RestrictedUnpickler(io.BytesIO(data)).load()
+    except RejectedPickle:
         raise
-    except Exception as error:  # noqa: BLE001  whatever an odd pickle does to the unpickler, it is an odd pickle
-        raise _Refused(f"can't be read as a checkpoint ({_words(error)})") from None
+    except Exception as error:  # noqa: BLE001  a malformed pickle can raise anything
+        raise RejectedPickle(f"can't be read as a checkpoint ({first_words(error)})") from None
 
 
-_UNNEEDED = {"EXT1", "EXT2", "EXT4", "PERSID", "NEXT_BUFFER", "READONLY_BUFFER", "INST", "OBJ"}
+def first_words(error: Exception) -> str:
+    """Return an error's message on one line, truncated."""
+    return " ".join(str(error).split())[:_MAX_REASON] or type(error).__name__
 
 
-def _check_instructions(data: bytes) -> None:
-    """Refuse what no checkpoint has, before anything is built; a place in the memo costs memory up to its number."""
+_UNUSED_OPCODES = {"EXT1", "EXT2", "EXT4", "PERSID", "NEXT_BUFFER", "READONLY_BUFFER", "INST", "OBJ"}
+
+
+def _check_opcodes(data: bytes) -> None:
+    """Reject opcodes that checkpoints don't use, and memo indices that would allocate huge tables."""
     try:
-        codes = [(code.name, argument) for code, argument, _ in pickletools.genops(data)]
+        opcodes = [(opcode.name, argument) for opcode, argument, _ in pickletools.genops(data)]
     except Exception as error:  # noqa: BLE001  pickletools raises many kinds
-        raise _Refused(f"can't be read as a checkpoint ({_words(error)})") from None
-    for name, argument in codes:
-        if name in _UNNEEDED:
-            raise _Refused(f"has the instruction {name}, which checkpoints don't use")
+        raise RejectedPickle(f"can't be read as a checkpoint ({first_words(error)})") from None
+    for name, argument in opcodes:
+        if name in _UNUSED_OPCODES:
+            raise RejectedPickle(f"has the pickle opcode {name}, which checkpoints don't use")
         if name in {"PUT", "LONG_BINPUT"} and not 0 <= int(str(argument)) <= len(data):
-            raise _Refused("refers to a place that it can't have")
+            raise RejectedPickle("has an invalid memo index")
 
 
-class _Unpickler(pickle.Unpickler):
-    """Builds plain containers, descriptions of tensors, and records."""
+class _RestrictedUnpickler(pickle.Unpickler):
+    """Builds plain containers, LazyTensors and OpaqueObjects."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """What stands for a name of the file; nothing is imported."""
-        known = _KNOWN.get((module, name))
-        if known is not None:
-            return known
+        """Return the stand-in of a name; nothing is imported."""
+        allowed = _ALLOWED_NAMES.get((module, name))
+        if allowed is not None:
+            return allowed
         if module == "torch":
-            kind = _torch_name(name)
-            if kind is not None:
-                return kind
-        if module.partition(".")[0] in _DANGEROUS:
-            raise _Refused(f"asks for {module}.{name}, which can run things")
-        return _Foreign("Record", (Record,), {"origin": f"{module}.{name}"})
+            torch_object = _torch_name(name)
+            if torch_object is not None:
+                return torch_object
+        if module.partition(".")[0] in _DANGEROUS_MODULES:
+            raise RejectedPickle(f"refers to {module}.{name}, which can execute code")
+        return _OpaqueType("OpaqueObject", (OpaqueObject,), {"origin": f"{module}.{name}"})
 
-    def persistent_load(self, pid: Any) -> _Storage:
-        """The storage that a reference of the file means."""
+    def persistent_load(self, pid: Any) -> _StorageRef:
+        """Return the storage that a persistent id refers to."""
         tag, kind, key, _, elements = pid
-        if tag != "storage" or not isinstance(kind, _Kind) or not isinstance(key, str) or not isinstance(elements, int):
-            raise _Refused("refers to something that is no storage")
-        return _Storage(key, elements, kind.dtype)
+        valid = isinstance(kind, _StorageType) and isinstance(key, str) and isinstance(elements, int)
+        if tag != "storage" or not valid:
+            raise RejectedPickle("has a persistent id that is not a storage")
+        return _StorageRef(key, elements, kind.dtype)
 
 
 def _torch_name(name: str) -> Any:
     if name.endswith("Storage"):
-        dtype = _STORAGES.get(name.removesuffix("Storage"))
-        return _Kind(dtype) if dtype is not None else None
-    found = getattr(torch, name, None) if name.isidentifier() else None
-    return str(found) if isinstance(found, torch.dtype) else None
+        dtype = _STORAGE_DTYPES.get(name.removesuffix("Storage"))
+        return _StorageType(dtype) if dtype is not None else None
+    attribute = getattr(torch, name, None) if name.isidentifier() else None
+    return str(attribute) if isinstance(attribute, torch.dtype) else None
 
 
-_STORAGES = {
+_STORAGE_DTYPES = {
     "Float": torch.float32,
     "Double": torch.float64,
     "Half": torch.float16,
@@ -279,49 +207,46 @@ _STORAGES = {
 }
 
 
-def _tensor(storage: Any, offset: Any, shape: Any, stride: Any, *_: Any) -> Stored:
-    if not isinstance(storage, _Storage):
-        raise _Refused("has a tensor without a storage")
+def _rebuild_tensor(storage: Any, offset: Any, shape: Any, stride: Any, *_: Any) -> LazyTensor:
+    if not isinstance(storage, _StorageRef):
+        raise RejectedPickle("has a tensor without a storage")
     numbers = (storage.elements, offset, *shape, *stride)
-    if not all(type(number) is int and 0 <= number < 2**62 for number in numbers):
-        raise _Refused("has a tensor of an impossible shape")
-    return Stored(storage.key, storage.elements, storage.dtype, offset, tuple(shape), tuple(stride))
+    if not all(type(number) is int and 0 <= number < _MAX_INT for number in numbers):
+        raise RejectedPickle("has a tensor of an invalid shape")
+    return LazyTensor(storage.key, storage.elements, storage.dtype, offset, tuple(shape), tuple(stride))
 
 
-def _check_bounds(stored: Stored) -> None:
-    """A tensor must lie inside its storage and can't be larger: a stride of 0 would make terabytes of a byte."""
-    reach = stored.offset + sum((side - 1) * step for side, step in zip(stored.shape, stored.stride, strict=True))
-    count = math.prod(stored.shape)
-    if count and (reach >= stored.elements or count > stored.elements):
-        raise _Refused("has a tensor that lies outside its storage")
-
-
-def _parameter(data: Any, *_: Any) -> Any:
+def _rebuild_parameter(data: Any, *_: Any) -> Any:
     return data
 
 
-def _kept(*args: Any) -> list[Any]:
-    """Numpy's numbers, paths, dates: kept as what they were made from."""
+def _encode_text(text: Any, encoding: Any) -> Any:
+    """Rebuild bytes, which pickle protocol 2 stores as latin-1 text."""
+    return text.encode("latin1") if isinstance(text, str) and encoding == "latin1" else [text, encoding]
+
+
+def _keep_arguments(*args: Any) -> list[Any]:
+    """Represent NumPy scalars, paths and dates by their constructor arguments."""
     return list(args)
 
 
-_KNOWN: dict[tuple[str, str], Any] = {
+_ALLOWED_NAMES: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
     **{
         (module, kind.__name__): kind
         for module in ("builtins", "__builtin__")
         for kind in (dict, frozenset, list, set, tuple)
     },
-    ("torch._utils", "_rebuild_tensor"): _Caller(_tensor),
-    ("torch._utils", "_rebuild_tensor_v2"): _Caller(_tensor),
-    ("torch._utils", "_rebuild_parameter"): _Caller(_parameter),
-    ("torch._utils", "_rebuild_parameter_with_state"): _Caller(_parameter),
-    ("torch", "Size"): _Caller(tuple),
+    ("torch._utils", "_rebuild_tensor"): _SafeFunction(_rebuild_tensor),
+    ("torch._utils", "_rebuild_tensor_v2"): _SafeFunction(_rebuild_tensor),
+    ("torch._utils", "_rebuild_parameter"): _SafeFunction(_rebuild_parameter),
+    ("torch._utils", "_rebuild_parameter_with_state"): _SafeFunction(_rebuild_parameter),
+    ("_codecs", "encode"): _SafeFunction(_encode_text),
+    ("torch", "Size"): _SafeFunction(tuple),
     **{
-        name: _Caller(_kept)
+        name: _SafeFunction(_keep_arguments)
         for name in (
             ("torch", "device"),
-            ("_codecs", "encode"),
             ("numpy", "dtype"),
             ("numpy", "ndarray"),
             ("numpy.core.multiarray", "_reconstruct"),
@@ -338,8 +263,8 @@ _KNOWN: dict[tuple[str, str], Any] = {
         )
     },
 }
-# Refused wherever they appear; everything else that is unknown is refused when it is called.
-_DANGEROUS = frozenset(
+# Rejected wherever they appear. Any other unknown name is rejected when it is called.
+_DANGEROUS_MODULES = frozenset(
     (
         "__builtin__",
         "_pickle",
@@ -387,29 +312,3 @@ _DANGEROUS = frozenset(
         "zipimport",
     )
 )
-
-
-def materialise(file: InertFile, value: Any, made: dict[int, Any] | None = None) -> Any:
-    """Plain content with its tensors in memory; what is there twice is made once.
-
-    Raises:
-        UsageError: it holds an object that is no plain data.
-    """
-    made = {} if made is None else made
-    if id(value) not in made:
-        made[id(value)] = _materialise(file, value, made)
-    return made[id(value)]
-
-
-def _materialise(file: InertFile, value: Any, made: dict[int, Any]) -> Any:
-    if isinstance(value, Stored):
-        return file.tensor(value)
-    if isinstance(value, dict):
-        return {key: materialise(file, item, made) for key, item in value.items()}
-    if isinstance(value, list):
-        return [materialise(file, item, made) for item in value]
-    if isinstance(value, tuple):
-        return tuple(materialise(file, item, made) for item in value)
-    if value is None or isinstance(value, (bool, int, float, str, bytes)):
-        return value
-    raise UsageError(f"the file holds a {getattr(value, 'origin', type(value).__name__)}", "save plain tensors")

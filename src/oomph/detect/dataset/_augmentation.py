@@ -1,8 +1,8 @@
-"""Training samples: four images in one, moved, scaled, coloured and flipped.
+"""Training samples: mosaics of four images, moved, scaled, recolored and flipped.
 
-A sample is a pure function of seed, epoch and index, whoever makes it and in whatever order: that is what lets a run
-resume in the middle of an epoch bit for bit. Where images are only moved and scaled, as by default, each goes into the
-result in one step; the canvas of four whole images is made only for rotation, shear and perspective.
+A sample is a pure function of seed, epoch and index, in any process and any order. That lets a run resume in the middle
+of an epoch bit for bit. Images that are only moved and scaled (the default) are drawn into the sample in one step; the
+full mosaic canvas is built only for rotation, shear and perspective.
 """
 
 from __future__ import annotations
@@ -15,131 +15,137 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ._pixels import Matrix, Pixels, Placed, blank, recolour, scale_into, turn_over, warp
+from ._pixels import Matrix, Pixels, ScaleShift, adjust_hsv, flip_into, gray_canvas, scale_into, warp
 
-Labels = NDArray[np.float32]  # (n, 5): class, x, y, w, h as fractions
-Sample = tuple[Pixels, Labels]
+BoxRows = NDArray[np.float32]  # (n, 5): class, x, y, w, h as fractions
+Sample = tuple[Pixels, BoxRows]
 
-_TILES = 4
-_SMALLEST = 2.0  # pixels a side
-_LEFT = 0.1  # of a box's area, after it was cut
-_THINNEST = 100.0
-_BLEND = 32.0
+_MOSAIC_IMAGES = 4
+_MIN_BOX_PIXELS = 2.0
+_MIN_VISIBLE_FRACTION = 0.1  # of a box's area, after clipping
+_MAX_BOX_ASPECT = 100.0
+_MIXUP_BETA = 32.0
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How strongly samples are changed; the defaults are YOLOv5's low ones, all zero is none.
+    """Strength of the augmentations under YOLOv5's names; the defaults are its low ones, all zero is none.
 
     Attributes:
-        mosaic, mixup: share of samples made of four images, and of those, share that are two samples in one.
-        hue, saturation, value: at most this share more or less.
-        degrees, shear: at most so many degrees.
-        translate, scale: at most this share of the side, and more or less.
-        perspective: at most so much, 0 to 0.001.
-        flip_vertical, flip_horizontal: shares of samples turned over.
+        mosaic: fraction of samples made of four images.
+        mixup: fraction of mosaics that are blended with a second one.
+        hsv_h, hsv_s, hsv_v: maximum relative change of hue, saturation and value.
+        degrees, shear: maximum rotation and shear in degrees.
+        translate: maximum shift as a fraction of the side.
+        scale: maximum relative change of size.
+        perspective: maximum perspective distortion, 0 to 0.001.
+        flipud, fliplr: probabilities of an up-down and a left-right flip.
     """
 
     mosaic: float = 1.0
     mixup: float = 0.0
-    hue: float = 0.015
-    saturation: float = 0.7
-    value: float = 0.4
+    hsv_h: float = 0.015
+    hsv_s: float = 0.7
+    hsv_v: float = 0.4
     degrees: float = 0.0
     shear: float = 0.0
     translate: float = 0.1
     scale: float = 0.5
     perspective: float = 0.0
-    flip_vertical: float = 0.0
-    flip_horizontal: float = 0.5
+    flipud: float = 0.0
+    fliplr: float = 0.5
 
     @property
-    def upright(self) -> bool:
-        """Whether images are only moved and scaled."""
+    def is_axis_aligned(self) -> bool:
+        """True if images are only moved and scaled."""
         return not (self.degrees or self.shear or self.perspective)
 
 
-class Source(Protocol):
-    """Where samples come from."""
+class LabeledImages(Protocol):
+    """Images with boxes that samples are built from."""
 
     def __len__(self) -> int:
-        """How many images there are."""
+        """Return the number of images."""
         ...
 
     def image(self, index: int) -> Pixels:
-        """The pixels of an image, at any resolution."""
+        """Return the pixels of an image, at any resolution."""
         ...
 
-    def labels(self, index: int) -> Labels:
-        """The boxes of an image, as fractions of it."""
+    def labels(self, index: int) -> BoxRows:
+        """Return the boxes of an image, as fractions of it."""
         ...
 
 
-def choose(index: int, count: int, augmentation: Augmentation, rng: np.random.Generator) -> tuple[int, ...]:
-    """The images that a sample is made of: itself alone, four in a mosaic, or two mosaics in one."""
+def choose_images(index: int, count: int, augmentation: Augmentation, rng: np.random.Generator) -> tuple[int, ...]:
+    """Choose the images of a sample: the image alone, four for a mosaic, or eight for two blended mosaics."""
     if rng.random() >= augmentation.mosaic:
         return (index,)
     mosaics = 2 if rng.random() < augmentation.mixup else 1
-    found: list[int] = []
+    chosen: list[int] = []
     for first in (index, int(rng.integers(count)))[:mosaics]:
-        four = np.array([first, *rng.integers(count, size=_TILES - 1)])
+        four = np.array([first, *rng.integers(count, size=_MOSAIC_IMAGES - 1)])
         rng.shuffle(four)
-        found += [int(number) for number in four]
-    return tuple(found)
+        chosen += [int(number) for number in four]
+    return tuple(chosen)
 
 
-def compose(parts: Sequence[Sample], canvas: Pixels, augmentation: Augmentation, rng: np.random.Generator) -> Labels:
-    """Paint the chosen images onto a square canvas, every pixel of it.
+def compose_sample(
+    images: Sequence[Sample], canvas: Pixels, augmentation: Augmentation, rng: np.random.Generator
+) -> BoxRows:
+    """Draw the chosen images onto a square canvas; every pixel of it is written.
 
     Args:
-        parts: pixels, at any resolution, and labels of the images that `choose` named, in its order.
-        canvas: what is painted on.
-        augmentation: how it is changed.
-        rng: the generator that `choose` drew from.
+        images: pixels, at any resolution, and boxes of the images from `choose_images`, in its order.
+        canvas: the canvas to draw on.
+        augmentation: strength of the augmentations.
+        rng: the generator that `choose_images` drew from.
 
     Returns:
-        The boxes that are to be seen, as fractions of the canvas.
+        The visible boxes, as fractions of the canvas.
     """
     size = canvas.shape[0]
-    if len(parts) < _TILES:
-        image, boxes = _alone(parts[0], size, augmentation, rng)
+    if len(images) < _MOSAIC_IMAGES:
+        pixels, boxes = _single(images[0], size, augmentation, rng)
     else:
-        image, boxes = _mosaic(parts[:_TILES], size, augmentation, rng)
-        if len(parts) > _TILES:
-            image, boxes = _mix((image, boxes), _mosaic(parts[_TILES:], size, augmentation, rng), rng)
-    image = _colour(image, augmentation, rng)
-    return to_fractions(_flip(image, boxes, canvas, augmentation, rng), size)
+        pixels, boxes = _mosaic(images[:_MOSAIC_IMAGES], size, augmentation, rng)
+        if len(images) > _MOSAIC_IMAGES:
+            pixels, boxes = _mixup((pixels, boxes), _mosaic(images[_MOSAIC_IMAGES:], size, augmentation, rng), rng)
+    pixels = _jitter_color(pixels, augmentation, rng)
+    return pixels_to_fractions(_random_flip(pixels, boxes, canvas, augmentation, rng), size)
 
 
-def sample(source: Source, index: int, size: int, augmentation: Augmentation, key: Sequence[int]) -> Sample:
-    """One training sample: pixels (size, size, 3) and boxes as fractions of them.
+def build_sample(
+    source: LabeledImages, index: int, size: int, augmentation: Augmentation, key: Sequence[int]
+) -> Sample:
+    """Build one training sample: pixels (size, size, 3) and boxes as fractions.
 
     Args:
-        source: where images and labels come from.
-        index: the image that the sample is about.
-        size: the side of the result.
-        augmentation: how it is changed.
-        key: what the randomness is drawn from, such as (seed, epoch, index).
+        source: images and labels.
+        index: the sample's main image.
+        size: side of the result.
+        augmentation: strength of the augmentations.
+        key: random seed of the sample, such as (seed, epoch, index).
     """
     rng = np.random.default_rng(key)
-    chosen = choose(index, len(source), augmentation, rng)
+    chosen = choose_images(index, len(source), augmentation, rng)
     canvas = np.empty((size, size, 3), dtype=np.uint8)
-    labels = compose([(source.image(one), source.labels(one)) for one in chosen], canvas, augmentation, rng)
-    return canvas, labels
+    images = [(source.image(number), source.labels(number)) for number in chosen]
+    return canvas, compose_sample(images, canvas, augmentation, rng)
 
 
-def to_pixels(labels: Labels, scale: tuple[float, float], shift: tuple[float, float]) -> Labels:
-    """Fractions (n, 5) to class and corners, x to `scale * x + shift`."""
+def fractions_to_pixels(labels: BoxRows, scale: tuple[float, float], shift: tuple[float, float]) -> BoxRows:
+    """Convert fractions (n, 5) to class and corners in pixels: x becomes `scale * x + shift`."""
     boxes = labels.copy()
     for axis in (0, 1):
-        centre, half = labels[:, 1 + axis], labels[:, 3 + axis] / 2
-        boxes[:, 1 + axis] = (centre - half) * scale[axis] + shift[axis]
-        boxes[:, 3 + axis] = (centre + half) * scale[axis] + shift[axis]
+        center, half = labels[:, 1 + axis], labels[:, 3 + axis] / 2
+        boxes[:, 1 + axis] = (center - half) * scale[axis] + shift[axis]
+        boxes[:, 3 + axis] = (center + half) * scale[axis] + shift[axis]
     return boxes
 
 
-def to_fractions(boxes: Labels, size: int) -> Labels:
-    """Class and corners in pixels of a square to fractions of it."""
+def pixels_to_fractions(boxes: BoxRows, size: int) -> BoxRows:
+    """Convert class and corners in pixels of a square to fractions of it."""
     labels = boxes.copy()
     labels[:, 1:3] = (boxes[:, 1:3] + boxes[:, 3:5]) / 2 / size
     labels[:, 3:5] = (boxes[:, 3:5] - boxes[:, 1:3]) / size
@@ -147,131 +153,133 @@ def to_fractions(boxes: Labels, size: int) -> Labels:
 
 
 @dataclass(frozen=True)
-class _Tile:
-    """An image and how it lies on the canvas."""
+class _PlacedImage:
+    """An image and its position on the canvas."""
 
-    image: Pixels
-    labels: Labels
-    placed: Placed
+    pixels: Pixels
+    labels: BoxRows
+    placement: ScaleShift
 
-    def boxes(self) -> Labels:
-        """Its boxes there, in pixels."""
-        sides = self.image.shape[1::-1]
-        across, down = (scale * side for scale, side in zip(self.placed.scale, sides, strict=True))
-        return to_pixels(self.labels, (across, down), self.placed.shift)
-
-
-def _mosaic(parts: Sequence[Sample], size: int, augmentation: Augmentation, rng: np.random.Generator) -> Sample:
-    """Four images around a random point of a canvas twice as large, looked at through a window of the asked size."""
-    meeting = rng.uniform(size * 0.5, size * 1.5, size=2)
-    tiles = []
-    for place, (image, labels) in enumerate(parts):
-        scale = size / max(image.shape[:2])
-        wide, high = image.shape[1] * scale, image.shape[0] * scale
-        left = meeting[0] - (wide if place % 2 == 0 else 0)
-        top = meeting[1] - (high if place < _TILES // 2 else 0)
-        tiles.append(_Tile(image, labels, Placed((scale, scale), (float(left), float(top)))))
-    mapping = _mapping(2 * size, size, augmentation, rng)
-    return _look(tiles, mapping, 2 * size, size, upright=augmentation.upright)
+    def boxes(self) -> BoxRows:
+        """Return its boxes in pixels of the canvas."""
+        sides = self.pixels.shape[1::-1]
+        width, height = (scale * side for scale, side in zip(self.placement.scale, sides, strict=True))
+        return fractions_to_pixels(self.labels, (width, height), self.placement.shift)
 
 
-def _alone(part: Sample, size: int, augmentation: Augmentation, rng: np.random.Generator) -> Sample:
-    image, labels = part
-    scale = size / max(image.shape[:2])
-    shift = ((size - image.shape[1] * scale) / 2, (size - image.shape[0] * scale) / 2)
-    mapping = _mapping(size, size, augmentation, rng)
-    return _look(
-        [_Tile(image, labels, Placed((scale, scale), shift))], mapping, size, size, upright=augmentation.upright
-    )
+def _mosaic(images: Sequence[Sample], size: int, augmentation: Augmentation, rng: np.random.Generator) -> Sample:
+    """Place four images around a random point of a canvas of twice the size, and transform it to the given size."""
+    center = rng.uniform(size * 0.5, size * 1.5, size=2)
+    placed = []
+    for corner, (pixels, labels) in enumerate(images):
+        scale = size / max(pixels.shape[:2])
+        width, height = pixels.shape[1] * scale, pixels.shape[0] * scale
+        left = center[0] - (width if corner % 2 == 0 else 0)
+        top = center[1] - (height if corner < _MOSAIC_IMAGES // 2 else 0)
+        placed.append(_PlacedImage(pixels, labels, ScaleShift((scale, scale), (float(left), float(top)))))
+    matrix = _random_transform(2 * size, size, augmentation, rng)
+    return _render(placed, matrix, 2 * size, size, axis_aligned=augmentation.is_axis_aligned)
 
 
-def _mapping(canvas: int, size: int, augmentation: Augmentation, rng: np.random.Generator) -> Matrix:
-    """A random 3x3 mapping of the canvas onto the result: about its middle, then to about the result's middle."""
-    middle = np.eye(3)
-    middle[:2, 2] = -canvas / 2
-    tilt = np.eye(3)
-    tilt[2, :2] = rng.uniform(-augmentation.perspective, augmentation.perspective, size=2)
+def _single(image: Sample, size: int, augmentation: Augmentation, rng: np.random.Generator) -> Sample:
+    pixels, labels = image
+    scale = size / max(pixels.shape[:2])
+    shift = ((size - pixels.shape[1] * scale) / 2, (size - pixels.shape[0] * scale) / 2)
+    matrix = _random_transform(size, size, augmentation, rng)
+    placed = _PlacedImage(pixels, labels, ScaleShift((scale, scale), shift))
+    return _render([placed], matrix, size, size, axis_aligned=augmentation.is_axis_aligned)
+
+
+def _random_transform(canvas: int, size: int, augmentation: Augmentation, rng: np.random.Generator) -> Matrix:
+    """Return a random 3x3 matrix that maps the canvas, around its center, to about the center of the result."""
+    center = np.eye(3)
+    center[:2, 2] = -canvas / 2
+    perspective = np.eye(3)
+    perspective[2, :2] = rng.uniform(-augmentation.perspective, augmentation.perspective, size=2)
     angle = math.radians(rng.uniform(-augmentation.degrees, augmentation.degrees))
     factor = rng.uniform(1 - augmentation.scale, 1 + augmentation.scale)
-    turn = np.eye(3)
-    turn[:2, :2] = factor * np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
-    slant = np.eye(3)
-    slant[0, 1], slant[1, 0] = np.tan(np.radians(rng.uniform(-augmentation.shear, augmentation.shear, size=2)))
-    move = np.eye(3)
-    move[:2, 2] = rng.uniform(0.5 - augmentation.translate, 0.5 + augmentation.translate, size=2) * size
-    return move @ slant @ turn @ tilt @ middle
+    rotation = np.eye(3)
+    rotation[:2, :2] = factor * np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]])
+    shear = np.eye(3)
+    shear[0, 1], shear[1, 0] = np.tan(np.radians(rng.uniform(-augmentation.shear, augmentation.shear, size=2)))
+    translation = np.eye(3)
+    translation[:2, 2] = rng.uniform(0.5 - augmentation.translate, 0.5 + augmentation.translate, size=2) * size
+    return translation @ shear @ rotation @ perspective @ center
 
 
-def _look(tiles: Sequence[_Tile], mapping: Matrix, canvas: int, size: int, *, upright: bool) -> Sample:
-    """Draw the tiles as the mapping shows them, and keep the boxes that are left of theirs."""
-    if upright:
-        image = blank(size, size)
-        tiles = [_drawn(tile, image, mapping, canvas) for tile in tiles]
+def _render(images: Sequence[_PlacedImage], matrix: Matrix, canvas: int, size: int, *, axis_aligned: bool) -> Sample:
+    """Draw the placed images through the matrix, and return the boxes that are still visible."""
+    if axis_aligned:
+        pixels = gray_canvas(size, size)
+        images = [_draw_axis_aligned(image, pixels, matrix, canvas) for image in images]
     else:
-        whole = blank(canvas, canvas)
-        for tile in tiles:
-            scale_into(whole, tile.image, tile.placed.scale, tile.placed.shift)
-        image = warp(whole, mapping, (size, size))
-    together = np.concatenate([tile.boxes() for tile in tiles])
-    together[:, 1:] = together[:, 1:].clip(0, canvas)
-    return image, _move(together, mapping, size)
+        full = gray_canvas(canvas, canvas)
+        for image in images:
+            scale_into(full, image.pixels, image.placement.scale, image.placement.shift)
+        pixels = warp(full, matrix, (size, size))
+    boxes = np.concatenate([image.boxes() for image in images])
+    boxes[:, 1:] = boxes[:, 1:].clip(0, canvas)
+    return pixels, _transform_boxes(boxes, matrix, size)
 
 
-def _drawn(tile: _Tile, image: Pixels, mapping: Matrix, canvas: int) -> _Tile:
-    """Draw a tile as an upright mapping shows it; the tile as the canvas would hold it to look like that.
+def _draw_axis_aligned(image: _PlacedImage, pixels: Pixels, matrix: Matrix, canvas: int) -> _PlacedImage:
+    """Draw an image through a matrix without rotation; return it with the placement that it really got.
 
-    What lies beyond the canvas is not drawn: the boxes there are cut off, too.
+    The part beyond the canvas isn't drawn, since boxes are clipped there as well.
     """
-    factor, move = float(mapping[0, 0]), [float(by) for by in mapping[:2, 2]]
-    size = len(image)
-    left, top = (min(max(round(by), 0), size) for by in move)
-    right, bottom = (min(max(round(by + factor * canvas), 0), size) for by in move)
-    across, down = (factor * shift + by for shift, by in zip(tile.placed.shift, move, strict=True))
-    wide, high = (factor * scale for scale in tile.placed.scale)
-    seen = scale_into(image[top:bottom, left:right], tile.image, (wide, high), (across - left, down - top))
-    scale = seen.scale[0] / factor, seen.scale[1] / factor
-    shift = (seen.shift[0] + left - move[0]) / factor, (seen.shift[1] + top - move[1]) / factor
-    return replace(tile, placed=Placed(scale, shift))
+    factor, move = float(matrix[0, 0]), [float(value) for value in matrix[:2, 2]]
+    size = len(pixels)
+    left, top = (min(max(round(value), 0), size) for value in move)
+    right, bottom = (min(max(round(value + factor * canvas), 0), size) for value in move)
+    x, y = (factor * shift + value for shift, value in zip(image.placement.shift, move, strict=True))
+    wide, high = (factor * scale for scale in image.placement.scale)
+    drawn = scale_into(pixels[top:bottom, left:right], image.pixels, (wide, high), (x - left, y - top))
+    scale = drawn.scale[0] / factor, drawn.scale[1] / factor
+    shift = (drawn.shift[0] + left - move[0]) / factor, (drawn.shift[1] + top - move[1]) / factor
+    return replace(image, placement=ScaleShift(scale, shift))
 
 
-def _move(boxes: Labels, mapping: Matrix, size: int) -> Labels:
-    """Boxes through a mapping: those around their moved corners, cut at the frame; scraps are dropped."""
+def _transform_boxes(boxes: BoxRows, matrix: Matrix, size: int) -> BoxRows:
+    """Map boxes to the bounds of their transformed corners, clip them, and drop those of which too little is left."""
     corners = boxes[:, [1, 2, 3, 2, 3, 4, 1, 4]].reshape(-1, 4, 2).astype(np.float64)
-    moved = np.concatenate((corners, np.ones((*corners.shape[:2], 1))), 2) @ mapping.T
+    moved = np.concatenate((corners, np.ones((*corners.shape[:2], 1))), 2) @ matrix.T
     moved = moved[..., :2] / moved[..., 2:]
-    whole = np.concatenate((moved.min(1), moved.max(1)), 1)
-    cut = whole.clip(0, size)
-    before = (whole[:, 2:] - whole[:, :2]).prod(1)
-    sides = cut[:, 2:] - cut[:, :2]
+    full = np.concatenate((moved.min(1), moved.max(1)), 1)
+    clipped = full.clip(0, size)
+    full_area = (full[:, 2:] - full[:, :2]).prod(1)
+    sides = clipped[:, 2:] - clipped[:, :2]
     with np.errstate(divide="ignore", invalid="ignore"):
-        thin = np.maximum(sides[:, 0] / sides[:, 1], sides[:, 1] / sides[:, 0])
-    good = (sides > _SMALLEST).all(1) & (sides.prod(1) > _LEFT * before) & (thin < _THINNEST)
-    result: Labels = boxes[good].copy()
-    result[:, 1:] = cut[good]
+        aspect = np.maximum(sides[:, 0] / sides[:, 1], sides[:, 1] / sides[:, 0])
+    visible = sides.prod(1) > _MIN_VISIBLE_FRACTION * full_area
+    keep = (sides > _MIN_BOX_PIXELS).all(1) & visible & (aspect < _MAX_BOX_ASPECT)
+    result: BoxRows = boxes[keep].copy()
+    result[:, 1:] = clipped[keep]
     return result
 
 
-def _mix(first: Sample, second: Sample, rng: np.random.Generator) -> Sample:
-    share = float(rng.beta(_BLEND, _BLEND))
-    image: Pixels = (first[0] * share + second[0] * (1 - share)).astype(np.uint8)
-    return image, np.concatenate((first[1], second[1]))
+def _mixup(first: Sample, second: Sample, rng: np.random.Generator) -> Sample:
+    ratio = float(rng.beta(_MIXUP_BETA, _MIXUP_BETA))
+    pixels: Pixels = (first[0] * ratio + second[0] * (1 - ratio)).astype(np.uint8)
+    return pixels, np.concatenate((first[1], second[1]))
 
 
-def _colour(image: Pixels, augmentation: Augmentation, rng: np.random.Generator) -> Pixels:
-    gains = (augmentation.hue, augmentation.saturation, augmentation.value)
+def _jitter_color(pixels: Pixels, augmentation: Augmentation, rng: np.random.Generator) -> Pixels:
+    gains = (augmentation.hsv_h, augmentation.hsv_s, augmentation.hsv_v)
     hue, saturation, value = (1 + float(rng.uniform(-1, 1)) * gain for gain in gains)
-    return recolour(image, hue, saturation, value) if any(gains) else image
+    return adjust_hsv(pixels, hue, saturation, value) if any(gains) else pixels
 
 
-def _flip(image: Pixels, boxes: Labels, canvas: Pixels, augmentation: Augmentation, rng: np.random.Generator) -> Labels:
-    """Put the image onto the canvas, turned over or not, and its boxes with it."""
-    upside, across = (bool(one) for one in rng.random(2) < (augmentation.flip_vertical, augmentation.flip_horizontal))
-    size = image.shape[0]
-    if upside:
+def _random_flip(
+    pixels: Pixels, boxes: BoxRows, canvas: Pixels, augmentation: Augmentation, rng: np.random.Generator
+) -> BoxRows:
+    """Copy the pixels onto the canvas, flipped or not, and return the boxes to match."""
+    flipud, fliplr = (bool(flip) for flip in rng.random(2) < (augmentation.flipud, augmentation.fliplr))
+    size = pixels.shape[0]
+    if flipud:
         boxes = boxes[:, [0, 1, 4, 3, 2]]
         boxes[:, [2, 4]] = size - boxes[:, [2, 4]]
-    if across:
+    if fliplr:
         boxes = boxes[:, [0, 3, 2, 1, 4]]
         boxes[:, [1, 3]] = size - boxes[:, [1, 3]]
-    turn_over(image, canvas, upside=upside, across=across)
+    flip_into(pixels, canvas, flipud=flipud, fliplr=fliplr)
     return boxes

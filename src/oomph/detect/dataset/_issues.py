@@ -1,4 +1,4 @@
-"""What can't be used of a data set: counted by kind, with examples, and a stop where it is too much."""
+"""Problems of a dataset: counted by kind, with examples, and an error if there are too many."""
 
 from __future__ import annotations
 
@@ -6,78 +6,80 @@ from dataclasses import dataclass
 
 from ...errors import UsageError
 
-_EXAMPLES = 3
-OUTSIDE = "outside every folder that the yaml names; `roots: [/that/folder]` in the yaml names one more"
+_MAX_EXAMPLES = 3
+OUTSIDE_ROOTS = "outside the folders that the yaml names (`roots: [/that/folder]` in the yaml adds one)"
 
 
 @dataclass(frozen=True)
-class SetAside:
-    """One kind of trouble with a data set.
+class DataIssue:
+    """One kind of problem in a dataset.
 
     Attributes:
-        what: "image", "box" or "label file".
-        why: the kind, in words.
-        count: how many there were.
-        broken: whether they were left out as broken, or only mended or noticed.
-        examples: the first few places.
+        subject: "image", "box" or "label file".
+        problem: why items were skipped, or what was done with them.
+        count: number of items.
+        broken: True if the items were skipped, False if they were fixed or are fine.
+        examples: places of the first few.
     """
 
-    what: str
-    why: str
+    subject: str
+    problem: str
     count: int
     broken: bool
     examples: tuple[str, ...]
 
     def __str__(self) -> str:
-        things = self.what if self.count == 1 else plural(self.what)
-        done = "set aside" if self.broken else "noticed"
-        return f"{self.count} {things} {done}: {self.why} ({self.examples[0]})"
+        items = self.subject if self.count == 1 else plural(self.subject)
+        problem = self.problem.replace("have ", "has ", 1) if self.count == 1 else self.problem
+        example = self.examples[0] if self.count == 1 else f"first: {self.examples[0]}"
+        return f"{self.count} {items} {'skipped: ' if self.broken else ''}{problem} ({example})"
 
 
-def plural(what: str) -> str:
-    """Several of a kind of thing."""
-    return {"box": "boxes"}.get(what, f"{what}s")
+def plural(noun: str) -> str:
+    """Return the plural of "image", "box" or "label file"."""
+    return {"box": "boxes"}.get(noun, f"{noun}s")
 
 
-class Collector:
-    """Gathers what is set aside while a data set is read."""
+class IssueLog:
+    """Collects the issues found while a dataset is read."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str, bool], list[str]] = {}
+        self._examples: dict[tuple[str, str, bool], list[str]] = {}
         self._counts: dict[tuple[str, str, bool], int] = {}
 
-    def add(self, what: str, why: str, place: str, *, broken: bool = True, count: int = 1) -> None:
-        """Note something, and where."""
-        key = (what, why, broken)
+    def add(self, subject: str, problem: str, place: str, *, broken: bool = True, count: int = 1) -> None:
+        """Record an issue and where it is."""
+        key = (subject, problem, broken)
         self._counts[key] = self._counts.get(key, 0) + count
-        examples = self._found.setdefault(key, [])
-        if len(examples) < _EXAMPLES:
+        examples = self._examples.setdefault(key, [])
+        if len(examples) < _MAX_EXAMPLES:
             examples.append(place)
 
-    def broken(self, what: str) -> int:
-        """How many of a kind of thing were left out as broken."""
-        return sum(count for (kind, _, broken), count in self._counts.items() if kind == what and broken)
+    def broken(self, subject: str) -> int:
+        """Return how many items of a kind were skipped."""
+        return sum(count for (kind, _, broken), count in self._counts.items() if kind == subject and broken)
 
-    def told(self) -> tuple[SetAside, ...]:
-        """Everything, the most frequent first."""
-        order = sorted(self._counts, key=lambda key: (not key[2], -self._counts[key], key))
+    def summary(self) -> tuple[DataIssue, ...]:
+        """Return all issues, skipped items first, then by frequency."""
+        keys = sorted(self._counts, key=lambda key: (not key[2], -self._counts[key], key))
         return tuple(
-            SetAside(what, why, self._counts[what, why, broken], broken, tuple(self._found[what, why, broken]))
-            for what, why, broken in order
+            DataIssue(subject, problem, self._counts[key], broken, tuple(self._examples[key]))
+            for key in keys
+            for subject, problem, broken in (key,)
         )
 
-    def stop_if_too_many(self, what: str, total: int, tolerated: float, source: str) -> None:
-        """Refuse a data set of which too much is broken.
+    def raise_if_too_many(self, subject: str, total: int, max_broken_fraction: float, source: str) -> None:
+        """Raise if more than the allowed fraction of items is broken.
 
         Raises:
-            UsageError: more than the tolerated share is.
+            UsageError: it is.
         """
-        broken = self.broken(what)
-        if not total or broken <= tolerated * total:
+        broken = self.broken(subject)
+        if not total or broken <= max_broken_fraction * total:
             return
-        worst = next(one for one in self.told() if one.what == what)
+        worst = next(issue for issue in self.summary() if issue.subject == subject)
         raise UsageError(
-            f"{broken} of {total} {plural(what)} of {source} can't be used, most of them because: {worst.why} "
-            f"(such as {worst.examples[0]})",
-            f"mend the data, or set `tolerated` above {tolerated:g} in the settings",
+            f"{broken} of {total} {plural(subject)} in {source} can't be used (most frequent reason: {worst.problem}; "
+            f"first: {worst.examples[0]})",
+            f"fix the data, or set `max_broken_fraction` above {max_broken_fraction:g} in the settings",
         )

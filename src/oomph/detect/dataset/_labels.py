@@ -1,4 +1,4 @@
-"""Label files: one row a box, packed into one array for all images; rows that can't be used are set aside."""
+"""YOLO label files: one row per box, packed into one array for all images."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ._issues import OUTSIDE, Collector
+from ._issues import OUTSIDE_ROOTS, IssueLog
 
 _COLUMNS = 5
-_POLYGON = 7  # a class and at least three points
-_ROUNDING = 0.01  # of the image; further outside, a box is told to have been cut
-_PIXELS = 2.0  # larger values are no fractions with a mistake but pixels
-_LARGEST = 16 * 2**20  # bytes of a label file
+_MIN_POLYGON_COLUMNS = 7  # a class and three points
+_ROUNDING = 0.01  # fraction of the image; a box that reaches further outside is reported as clipped
+_MAX_FRACTION = 2.0  # larger values are pixels, not slightly wrong fractions
+_MAX_FILE_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
 class LabelTable:
-    """The boxes of many images in one array.
+    """Boxes of many images in one array.
 
     Attributes:
-        boxes: (all boxes, 5): class, x, y, w, h as fractions of the image, inside it.
-        starts: (images + 1,): where each image's boxes begin; the last is the number of boxes.
+        boxes: (all boxes, 5): class, x, y, w, h as fractions of the image, clipped to it.
+        starts: (images + 1,): index of each image's first box; the last entry is the number of boxes.
     """
 
     boxes: NDArray[np.float32]
@@ -35,138 +35,162 @@ class LabelTable:
         return len(self.starts) - 1
 
     def of(self, index: int) -> NDArray[np.float32]:
-        """The boxes of one image."""
+        """Return the boxes of one image."""
         return self.boxes[self.starts[index] : self.starts[index + 1]]
 
-    def as_one_class(self) -> LabelTable:
-        """The same boxes, all of class 0."""
+    def as_single_cls(self) -> LabelTable:
+        """Return a copy in which all boxes have class 0."""
         boxes = self.boxes.copy()
         boxes[:, 0] = 0
         return LabelTable(boxes, self.starts)
 
+    def box_sizes(
+        self, shapes: Sequence[tuple[int, int]], imgsz: int, tile: float = float("inf")
+    ) -> NDArray[np.float64]:
+        """Return width and height of every box in pixels, as the network sees them.
+
+        Args:
+            shapes: height and width of the images.
+            imgsz: side that the longer side of an image, or a tile, is scaled to.
+            tile: side of the tiles that images are cut into; infinity if they aren't.
+        """
+        sides = np.array([(wide, high) for high, wide in shapes], dtype=np.float64).reshape(-1, 2)
+        scaled = sides * imgsz / sides.max(1, keepdims=True).clip(max=tile) if len(sides) else sides
+        sizes: NDArray[np.float64] = self.boxes[:, 3:5] * np.repeat(scaled, np.diff(self.starts), axis=0)
+        return sizes
+
     def counts(self, classes: int) -> NDArray[np.int64]:
-        """Boxes of each class."""
+        """Return the number of boxes of each class."""
         return np.bincount(self.boxes[:, 0].astype(np.int64), minlength=classes)
 
 
+def label_path(image: Path) -> Path:
+    """Return the label file of an image: `images/` replaced by `labels/` in its path, else next to the image."""
+    parts = list(image.parts)
+    for index in range(len(parts) - 2, -1, -1):
+        if parts[index] == "images":
+            parts[index] = "labels"
+            break
+    return Path(*parts).with_suffix(".txt")
+
+
 def read_labels(
-    files: Sequence[Path], classes: int, roots: Sequence[Path], aside: Collector
+    files: Sequence[Path], classes: int, roots: Sequence[Path], log: IssueLog
 ) -> tuple[LabelTable, list[int]]:
-    """Read the label file of each image, and tell which images can be used.
+    """Read the label file of each image; return the boxes and the indices of the usable images.
 
-    A file that is missing or empty is an image with nothing to find. One that can't be read says nothing of its image,
-    which would be taught as background: it is left out.
+    A missing or empty file means an image without objects. An image with an unreadable label file is left out: it would
+    be trained as background.
     """
-    read = [_read(file, classes, roots, aside) for file in files]
-    tables = [table for table in read if table is not None]
-    sizes = np.array([len(table) for table in tables], dtype=np.int64)
+    tables = [_read_file(file, classes, roots, log) for file in files]
+    readable = [table for table in tables if table is not None]
+    sizes = np.array([len(table) for table in readable], dtype=np.int64)
     starts = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(sizes)))
-    whole = np.concatenate(tables) if tables else np.zeros((0, _COLUMNS))
-    kept = [at for at, table in enumerate(read) if table is not None]
-    return LabelTable(whole.astype(np.float32), starts), kept
+    boxes = np.concatenate(readable) if readable else _no_boxes()
+    usable = [index for index, table in enumerate(tables) if table is not None]
+    return LabelTable(boxes.astype(np.float32), starts), usable
 
 
-def _nothing() -> NDArray[np.float64]:
+def _no_boxes() -> NDArray[np.float64]:
     return np.zeros((0, _COLUMNS))
 
 
-def _read(file: Path, classes: int, roots: Sequence[Path], aside: Collector) -> NDArray[np.float64] | None:
-    """The boxes of a label file; None where it is refused."""
+def _read_file(file: Path, classes: int, roots: Sequence[Path], log: IssueLog) -> NDArray[np.float64] | None:
+    """Return the boxes of a label file; None if it can't be used."""
     try:
         real = file.resolve()
         if not any(real.is_relative_to(root) for root in roots):
-            aside.add("label file", OUTSIDE, f"{file} -> {real}")
+            log.add("label file", OUTSIDE_ROOTS, f"{file} -> {real}")
             return None
-        facts = real.stat()
-        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _LARGEST:  # a pipe would be waited for
-            aside.add("label file", "too large to be one, or no plain file", str(file))
+        status = real.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE_BYTES:  # opening a pipe would block
+            log.add("label file", "too large, or not a regular file", str(file))
             return None
         text = real.read_text(encoding="utf-8-sig", errors="replace")
     except FileNotFoundError:
-        aside.add("label file", "not there: an image with nothing to find", str(file), broken=False)
-        return _nothing()
+        log.add("image", "have no label file: used as background", str(file), broken=False)
+        return _no_boxes()
     except (OSError, RuntimeError) as error:
-        aside.add("label file", "can't be read", f"{file} ({error})")
+        log.add("label file", "can't be read", f"{file} ({error})")
         return None
     rows = [(number, line.split()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not rows:
-        aside.add("label file", "empty: an image with nothing to find", str(file), broken=False)
-        return _nothing()
-    return _unique(_usable(rows, file, classes, aside), file, aside)
+        log.add("image", "have no objects", str(file), broken=False)
+        return _no_boxes()
+    return _without_duplicates(_parse_rows(rows, file, classes, log), file, log)
 
 
-def _usable(rows: list[tuple[int, list[str]]], file: Path, classes: int, aside: Collector) -> NDArray[np.float64]:
-    """The rows that can be used, at once where all of them can."""
+def _parse_rows(rows: list[tuple[int, list[str]]], file: Path, classes: int, log: IssueLog) -> NDArray[np.float64]:
+    """Return the valid rows; all at once if every row is valid, which is the usual case."""
     try:
-        quick = np.array([row for _, row in rows], dtype=np.float64)
+        table = np.array([row for _, row in rows], dtype=np.float64)
     except ValueError:
-        quick = _nothing()
-    if quick.shape == (len(rows), _COLUMNS) and _all_good(quick, classes):
-        return quick
-    kept = [box for number, row in rows if (box := _row(row, f"{file}:{number}", classes, aside)) is not None]
-    return np.array(kept, dtype=np.float64).reshape(-1, _COLUMNS)
+        table = _no_boxes()
+    if table.shape == (len(rows), _COLUMNS) and _is_valid(table, classes):
+        return table
+    boxes = [box for number, row in rows if (box := _parse_row(row, f"{file}:{number}", classes, log)) is not None]
+    return np.array(boxes, dtype=np.float64).reshape(-1, _COLUMNS)
 
 
-def _all_good(table: NDArray[np.float64], classes: int) -> bool:
-    label, centre, size = table[:, 0], table[:, 1:3], table[:, 3:5]
+def _is_valid(table: NDArray[np.float64], classes: int) -> bool:
+    label, center, size = table[:, 0], table[:, 1:3], table[:, 3:5]
     return bool(
         np.isfinite(table).all()
         and (label == np.floor(label)).all()
         and (label >= 0).all()
         and (label < classes).all()
         and (size > 0).all()
-        and (centre - size / 2 >= 0).all()
-        and (centre + size / 2 <= 1).all()
+        and (center - size / 2 >= 0).all()
+        and (center + size / 2 <= 1).all()
     )
 
 
-def _row(row: list[str], place: str, classes: int, aside: Collector) -> list[float] | None:
-    """One row as class and box inside the image; None if it was set aside."""
+def _parse_row(row: list[str], place: str, classes: int, log: IssueLog) -> list[float] | None:
+    """Return class and box of one row, clipped to the image; None if it can't be used."""
     try:
         values = np.array([float(value) for value in row])
     except ValueError:
-        return _refuse("not made of numbers", place, aside)
+        return _skip("a value is not a number", place, log)
     if not np.isfinite(values).all():
-        return _refuse("with a number that isn't finite", place, aside)
-    polygon = len(values) >= _POLYGON and len(values) % 2 == 1
-    if len(values) != _COLUMNS and not polygon:
-        return _refuse("with neither 5 numbers nor the corners of a polygon", place, aside)
+        return _skip("a value is not finite", place, log)
+    is_polygon = len(values) >= _MIN_POLYGON_COLUMNS and len(values) % 2 == 1
+    if len(values) != _COLUMNS and not is_polygon:
+        return _skip("neither 5 values nor a polygon", place, log)
     if values[0] != np.floor(values[0]) or not 0 <= values[0] < classes:
-        return _refuse(f"of a class that isn't one of 0 to {classes - 1}", place, aside)
-    if np.abs(values[1:]).max() > _PIXELS:
-        return _refuse("in pixels and not in fractions of the image", place, aside)
-    if polygon:
-        aside.add("box", "made from the corners of a polygon", place, broken=False)
+        return _skip(f"class not in 0 to {classes - 1}", place, log)
+    if np.abs(values[1:]).max() > _MAX_FRACTION:
+        return _skip("in pixels, not in fractions of the image", place, log)
+    if is_polygon:
+        log.add("box", "converted from a polygon", place, broken=False)
         points = values[1:].reshape(-1, 2)
         low, high = points.min(0), points.max(0)
     else:
         low, high = values[1:3] - values[3:5] / 2, values[1:3] + values[3:5] / 2
-    return _cut(float(values[0]), low, high, place, aside)
+    return _clip(float(values[0]), low, high, place, log)
 
 
-def _cut(
-    label: float, low: NDArray[np.float64], high: NDArray[np.float64], place: str, aside: Collector
+def _clip(
+    label: float, low: NDArray[np.float64], high: NDArray[np.float64], place: str, log: IssueLog
 ) -> list[float] | None:
     if (high <= low).any():
-        return _refuse("of no size", place, aside)
-    inner_low, inner_high = low.clip(0, 1), high.clip(0, 1)
-    if (inner_high <= inner_low).any():
-        return _refuse("outside the image", place, aside)
-    if max((inner_low - low).max(), (high - inner_high).max()) > _ROUNDING:
-        aside.add("box", "partly outside the image: cut at its edge", place, broken=False)
-    centre, size = (inner_low + inner_high) / 2, inner_high - inner_low
-    return [label, float(centre[0]), float(centre[1]), float(size[0]), float(size[1])]
+        return _skip("zero width or height", place, log)
+    clipped_low, clipped_high = low.clip(0, 1), high.clip(0, 1)
+    if (clipped_high <= clipped_low).any():
+        return _skip("outside the image", place, log)
+    if max((clipped_low - low).max(), (high - clipped_high).max()) > _ROUNDING:
+        log.add("box", "clipped at the edge of the image", place, broken=False)
+    center, size = (clipped_low + clipped_high) / 2, clipped_high - clipped_low
+    return [label, float(center[0]), float(center[1]), float(size[0]), float(size[1])]
 
 
-def _refuse(why: str, place: str, aside: Collector) -> list[float] | None:
-    aside.add("box", why, place)
+def _skip(problem: str, place: str, log: IssueLog) -> list[float] | None:
+    log.add("box", problem, place)
     return None
 
 
-def _unique(boxes: NDArray[np.float64], file: Path, aside: Collector) -> NDArray[np.float64]:
-    """Each row once, in the order of the file."""
+def _without_duplicates(boxes: NDArray[np.float64], file: Path, log: IssueLog) -> NDArray[np.float64]:
     _, first = np.unique(boxes, axis=0, return_index=True)
     if len(first) < len(boxes):
-        aside.add("box", "written twice", str(file), broken=False, count=len(boxes) - len(first))
+        log.add("box", "listed twice: used once", str(file), broken=False, count=len(boxes) - len(first))
         return boxes[np.sort(first)]
     return boxes

@@ -1,4 +1,4 @@
-"""Frames for validation that waste little on borders."""
+"""Rectangular batches for validation: images of similar aspect share a canvas with little padding."""
 
 from __future__ import annotations
 
@@ -8,34 +8,62 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...data import BatchSpec, Shard
+
 _STRIDE = 32
-_SPARE = 0.5  # half a stride of grey around the longer side, which helps objects at the edge
+_PADDING = 0.5  # strides of gray added to each side: it helps objects at the edge
 
 
 @dataclass(frozen=True)
-class Frame:
-    """Images that are validated together: their indices, and height and width of the frame they share."""
+class RectBatch:
+    """Indices of images that are validated together, and height and width of their canvas."""
 
     indices: tuple[int, ...]
     size: tuple[int, int]
 
 
-def frames(shapes: Sequence[tuple[int, int]], size: int, batch: int) -> list[Frame]:
-    """Order images (height, width) by aspect, so that each batch shares a frame with little border.
+def rect_batches(shapes: Sequence[tuple[int, int]], imgsz: int, batch: int) -> list[RectBatch]:
+    """Group images (height, width) by aspect ratio, so that each batch shares a canvas with little padding.
 
-    The longer side of every image is to be `size`; the frame is somewhat larger, by grey, and its sides are multiples
-    of 32.
+    The longer side of every image becomes `imgsz`. The sides of the canvas are multiples of 32 and larger by half a
+    stride or more.
     """
     if not shapes:
         return []
     aspects = np.array([high / wide for high, wide in shapes])
     order = np.argsort(aspects, kind="stable")
-    found = []
+    batches = []
     for begin in range(0, len(order), batch):
-        these = order[begin : begin + batch]
-        low, high = aspects[these[0]], aspects[these[-1]]
-        # The frame must hold its highest and its widest image.
-        tall, broad = min(high, 1.0), min(1 / low, 1.0)
-        sides = tuple(math.ceil(side * size / _STRIDE + _SPARE) * _STRIDE for side in (tall, broad))
-        found.append(Frame(tuple(int(index) for index in these), (sides[0], sides[1])))
-    return found
+        indices = order[begin : begin + batch]
+        lowest, highest = aspects[indices[0]], aspects[indices[-1]]
+        # The canvas must hold the tallest and the widest image.
+        tall, wide = min(highest, 1.0), min(1 / lowest, 1.0)
+        sides = tuple(math.ceil(side * imgsz / _STRIDE + _PADDING) * _STRIDE for side in (tall, wide))
+        batches.append(RectBatch(tuple(int(index) for index in indices), (sides[0], sides[1])))
+    return batches
+
+
+@dataclass(frozen=True)
+class RectangularSampler:
+    """Batch sampler over `rect_batches`; ranks take turns, batch by batch."""
+
+    shapes: tuple[tuple[int, int], ...]
+    imgsz: int
+    batch: int
+    shard: Shard = Shard()  # noqa: RUF009  frozen
+
+    @property
+    def largest(self) -> BatchSpec:
+        """The batch with the most pixels."""
+        return max(self._batches(), key=lambda batch: len(batch.indices) * batch.width * batch.height)
+
+    def epoch(self, number: int) -> Sequence[BatchSpec]:
+        """Return this rank's batches, which are the same in every epoch."""
+        del number
+        return self._batches()[self.shard.rank :: self.shard.world_size]
+
+    def _batches(self) -> list[BatchSpec]:
+        return [
+            BatchSpec(np.array(batch.indices, np.int64), batch.size[1], batch.size[0])
+            for batch in rect_batches(list(self.shapes), self.imgsz, self.batch)
+        ]

@@ -1,23 +1,20 @@
-"""Large images by windows: training samples cut from them, and what was found in windows put together again."""
+"""Large images cut into tiles, for training and for validation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...data import (
     DecodedImage,
-    Detections,
     ImageIndex,
     ImageRequest,
     Labels,
     Loader,
     ShuffledSampler,
-    Tile,
     TileGridSamples,
     Tiles,
     TileSampler,
@@ -25,211 +22,179 @@ from ...data import (
     decode_windows_cost,
     default_budget,
     has_random_access,
-    merge_tiles,
 )
 from ...errors import UsageError
 from ...units import MIB
-from ..metrics._scores import ImageResult
-from ._augmentation import Augmentation, compose, to_pixels
-from ._indexed_split import Material, gather
+from ._augmentation import Augmentation, compose_sample
+from ._indexed_split import IndexedSplit
+from ._samples import LoadConfig, collate_boxes
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-_EACH = 8  # training windows of a decoding
-_ROW = 32  # windows of a grid that share one
-_ZOOM = 0.5  # objects are shown at most this share larger or smaller
-_SPREAD = 4  # decodings whose windows wait for each other
-_OBJECTS = 0.7  # share of training windows that lie around an object
-_LEAST = 64 * MIB  # for decoding windows
-_LARGE = 4.0  # times the size of its view that make an image large
+_MIN_TILE = 32  # the largest stride
+_TRAIN_TILES_PER_DECODE = 8
+_VAL_TILES_PER_DECODE = 32
+_MAX_ZOOM = 0.5  # relative change of object size
+_MIXED_DECODES = 4  # decoded images whose tiles are shuffled together
+_OBJECT_FRACTION = 0.7  # of training tiles that are placed around an object
+_MIN_DECODE_BYTES = 64 * MIB
+_LARGE_IMAGE = 4.0  # times the image size
 
 
-def cut(tiles: bool | int, size: int) -> Tiles | None:  # noqa: FBT001  a switch that may be a number
-    """How images are cut: not at all, into windows of the size of the network's view, or of so many pixels.
+def tiling(tiles: bool | int, imgsz: int) -> Tiles | None:  # noqa: FBT001  a switch that may be a number
+    """Return the tiling of a `tiles` setting: None if False, tiles of `imgsz` pixels if True, else of that many pixels.
 
     Raises:
-        UsageError: no window can be that small.
+        UsageError: the tiles are too small.
     """
     if tiles is False or tiles == 0:
         return None
-    side = size if tiles is True else tiles
-    if side < 32:  # noqa: PLR2004  the largest stride
-        raise UsageError(f"tiles of {side} pixels are asked for", "make them at least 32, usually as large as the size")
+    side = imgsz if tiles is True else tiles
+    if side < _MIN_TILE:
+        raise UsageError(f"tiles of {side} pixels are too small", f"use at least {_MIN_TILE}, usually the image size")
     return Tiles(side)
 
 
-class WindowSamples:
-    """A recipe for the loader: training samples that are windows, coloured and flipped.
+class AugmentedTileSamples:
+    """Training samples that are tiles, recolored and flipped.
 
-    Windows lie where they like and are cut larger or smaller than asked, so that nothing has to be moved or scaled
-    afterwards; four of them in one would show no more than one does.
+    Tiles are cut at random places and at a random scale. Translation, scaling and mosaics would add nothing.
     """
 
-    reuses = True
+    reuses = True  # the loader keeps tiles of the same decode until they are used
 
-    def __init__(self, windows: TileSamples, augmentation: Augmentation) -> None:
-        self._windows = windows
+    def __init__(self, tiles: TileSamples, augmentation: Augmentation) -> None:
+        self._tiles = tiles
         self._augmentation = replace(augmentation, mosaic=0.0, mixup=0.0, scale=0.0, translate=0.0)
 
     def image_of(self, sample: int) -> int:
-        """The image that a sample is a window of."""
-        return self._windows.image_of(sample)
+        """Return the image of a sample."""
+        return self._tiles.image_of(sample)
 
     def requests(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[ImageRequest]:
-        """The window."""
-        return self._windows.requests(index, canvas, rng)
+        """Return the sample's tile."""
+        return self._tiles.requests(index, canvas, rng)
 
     def build(
         self, pieces: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator
     ) -> NDArray[np.float32]:
-        """Paint the sample; its boxes, as fractions of the canvas, are the target."""
-        shown = self._windows.build(pieces, canvas, rng)
-        low, high = shown.boxes[:, :2], shown.boxes[:, 2:]
+        """Draw the sample; return its boxes as fractions of the canvas."""
+        target = self._tiles.build(pieces, canvas, rng)
+        low, high = target.boxes[:, :2], target.boxes[:, 2:]
         sides = np.array([canvas.shape[1], canvas.shape[0]])
-        rows = np.column_stack((shown.classes, (low + high) / 2 / sides, (high - low) / sides)).astype(np.float32)
-        return compose([(canvas.copy(), rows)], canvas, self._augmentation, rng)
+        rows = np.column_stack((target.classes, (low + high) / 2 / sides, (high - low) / sides)).astype(np.float32)
+        return compose_sample([(canvas.copy(), rows)], canvas, self._augmentation, rng)
 
 
-def window_loader(  # noqa: PLR0913  each by its name
-    material: Material,
-    tiles: Tiles,
-    size: int,
-    batch: int,
-    augmentation: Augmentation,
-    *,
-    seed: int = 0,
-    rank: int = 0,
-    ranks: int = 1,
-    threads: int | None = None,
-) -> Loader:
-    """Batches of training windows.
+def tile_train_loader(split: IndexedSplit, tiles: Tiles, augmentation: Augmentation, config: LoadConfig) -> Loader:
+    """Return a loader of training tiles.
 
-    An epoch has as many windows of an image as it has objects, but no more than cover it, and a few of one with none.
+    An epoch has as many tiles of an image as it has objects, at least a few, and at most as many as cover it.
     """
-    zoom = min(augmentation.scale, _ZOOM)
-    recipe = TileSamples(
-        material.index,
-        in_pixels(material),
+    zoom = min(augmentation.scale, _MAX_ZOOM)
+    samples = TileSamples(
+        split.index,
+        boxes_in_pixels(split),
         tiles,
-        each=_EACH,
-        rounds=_rounds(material, tiles),
-        objects=_OBJECTS,
+        each=_TRAIN_TILES_PER_DECODE,
+        rounds=_decodes_per_image(split, tiles),
+        objects=_OBJECT_FRACTION,
         zoom=zoom,
-        seed=seed,
+        seed=config.seed,
     )
-    order = TileSampler(recipe, batch, (size, size), spread=_SPREAD, seed=seed, rank=rank, world_size=ranks)
+    sampler = TileSampler(
+        samples,
+        config.batch,
+        (config.imgsz, config.imgsz),
+        spread=_MIXED_DECODES,
+        seed=config.seed,
+        rank=config.shard.rank,
+        world_size=config.shard.world_size,
+    )
     return Loader(
-        material.index,
-        size,
-        batch,
-        builder=WindowSamples(recipe, augmentation),
-        sampler=order,
-        collate=gather,
-        seed=seed,
-        threads=threads,
-        budget=_budget(material.index, Tiles(round(tiles.side / (1 - zoom))), _EACH),
+        split.index,
+        config.imgsz,
+        config.batch,
+        builder=AugmentedTileSamples(samples, augmentation),
+        sampler=sampler,
+        collate=collate_boxes,
+        seed=config.seed,
+        threads=config.threads,
+        budget=_decode_budget(split.index, Tiles(round(tiles.side / (1 - zoom))), _TRAIN_TILES_PER_DECODE),
     )
 
 
-def _rounds(material: Material, tiles: Tiles) -> list[int]:
-    counts = np.diff(material.labels.starts).tolist()
-    wanted = [max(round(objects / _OBJECTS), _EACH) for objects in counts]
-    return [-(-min(cover, own) // _EACH) for cover, own in zip(_covers(material, tiles), wanted, strict=True)]
-
-
-def _covers(material: Material, tiles: Tiles) -> list[int]:
-    """How many windows side by side cover each image."""
-    return [-(-high // tiles.side) * -(-wide // tiles.side) for high, wide in material.shapes]
-
-
-def samples_of(material: Material, tiles: Tiles | None) -> int:
-    """Views of the images that show each of their pixels once: themselves, or windows."""
-    return len(material.index) if tiles is None else sum(_covers(material, tiles))
-
-
-def in_pixels(material: Material) -> Labels:
-    """The boxes of a split as windows are cut: corners in pixels of the images."""
-    rows = material.labels
-    sides = np.repeat(
-        np.array([(wide, high) for high, wide in material.shapes]).reshape(-1, 2), np.diff(rows.starts), 0
-    )
-    centre, half = rows.boxes[:, 1:3].astype(np.float64) * sides, rows.boxes[:, 3:5].astype(np.float64) * sides / 2
-    corners = np.concatenate((centre - half, centre + half), 1).astype(np.float32)
-    return Labels((), rows.boxes[:, 0].astype(np.int32), corners, rows.starts)
-
-
-def grid_loader(  # noqa: PLR0913  each by its name
-    material: Material,
-    tiles: Tiles,
-    size: int,
-    batch: int,
-    *,
-    rank: int = 0,
-    ranks: int = 1,
-    threads: int | None = None,
-) -> Loader:
-    """Batches of the windows that cover images; a rank takes all windows of an image, or none."""
-    recipe = TileGridSamples(material.index, tiles, _ROW)
-    owners = np.array([recipe.image_of(sample) for sample in range(len(recipe))], np.int64)
-    order = ShuffledSampler(np.flatnonzero(owners % ranks == rank), batch, (size, size), even=False)
-    budget = _budget(material.index, tiles, _ROW)
+def tile_val_loader(split: IndexedSplit, tiles: Tiles, config: LoadConfig) -> Loader:
+    """Return a loader of the tiles that cover the images; a rank gets all tiles of an image or none."""
+    samples = TileGridSamples(split.index, tiles, _VAL_TILES_PER_DECODE)
+    images = np.array([samples.image_of(sample) for sample in range(len(samples))], np.int64)
+    own_samples = np.flatnonzero(images % config.shard.world_size == config.shard.rank)
     return Loader(
-        material.index, size, batch, builder=recipe, sampler=order, threads=threads, on_error="drop", budget=budget
+        split.index,
+        config.imgsz,
+        config.batch,
+        builder=samples,
+        sampler=ShuffledSampler(own_samples, config.batch, (config.imgsz, config.imgsz), even=False),
+        threads=config.threads,
+        on_error="drop",
+        budget=_decode_budget(split.index, tiles, _VAL_TILES_PER_DECODE),
     )
 
 
-def _budget(index: ImageIndex, tiles: Tiles, each: int) -> int:
-    """Bytes for decoding: what the windows of some images need side by side, as their headers say."""
-    worst = waiting = 0
+def _decodes_per_image(split: IndexedSplit, tiles: Tiles) -> list[int]:
+    objects = np.diff(split.labels.starts).tolist()
+    wanted = [max(round(count / _OBJECT_FRACTION), _TRAIN_TILES_PER_DECODE) for count in objects]
+    return [
+        -(-min(cover, count) // _TRAIN_TILES_PER_DECODE)
+        for cover, count in zip(_covering_tiles(split, tiles), wanted, strict=True)
+    ]
+
+
+def _covering_tiles(split: IndexedSplit, tiles: Tiles) -> list[int]:
+    """Return how many tiles side by side cover each image."""
+    return [-(-high // tiles.side) * -(-wide // tiles.side) for high, wide in split.shapes]
+
+
+def samples_per_epoch(split: IndexedSplit, tiles: Tiles | None) -> int:
+    """Return the number of samples that show every pixel once: the images, or the tiles that cover them."""
+    return len(split.index) if tiles is None else sum(_covering_tiles(split, tiles))
+
+
+def boxes_in_pixels(split: IndexedSplit) -> Labels:
+    """Return the boxes of a split as corners in pixels of the images."""
+    table = split.labels
+    sides = np.array([(wide, high) for high, wide in split.shapes]).reshape(-1, 2)
+    sides = np.repeat(sides, np.diff(table.starts), 0)
+    center, half = table.boxes[:, 1:3].astype(np.float64) * sides, table.boxes[:, 3:5].astype(np.float64) * sides / 2
+    corners = np.concatenate((center - half, center + half), 1).astype(np.float32)
+    return Labels((), table.boxes[:, 0].astype(np.int32), corners, table.starts)
+
+
+def _decode_budget(index: ImageIndex, tiles: Tiles, tiles_per_decode: int) -> int:
+    """Return the bytes for decoding tiles of a few images at once, estimated from their headers."""
+    largest = waiting = 0
     for header in index:
-        windows = tiles.grid(*header.shown)[: 1 if has_random_access(header) else each]
+        windows = tiles.grid(*header.shown)[: 1 if has_random_access(header) else tiles_per_decode]
         results = sum((right - left) * (bottom - top) * 3 for left, top, right, bottom in windows)
-        worst = max(worst, decode_windows_cost(header, windows) + results)
-        waiting = max(waiting, results * _SPREAD * (len(windows) > 1))
-    # A quarter is for windows that wait for their turn.
-    return min(max(_LEAST, 3 * worst, 4 * waiting), max(default_budget(), _LEAST))
+        largest = max(largest, decode_windows_cost(header, windows) + results)
+        waiting = max(waiting, results * _MIXED_DECODES * (len(windows) > 1))
+    # A quarter of the budget holds tiles that wait for their turn.
+    return min(max(_MIN_DECODE_BYTES, 3 * largest, 4 * waiting), max(default_budget(), _MIN_DECODE_BYTES))
 
 
-def stitched(
-    found: Mapping[int, Tensor], places: Mapping[int, Tile], material: Material, *, across_classes: bool = False
-) -> dict[int, ImageResult]:
-    """What was found in the windows of images, as found in the images, each object once, beside what is there."""
-    windows: dict[int, list[int]] = {}
-    for sample in sorted(found):
-        windows.setdefault(places[sample].index, []).append(sample)
-    results = {}
-    for image in sorted(windows):
-        high, wide = material.shapes[image]
-        parts = [(places[sample].placed, _found(found[sample])) for sample in windows[image]]
-        whole = merge_tiles(parts, (wide, high), across_classes=across_classes)
-        rows = np.column_stack((whole.boxes, whole.scores, whole.classes)).astype(np.float32)
-        truth = to_pixels(material.labels.of(image), (float(wide), float(high)), (0.0, 0.0))
-        results[image] = ImageResult(rows, truth)
-    return results
-
-
-def _found(boxes: Tensor) -> Detections:
-    rows = boxes.detach().double().cpu().numpy()
-    return Detections(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64))
-
-
-def proposal(material: Material, size: int) -> str | None:
-    """A sentence where objects are too small to be seen in whole images; None where they aren't."""
-    boxes = in_pixels(material).boxes
+def suggest_tiles(split: IndexedSplit, imgsz: int) -> str | None:
+    """Return a suggestion to use tiles if objects are too small in the downscaled images, else None."""
+    boxes = boxes_in_pixels(split).boxes
     if not len(boxes):
         return None
-    smaller = float(np.median((boxes[:, 2:] - boxes[:, :2]).min(1)))
-    longest = int(np.median([max(shape) for shape in material.shapes]))
-    if not Tiles(size).pay(longest, longest, size, smaller):
+    median_side = float(np.median((boxes[:, 2:] - boxes[:, :2]).min(1)))
+    longest = int(np.median([max(shape) for shape in split.shapes]))
+    if not Tiles(imgsz).pay(longest, longest, imgsz, median_side):
         return None
-    seen = smaller * size / longest
     return (
-        f"images of {longest:,} pixels squeezed to {size} show half of their objects with {seen:.1f} pixels or less: "
-        f"`tiles: {size}` in the settings file trains on windows of them"
+        f"half of the objects are at most {median_side * imgsz / longest:.1f} pixels wide or high when images of "
+        f"{longest:,} pixels are downscaled to {imgsz}: `tiles: {imgsz}` in the settings file trains on full-size tiles"
     )
 
 
-def large(index: ImageIndex, size: int) -> int:
-    """How many images are so large that small objects vanish when they are squeezed to a size."""
-    return sum(max(header.shown) > _LARGE * size for header in index)
+def count_large_images(index: ImageIndex, imgsz: int) -> int:
+    """Return the number of images so large that small objects vanish when they are downscaled to `imgsz`."""
+    return sum(max(header.shown) > _LARGE_IMAGE * imgsz for header in index)

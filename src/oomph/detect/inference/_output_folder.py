@@ -1,4 +1,4 @@
-"""The files that `find_objects` leaves in a folder: none ever takes the place of somebody else's."""
+"""The output folder of `detect_objects`: only outputs of earlier calls are overwritten there."""
 
 from __future__ import annotations
 
@@ -10,93 +10,86 @@ from typing import IO
 from ...errors import OomphError, UsageError
 from ...files import write_atomically
 
-_LEDGER = ".oomph-found.json"  # name, size and time of every file that was written
+_MANIFEST = ".oomph-outputs.json"  # size and modification time of every output, by name
+_FIX = "choose another folder with --out"
 
 
-class FoundFiles:
-    """Writes results into a folder; a file that is there already is replaced only if it is a result, left as it was."""
+class OutputFolder:
+    """Writes outputs, and overwrites a file only if it is an unmodified output of an earlier call."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._written = _read(folder / _LEDGER)
+        self._manifest = _read_manifest(folder / _MANIFEST)
 
-    def is_result(self, path: Path) -> bool:
-        """Whether a file was written here before, and not touched since."""
+    def create(self) -> None:
+        """Create the folder.
+
+        Raises:
+            UsageError: it can't be created.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"the folder '{self.folder}' can't be created ({error.strerror})", _FIX) from None
+
+    def is_output(self, path: Path) -> bool:
+        """Return True if a file is an output of an earlier call and wasn't modified since."""
         try:
             name = str(path.resolve().relative_to(self.folder.resolve()))
-            return name in self._written and self._written[name] == _mark(path)
+            return name in self._manifest and self._manifest[name] == _signature(path)
         except (OSError, ValueError):
             return False
 
     def check(self, targets: Iterable[Path], sources: Sequence[Path]) -> None:
-        """Refuse to begin where a result would take the place of a file that isn't one, or lie among the images.
+        """Raise before anything is written if an output would overwrite another file, or lie among the source images.
 
         Raises:
-            UsageError: a result would overwrite an image that is looked at, or somebody's file; or it would be taken for
-                an image or a label of the folder that it lies in.
+            UsageError: an output would overwrite a file that isn't an output, or would later be taken for a source
+                image or its label.
         """
-        looked_at = {source.resolve() for source in sources}
-        folders = {source.parent for source in looked_at if not self.is_result(source)}
+        source_paths = {source.resolve() for source in sources}
+        source_folders = {path.parent for path in source_paths if not self.is_output(path)}
         for target in targets:
-            if target.parent.resolve() in folders:
-                raise UsageError(
-                    f"the results would lie among the images in '{target.parent}', and be taken for some of them",
-                    "name another folder with --out",
-                )
+            if target.parent.resolve() in source_folders:
+                raise UsageError(f"the output folder '{target.parent}' contains the source images", _FIX)
             if not target.exists() and not target.is_symlink():
                 continue
-            if target.resolve() in looked_at or not self.is_result(target):
-                raise UsageError(
-                    f"the results would overwrite '{target}', which oomph didn't write there",
-                    "name another folder with --out",
-                )
+            if target.resolve() in source_paths or not self.is_output(target):
+                raise UsageError(f"the output would overwrite '{target}', which oomph didn't write", _FIX)
 
     def write(self, path: Path, write: Callable[[IO[bytes]], object]) -> None:
-        """Write a file, and remember it as a result.
+        """Write an output file.
 
         Raises:
             OomphError: it can't be written.
         """
         try:
             write_atomically(path, write)
-            self._written[str(path.resolve().relative_to(self.folder.resolve()))] = _mark(path)
+            self._manifest[str(path.resolve().relative_to(self.folder.resolve()))] = _signature(path)
         except OSError as error:
-            raise _unwritable(path, error) from None
+            raise _write_error(path, error) from None
 
-    def close(self) -> None:
-        """Keep what was written, for the next time."""
+    def save_manifest(self) -> None:
+        """Save the list of outputs for the next call."""
         try:
-            text = json.dumps(self._written).encode()
-            write_atomically(self.folder / _LEDGER, lambda file: file.write(text))
+            text = json.dumps(self._manifest).encode()
+            write_atomically(self.folder / _MANIFEST, lambda file: file.write(text))
         except OSError as error:
-            raise _unwritable(self.folder / _LEDGER, error) from None
-
-    def open(self) -> None:
-        """Make the folder.
-
-        Raises:
-            UsageError: it can't be made.
-        """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(
-                f"the folder '{self.folder}' can't be made ({error.strerror})", "name another one with --out"
-            ) from None
+            raise _write_error(self.folder / _MANIFEST, error) from None
 
 
-def _mark(path: Path) -> list[int]:
-    facts = path.stat()
-    return [facts.st_size, facts.st_mtime_ns]
+def _signature(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
 
 
-def _read(ledger: Path) -> dict[str, list[int]]:
+def _read_manifest(path: Path) -> dict[str, list[int]]:
     try:
-        known = json.loads(ledger.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return known if isinstance(known, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def _unwritable(path: Path, error: OSError) -> OomphError:
-    return OomphError(f"'{path}' can't be written ({error.strerror})", "make room, or name another folder with --out")
+def _write_error(path: Path, error: OSError) -> OomphError:
+    return OomphError(f"'{path}' can't be written ({error.strerror})", f"free some disk space, or {_FIX}")

@@ -1,4 +1,4 @@
-"""A detector run over a split: what it finds beside what is there."""
+"""Run a detector over a split and collect its predictions."""
 
 from __future__ import annotations
 
@@ -8,111 +8,95 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ...data import Letterbox, Loader, Tile, Tiles, default_budget
-from ..dataset._indexed_split import Framed, Material, Rectangles
-from ..dataset._tiles import grid_loader, stitched
-from ..metrics._image_result import image_result
-from ..metrics._scores import ImageResult
-from ..model._nms import VALIDATION, Suppression, suppress
-from ..training._dist import ALONE, Ranks
-
-Found = tuple[int, Tensor]
+from ...data import Letterbox, Loader, Tile, Tiles
+from ..dataset import IndexedSplit, LoadConfig, RectangularSampler, RectLetterboxSamples, tile_val_loader
+from ..metrics import ImageResult
+from ..model import VAL_NMS, NmsConfig, nms
+from ._results import letterbox_result, merge_tile_results
 
 
-class Evaluate(Protocol):
-    """How pieces are run: a guard's `evaluate`, or a plain loop."""
+class EvaluateFunction(Protocol):
+    """A guard's `evaluate`, or `run_unguarded`."""
 
     def __call__(
         self, loader: Iterable[Any], function: Callable[[nn.Module, Any], Any], *, model: nn.Module
     ) -> list[Any]:
-        """Run the function over all pieces and return what it gave."""
+        """Call the function with the model and each batch, and return its results."""
         ...
 
 
-def validation_loader(
-    material: Material,
-    size: int,
-    batch: int,
-    *,
-    tiles: Tiles | None = None,
-    ranks: Ranks = ALONE,
-    threads: int | None = None,
-) -> Loader:
-    """Batches of images of like shape, or of the windows that cover them; those of one rank."""
+def validation_loader(split: IndexedSplit, config: LoadConfig, tiles: Tiles | None = None) -> Loader:
+    """Return a loader of rectangular batches, or of the tiles that cover the images."""
     if tiles is not None:
-        return grid_loader(material, tiles, size, batch, rank=ranks.rank, ranks=ranks.ranks, threads=threads)
-    order = Rectangles(material.shapes, size, batch, ranks.rank, ranks.ranks)
-    budget = decoding_budget(ranks)
+        return tile_val_loader(split, tiles, config)
     return Loader(
-        material.index,
-        size,
-        batch,
-        builder=Framed(size),
-        sampler=order,
-        budget=budget,
-        threads=threads,
+        split.index,
+        config.imgsz,
+        config.batch,
+        builder=RectLetterboxSamples(config.imgsz),
+        sampler=RectangularSampler(split.shapes, config.imgsz, config.batch, config.shard),
+        budget=config.budget,
+        threads=config.threads,
         on_error="drop",
     )
 
 
-def decoding_budget(ranks: Ranks) -> int | None:
-    """Bytes that each of several ranks on a machine may decode in; one is left to the loader's own plan."""
-    return default_budget() // ranks.beside if ranks.are_several else None
-
-
 def validate(
     model: nn.Module,
-    material: Material,
+    split: IndexedSplit,
     loader: Loader,
-    evaluate: Evaluate,
-    limits: Suppression = VALIDATION,
+    evaluate: EvaluateFunction,
+    nms_config: NmsConfig = VAL_NMS,
 ) -> list[ImageResult]:
-    """What a model finds in every image, and what is there, in pixels of the images."""
-    found = results_by_image(model, material, loader, evaluate, limits)
-    return [found[at] for at in sorted(found)]
+    """Return predictions and labels of every image, in pixels of the images."""
+    results = results_by_image(model, split, loader, evaluate, nms_config)
+    return [results[image] for image in sorted(results)]
 
 
 def results_by_image(
     model: nn.Module,
-    material: Material,
+    split: IndexedSplit,
     loader: Loader,
-    evaluate: Evaluate,
-    limits: Suppression = VALIDATION,
+    evaluate: EvaluateFunction,
+    nms_config: NmsConfig = VAL_NMS,
 ) -> dict[int, ImageResult]:
-    """The same by the number of the image: a loader of one rank has some of them, and none that can't be decoded."""
-    places: dict[int, Letterbox | Tile] = {}
+    """Return predictions and labels by image number: only images of the loader's rank that can be decoded."""
+    placements: dict[int, Letterbox | Tile] = {}
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         for batch in loader:
-            places.update(zip(batch.indices.tolist(), batch.targets, strict=True))
+            placements.update(zip(batch.indices.tolist(), batch.targets, strict=True))
             yield batch.images, batch.indices
 
-    found: dict[int, Tensor] = {}
-    for rows in evaluate(batches(), finder(limits), model=model):
-        found.update(rows)
-    windows = {at: place for at, place in places.items() if isinstance(place, Tile)}
-    if windows:
-        return stitched(found, windows, material, across_classes=limits.across_classes)
-    spots = {at: place for at, place in places.items() if isinstance(place, Letterbox)}
-    return {at: image_result(found[at], spots[at], material.labels.of(at)) for at in sorted(found)}
+    predictions: dict[int, Tensor] = {}
+    for rows in evaluate(batches(), make_predictor(nms_config), model=model):
+        predictions.update(rows)
+    tiles = {sample: place for sample, place in placements.items() if isinstance(place, Tile)}
+    if tiles:
+        return merge_tile_results(predictions, tiles, split, agnostic=nms_config.agnostic)
+    letterboxes = {image: place for image, place in placements.items() if isinstance(place, Letterbox)}
+    return {
+        image: letterbox_result(predictions[image], letterboxes[image], split.labels.of(image))
+        for image in sorted(predictions)
+    }
 
 
-def finder(limits: Suppression) -> Callable[[nn.Module, Any], list[Found]]:
-    """What is done with a piece: boxes by the number of their image, on the CPU."""
+def make_predictor(nms_config: NmsConfig) -> Callable[[nn.Module, Any], list[tuple[int, Tensor]]]:
+    """Return the function that runs model and NMS on a micro-batch (images, sample numbers)."""
 
-    def find(model: nn.Module, piece: Sequence[Tensor]) -> list[Found]:
-        images, indices = piece
-        # In full precision: the places of boxes are what is measured.
+    def predict(model: nn.Module, batch: Sequence[Tensor]) -> list[tuple[int, Tensor]]:
+        images, numbers = batch
+        # In full precision, because box coordinates are what is measured.
         with torch.autocast(images.device.type, enabled=False):
-            kept = suppress(model(images)[0].float(), limits)
-        return [(int(at), boxes.cpu()) for at, boxes in zip(indices.tolist(), kept, strict=True)]
+            boxes = nms(model(images)[0].float(), nms_config)
+        return [(int(number), rows.cpu()) for number, rows in zip(numbers.tolist(), boxes, strict=True)]
 
-    return find
+    return predict
 
 
 @torch.no_grad()
-def plainly(loader: Iterable[Any], function: Callable[[nn.Module, Any], Any], *, model: nn.Module) -> list[Any]:
+def run_unguarded(loader: Iterable[Any], function: Callable[[nn.Module, Any], Any], *, model: nn.Module) -> list[Any]:
     """Run a function over batches without a guard."""
     model.eval()
     device = next(model.parameters()).device
-    return [function(model, (images.to(device), indices)) for images, indices in loader]
+    return [function(model, (images.to(device), numbers)) for images, numbers in loader]

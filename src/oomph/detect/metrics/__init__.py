@@ -1,3 +1,14 @@
-"""The metrics part."""
+"""Detection metrics."""
 
-__all__: list[str] = []
+from ._image_result import ImageResult, read_results, write_results
+from ._scores import ClassScore, Scores, has_metrics, score
+
+__all__ = [
+    "ClassScore",
+    "ImageResult",
+    "Scores",
+    "has_metrics",
+    "read_results",
+    "score",
+    "write_results",
+]

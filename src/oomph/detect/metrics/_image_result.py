@@ -1,43 +1,49 @@
-"""What was found and what is there, image by image: from the network's view to the original's, and to a file and back.
+"""Predictions and labels of an image, and the file that stores them.
 
-A file lets detections that were made on one machine be scored on another.
+The file allows predictions of one machine to be scored on another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from numpy.typing import NDArray
 
-from ...data import Letterbox
 from ...errors import MissingFile, UsageError
 from ...files import write_atomically
-from ..dataset._augmentation import Labels, to_pixels
-from ._scores import ImageResult
 
-_FOUND, _TRUTH = 6, 5
+_PREDICTION_COLUMNS, _TRUTH_COLUMNS = 6, 5
 
 
-def image_result(found: Tensor, spot: Letterbox, labels: Labels) -> ImageResult:
-    """Boxes that `suppress` found in a letterboxed image, and its labels as fractions, in pixels of the original."""
-    boxes = found.detach().float().cpu()
-    wide, high = spot.window.size
-    corners = spot.to_image(boxes[:, :4].numpy()).clip(0, (wide, high, wide, high))
-    rows = np.concatenate((corners, boxes[:, 4:].numpy()), 1).astype(np.float32)
-    return ImageResult(rows, to_pixels(labels, (float(wide), float(high)), (0.0, 0.0)))
+@dataclass(frozen=True)
+class ImageResult:
+    """Predictions and labels of an image, in pixels of the original image.
+
+    Attributes:
+        predictions: (n, 6): left, top, right, bottom, confidence, class.
+        truth: (m, 5): class, left, top, right, bottom.
+    """
+
+    predictions: NDArray[np.float32]
+    truth: NDArray[np.float32]
 
 
 def write_results(path: Path, results: Sequence[ImageResult], names: Sequence[str]) -> None:
-    """Write results and the names of the classes into one file of plain arrays."""
-    found = [result.found for result in results] or [np.zeros((0, _FOUND), np.float32)]
-    truth = [result.truth for result in results] or [np.zeros((0, _TRUTH), np.float32)]
+    """Write results and class names to an .npz file, atomically.
+
+    Raises:
+        OSError: the file can't be written; a previous one is untouched.
+    """
+    predictions = [result.predictions for result in results] or [np.zeros((0, _PREDICTION_COLUMNS), np.float32)]
+    truth = [result.truth for result in results] or [np.zeros((0, _TRUTH_COLUMNS), np.float32)]
     arrays: dict[str, Any] = {
-        "found": np.concatenate(found),
+        "predictions": np.concatenate(predictions),
         "truth": np.concatenate(truth),
-        "found_counts": np.array([len(result.found) for result in results], dtype=np.int64),
+        "prediction_counts": np.array([len(result.predictions) for result in results], dtype=np.int64),
         "truth_counts": np.array([len(result.truth) for result in results], dtype=np.int64),
         "names": np.array(list(names), dtype=np.str_),
     }
@@ -45,21 +51,21 @@ def write_results(path: Path, results: Sequence[ImageResult], names: Sequence[st
 
 
 def read_results(path: Path) -> tuple[list[ImageResult], tuple[str, ...]]:
-    """Results and names that `write_results` wrote.
+    """Read results and class names from a file of `write_results`.
 
     Raises:
-        MissingFile: there is no such file.
-        UsageError: it is no such file.
+        MissingFile: the file doesn't exist.
+        UsageError: it isn't such a file.
     """
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            found = np.split(arrays["found"], np.cumsum(arrays["found_counts"])[:-1])
+            counts = arrays["prediction_counts"]
+            predictions = np.split(arrays["predictions"], np.cumsum(counts)[:-1])
             truth = np.split(arrays["truth"], np.cumsum(arrays["truth_counts"])[:-1])
             names = tuple(str(name) for name in arrays["names"])
-            count = len(arrays["found_counts"])
     except FileNotFoundError:
         raise MissingFile(f"there is no file '{path}'", "check the path") from None
     except (OSError, ValueError, KeyError, EOFError) as error:
-        raise UsageError(f"{path} holds no detections ({error})", "name a file that oomph wrote") from None
-    pairs = zip(found, truth, strict=True) if count else ()
-    return [ImageResult(one, other) for one, other in pairs], names
+        raise UsageError(f"{path} contains no predictions ({error})", "pass a file that oomph wrote") from None
+    pairs = zip(predictions, truth, strict=True) if len(counts) else ()
+    return [ImageResult(boxes, labels) for boxes, labels in pairs], names

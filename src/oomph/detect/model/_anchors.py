@@ -1,33 +1,32 @@
-"""Do the anchors match the boxes of the data, and which ones would?"""
+"""Check anchors against the boxes of a dataset, and fit new ones where they don't match."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dataset._labels import LabelTable
 from ._network import ANCHORS, Anchors
 
-Sizes = NDArray[np.float64]  # (n, 2): width and height in pixels
-_ENOUGH = 0.98
-_COUNT = 9
-_SMALLEST = 2.0
-_ROUNDS = 30
-_TRIES = 400
-_MOST = 20_000  # boxes that anchors are fitted to
+BoxSizes = NDArray[np.float64]  # (n, 2): width and height in pixels
+_MIN_RECALL = 0.98
+_ANCHOR_COUNT = 9
+_MIN_PIXELS = 2.0
+_KMEANS_ROUNDS = 30
+_MUTATIONS = 400
+_MAX_BOXES = 20_000  # that anchors are fitted to
 
 
 @dataclass(frozen=True)
 class AnchorCheck:
-    """What came of comparing anchors with boxes.
+    """Result of comparing anchors with boxes.
 
     Attributes:
-        recall: the share of boxes that some anchor can match.
-        anchors: those to train with, in pixels; others than before if they were fitted anew.
-        fitted: whether they were, and better; fitted_recall: the share that the new ones can match.
+        recall: fraction of boxes that match some anchor.
+        anchors: the anchors to train with, in pixels.
+        fitted: True if the anchors were fitted to the boxes.
+        fitted_recall: fraction of boxes that match `anchors`.
     """
 
     recall: float
@@ -36,79 +35,69 @@ class AnchorCheck:
     fitted_recall: float
 
 
-def box_sizes(labels: LabelTable, shapes: Sequence[tuple[int, int]], size: int, window: float = float("inf")) -> Sizes:
-    """Width and height of every box in pixels, images (height, width) scaled so that their longer side is `size`.
-
-    Of images that are cut into windows, it is the side of a window that is scaled to `size`.
-    """
-    sides = np.array([(wide, high) for high, wide in shapes], dtype=np.float64).reshape(-1, 2)
-    scaled = sides * size / sides.max(1, keepdims=True).clip(max=window) if len(sides) else sides
-    found: Sizes = labels.boxes[:, 3:5] * np.repeat(scaled, np.diff(labels.starts), axis=0)
-    return found
+def anchor_recall(sizes: BoxSizes, anchors: BoxSizes, anchor_t: float = 4.0) -> float:
+    """Return the fraction of boxes that are less than `anchor_t` times larger or smaller than some anchor."""
+    return float((_similarity(sizes, anchors).max(1) > 1 / anchor_t).mean()) if len(sizes) else 1.0
 
 
-def best_recall(sizes: Sizes, anchors: Sizes, ratio: float = 4.0) -> float:
-    """The share of boxes that are at most `ratio` times larger or smaller than some anchor."""
-    return float((_closeness(sizes, anchors).max(1) > 1 / ratio).mean()) if len(sizes) else 1.0
+def check_anchors(sizes: BoxSizes, anchors: Anchors = ANCHORS, anchor_t: float = 4.0, seed: int = 0) -> AnchorCheck:
+    """Compare anchors with boxes, and fit new anchors if fewer than 98 % of the boxes match."""
+    table = np.array(anchors, dtype=np.float64).reshape(-1, 2)
+    usable = sizes[(sizes >= _MIN_PIXELS).all(1)]
+    recall = anchor_recall(usable, table, anchor_t)
+    unchanged = AnchorCheck(recall, anchors, fitted=False, fitted_recall=recall)
+    if recall >= _MIN_RECALL or len(usable) < _ANCHOR_COUNT:
+        return unchanged
+    fitted = fit_anchors(usable, anchor_t, seed)
+    fitted_recall = anchor_recall(usable, fitted, anchor_t)
+    if fitted_recall <= recall:
+        return unchanged
+    levels = tuple(tuple((float(wide), float(high)) for wide, high in level) for level in fitted.reshape(3, 3, 2))
+    return AnchorCheck(recall, levels, fitted=True, fitted_recall=fitted_recall)
 
 
-def check_anchors(sizes: Sizes, anchors: Anchors = ANCHORS, ratio: float = 4.0, seed: int = 0) -> AnchorCheck:
-    """Compare anchors with boxes, and fit new ones where fewer than 98 % can be matched."""
-    before = np.array(anchors, dtype=np.float64).reshape(-1, 2)
-    usable = sizes[(sizes >= _SMALLEST).all(1)]
-    recall = best_recall(usable, before, ratio)
-    if recall >= _ENOUGH or len(usable) < _COUNT:
-        return AnchorCheck(recall, anchors, fitted=False, fitted_recall=recall)
-    after = fit_anchors(usable, ratio, seed)
-    better = best_recall(usable, after, ratio)
-    if better <= recall:
-        return AnchorCheck(recall, anchors, fitted=False, fitted_recall=recall)
-    table = tuple(tuple((float(wide), float(high)) for wide, high in level) for level in after.reshape(3, 3, 2))
-    return AnchorCheck(recall, table, fitted=True, fitted_recall=better)
-
-
-def fit_anchors(sizes: Sizes, ratio: float = 4.0, seed: int = 0) -> Sizes:
-    """Nine anchors for boxes, smallest first: k-means on the logarithms of their sides, then small trials."""
+def fit_anchors(sizes: BoxSizes, anchor_t: float = 4.0, seed: int = 0) -> BoxSizes:
+    """Fit nine anchors, smallest first: k-means on the logarithms of the sides, then random mutations."""
     rng = np.random.default_rng(seed)
-    if len(sizes) > _MOST:
-        sizes = sizes[rng.choice(len(sizes), _MOST, replace=False)]
+    if len(sizes) > _MAX_BOXES:
+        sizes = sizes[rng.choice(len(sizes), _MAX_BOXES, replace=False)]
     best = np.exp(_k_means(np.log(sizes), rng))
-    fitness = _fitness(sizes, best, ratio)
-    for _ in range(_TRIES):
-        trial = best * np.exp(rng.normal(0, 0.1, best.shape) * (rng.random(best.shape) < 0.5))  # noqa: PLR2004  half
-        now = _fitness(sizes, trial, ratio)
-        if now > fitness:
-            best, fitness = trial, now
-    rounded = np.maximum(np.round(best, 1), _SMALLEST)
+    best_fitness = _fitness(sizes, best, anchor_t)
+    for _ in range(_MUTATIONS):
+        mutant = best * np.exp(rng.normal(0, 0.1, best.shape) * (rng.random(best.shape) < 0.5))  # noqa: PLR2004  half
+        fitness = _fitness(sizes, mutant, anchor_t)
+        if fitness > best_fitness:
+            best, best_fitness = mutant, fitness
+    rounded = np.maximum(np.round(best, 1), _MIN_PIXELS)
     return rounded[np.argsort(rounded.prod(1), kind="stable")]
 
 
-def _k_means(points: Sizes, rng: np.random.Generator) -> Sizes:
-    """Lloyd's rounds from centres that were drawn far apart."""
-    centres = points[[int(rng.integers(len(points)))]]
-    while len(centres) < _COUNT:
-        away = _distances(points, centres).min(1) + 1e-12
-        centres = np.concatenate((centres, points[[int(rng.choice(len(points), p=away / away.sum()))]]))
-    for _ in range(_ROUNDS):
-        nearest = _distances(points, centres).argmin(1)
-        counts = np.bincount(nearest, minlength=_COUNT)[:, None]
-        sums = np.stack([np.bincount(nearest, points[:, axis], _COUNT) for axis in (0, 1)], 1)
-        centres = np.where(counts > 0, sums / np.maximum(counts, 1), centres)
-    return centres
+def _k_means(points: BoxSizes, rng: np.random.Generator) -> BoxSizes:
+    """Run Lloyd's algorithm from k-means++ centers."""
+    centers = points[[int(rng.integers(len(points)))]]
+    while len(centers) < _ANCHOR_COUNT:
+        distances = _squared_distances(points, centers).min(1) + 1e-12
+        centers = np.concatenate((centers, points[[int(rng.choice(len(points), p=distances / distances.sum()))]]))
+    for _ in range(_KMEANS_ROUNDS):
+        nearest = _squared_distances(points, centers).argmin(1)
+        counts = np.bincount(nearest, minlength=_ANCHOR_COUNT)[:, None]
+        sums = np.stack([np.bincount(nearest, points[:, axis], _ANCHOR_COUNT) for axis in (0, 1)], 1)
+        centers = np.where(counts > 0, sums / np.maximum(counts, 1), centers)
+    return centers
 
 
-def _distances(points: Sizes, centres: Sizes) -> Sizes:
-    squares: Sizes = ((points[:, None] - centres[None]) ** 2).sum(2)
+def _squared_distances(points: BoxSizes, centers: BoxSizes) -> BoxSizes:
+    squares: BoxSizes = ((points[:, None] - centers[None]) ** 2).sum(2)
     return squares
 
 
-def _closeness(sizes: Sizes, anchors: Sizes) -> Sizes:
-    """For each box and anchor, the worse of their two side ratios, turned to be at most 1."""
+def _similarity(sizes: BoxSizes, anchors: BoxSizes) -> BoxSizes:
+    """Return the worse of the two side ratios of each box and anchor, inverted to be at most 1."""
     ratios = sizes[:, None] / anchors[None]
-    worse: Sizes = np.minimum(ratios, 1 / ratios).min(2)
+    worse: BoxSizes = np.minimum(ratios, 1 / ratios).min(2)
     return worse
 
 
-def _fitness(sizes: Sizes, anchors: Sizes, ratio: float) -> float:
-    best = _closeness(sizes, anchors).max(1)
-    return float((best * (best > 1 / ratio)).mean())
+def _fitness(sizes: BoxSizes, anchors: BoxSizes, anchor_t: float) -> float:
+    best = _similarity(sizes, anchors).max(1)
+    return float((best * (best > 1 / anchor_t)).mean())

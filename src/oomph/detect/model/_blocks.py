@@ -1,33 +1,32 @@
-"""The blocks that the network is made of."""
+"""Building blocks of the network."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-_EPS, _MOMENTUM = 1e-3, 0.03
+_BN_EPS, _BN_MOMENTUM = 1e-3, 0.03
 
 
 class Conv(nn.Module):
-    """Convolution without bias, batch norm, SiLU.
+    """Convolution without bias, BatchNorm, SiLU.
 
-    SiLU works out of place: in place, autograd would keep a copy of its input, so that nothing is saved and a copy is
-    paid for.
+    SiLU isn't in-place: autograd would then save a copy of its input, which costs time and saves no memory.
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, padding: int | None = None) -> None:
         super().__init__()
         padding = kernel // 2 if padding is None else padding
         self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False)
-        self.bn = nn.BatchNorm2d(outputs, eps=_EPS, momentum=_MOMENTUM)
+        self.bn = nn.BatchNorm2d(outputs, eps=_BN_EPS, momentum=_BN_MOMENTUM)
 
     def forward(self, x: Tensor) -> Tensor:
-        """One feature map to another."""
+        """Apply convolution, BatchNorm and SiLU."""
         return nn.functional.silu(self.bn(self.conv(x)))
 
 
 class Bottleneck(nn.Module):
-    """A pointwise and a 3x3 convolution, with the input added where `shortcut` is on."""
+    """A 1x1 and a 3x3 convolution; `shortcut` adds the input to the output."""
 
     def __init__(self, channels: int, *, shortcut: bool) -> None:
         super().__init__()
@@ -36,13 +35,13 @@ class Bottleneck(nn.Module):
         self.shortcut = shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        """One feature map to another of the same shape."""
+        """Return a feature map of the input's shape."""
         y: Tensor = self.cv2(self.cv1(x))
         return x + y if self.shortcut else y
 
 
 class C3(nn.Module):
-    """Two halves of the channels, one of them through bottlenecks, joined by a pointwise convolution."""
+    """Two 1x1 branches, one of them through bottlenecks, joined by a 1x1 convolution."""
 
     def __init__(self, inputs: int, outputs: int, repeats: int, *, shortcut: bool = True) -> None:
         super().__init__()
@@ -53,13 +52,13 @@ class C3(nn.Module):
         self.m = nn.Sequential(*(Bottleneck(hidden, shortcut=shortcut) for _ in range(repeats)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """One feature map to another."""
-        joined: Tensor = self.cv3(torch.cat((self.m(self.cv1(x)), self.cv2(x)), 1))
-        return joined
+        """Return a feature map of the same height and width."""
+        y: Tensor = self.cv3(torch.cat((self.m(self.cv1(x)), self.cv2(x)), 1))
+        return y
 
 
 class SPPF(nn.Module):
-    """Three max-pools one after another, each seeing wider, joined with what they started from."""
+    """Three max-pools in sequence, concatenated with their input (spatial pyramid pooling, fast)."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -68,16 +67,16 @@ class SPPF(nn.Module):
         self.cv2 = Conv(4 * hidden, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """One feature map to another."""
-        seen: list[Tensor] = [self.cv1(x)]
+        """Return a feature map of the same height and width."""
+        pooled: list[Tensor] = [self.cv1(x)]
         for _ in range(3):
-            seen.append(nn.functional.max_pool2d(seen[-1], 5, 1, 2))
-        joined: Tensor = self.cv2(torch.cat(seen, 1))
-        return joined
+            pooled.append(nn.functional.max_pool2d(pooled[-1], 5, 1, 2))
+        y: Tensor = self.cv2(torch.cat(pooled, 1))
+        return y
 
 
 class Upsample(nn.Module):
-    """Each pixel becomes four."""
+    """Nearest-neighbor upsampling by two."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Double height and width."""
@@ -85,8 +84,8 @@ class Upsample(nn.Module):
 
 
 class Concat(nn.Module):
-    """Two feature maps of one size, joined along channels."""
+    """Concatenation of two feature maps along the channels."""
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        """The two as one."""
+        """Concatenate two feature maps of the same height and width."""
         return torch.cat((first, second), 1)

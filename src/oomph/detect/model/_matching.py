@@ -1,10 +1,10 @@
-"""Which cells and anchors of which level answer for which box.
+"""Match target boxes with cells and anchors of the three levels.
 
-Each box is tried at every level with every anchor in five cells: its own, and those left, above, right and below. The
-table of all candidates, 45 a box, has the same shape whatever the boxes are, with a mask for those that count. That
-costs a few megabytes beside gigabytes of activations, and saves what picking the positives out would cost on a GPU:
-waiting for their number at each step. It can also be traced without data. And it is one table for all levels, because
-a fast GPU waits for its launches: a table each would take three times as many.
+Each box is tried at every level with every anchor in five cells: its own and the ones to the left, above, right and
+below. The table of all candidates (45 per box) has the same shape for any boxes; a mask marks the positives. It costs a
+few megabytes next to gigabytes of activations. Selecting the positives instead would make a GPU wait for their number
+at each step, and could not be traced without data. All levels share one table because a fast GPU is limited by kernel
+launches: a table per level would launch three times as many.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_SHIFTS = ((0.0, 0.0), (0.5, 0.0), (0.0, 0.5), (-0.5, 0.0), (0.0, -0.5))
+_CELL_SHIFTS = ((0.0, 0.0), (0.5, 0.0), (0.0, 0.5), (-0.5, 0.0), (0.0, -0.5))
 
 
 @dataclass(frozen=True)
 class Grids:
-    """What matching has to know of the levels, as tensors. Making them on a GPU waits for it: make them once.
+    """Grid sizes of the levels as tensors. Creating them on a GPU synchronizes, so create them once.
 
     Attributes:
         sides: columns and rows of the levels, (levels, 1, 2).
-        shifts: from a centre to the places that are tried, (places, 1, 2).
+        shifts: offsets from a center to the candidate cells, (cells, 1, 2).
     """
 
     sides: Tensor
@@ -32,24 +32,25 @@ class Grids:
 
     @classmethod
     def of(cls, shapes: Sequence[tuple[int, int]], like: Tensor) -> Grids:
-        """Grids of so many rows and columns, where a tensor is."""
+        """Return the grids of levels with these (rows, columns), on the device of `like`."""
         sides = like.new_tensor([[columns, rows] for rows, columns in shapes])
-        return cls(sides[:, None], like.new_tensor(_SHIFTS)[:, None])
+        return cls(sides[:, None], like.new_tensor(_CELL_SHIFTS)[:, None])
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Candidates of all levels, (levels, rows): as many at each level.
+    """Candidate cells of all levels, (levels, candidates).
 
     Attributes:
-        counts: which are positives.
-        image: image of the batch; anchor, row, column: the place in the level's grid, always inside it.
-        box: centre relative to the cell, and size, in cells; a unit box where the row is no positive.
+        positive: True for the candidates that match.
+        image: image of the batch.
+        anchor, row, column: position in the level's grid, always inside it.
+        box: center relative to the cell, and size, in cells; a unit box for negatives.
         prior: size of the anchor, in cells.
         label: the class.
     """
 
-    counts: Tensor
+    positive: Tensor
     image: Tensor
     anchor: Tensor
     row: Tensor
@@ -59,44 +60,44 @@ class Candidates:
     label: Tensor
 
 
-def match(targets: Tensor, anchors: Tensor, grids: Grids, ratio: float = 4.0) -> Candidates:
-    """Match targets (n, 6) of image, class, x, y, w, h as fractions with the levels' anchors (levels, a, 2) in cells.
+def match_targets(targets: Tensor, anchors: Tensor, grids: Grids, anchor_t: float = 4.0) -> Candidates:
+    """Match targets (n, 6: image, class, x, y, w, h as fractions) with anchors (levels, a, 2) in cells.
 
-    A box may be up to `ratio` times larger or smaller than its anchor.
+    A box may be up to `anchor_t` times larger or smaller than its anchor.
     """
-    sides, centre, size = grids.sides, targets[:, 2:4] * grids.sides, targets[:, 4:6] * grids.sides
-    levels, number = anchors.shape[:2]
-    order = (levels, len(_SHIFTS), number, len(targets))
-    counts = (_near(centre, sides)[:, :, None] & _fits(size, anchors, ratio)[:, None]).flatten(1)
+    sides, center, size = grids.sides, targets[:, 2:4] * grids.sides, targets[:, 4:6] * grids.sides
+    levels, count = anchors.shape[:2]
+    shape = (levels, len(_CELL_SHIFTS), count, len(targets))
+    positive = (_near_cells(center, sides)[:, :, None] & _similar_size(size, anchors, anchor_t)[:, None]).flatten(1)
 
-    cells = (centre[:, None] - grids.shifts).long()  # (levels, places, targets, 2); toward zero, and never below it
+    cells = (center[:, None] - grids.shifts).long()  # (levels, shifts, targets, 2); rounds toward zero, never below it
     cells = torch.minimum(cells.clamp(min=0), sides.long()[:, None] - 1)
-    offset = centre[:, None] - cells
+    offset = center[:, None] - cells
     box = torch.cat((offset, size[:, None].expand_as(offset)), -1)
-    box = box[:, :, None].expand(*order, 4).reshape(levels, -1, 4)
-    column, row = (cells[:, :, None, :, axis].expand(order).flatten(1) for axis in (0, 1))
-    anchor = torch.arange(number, device=targets.device).view(-1, 1).expand(order).flatten(1)
-    prior = anchors[:, None, :, None].expand(*order, 2).reshape(levels, -1, 2)
-    image, label = (targets[:, at].long().expand(order).flatten(1) for at in (0, 1))
-    return Candidates(counts, image, anchor, row, column, box.masked_fill(~counts[..., None], 1.0), prior, label)
+    box = box[:, :, None].expand(*shape, 4).reshape(levels, -1, 4)
+    column, row = (cells[:, :, None, :, axis].expand(shape).flatten(1) for axis in (0, 1))
+    anchor = torch.arange(count, device=targets.device).view(-1, 1).expand(shape).flatten(1)
+    prior = anchors[:, None, :, None].expand(*shape, 2).reshape(levels, -1, 2)
+    image, label = (targets[:, index].long().expand(shape).flatten(1) for index in (0, 1))
+    return Candidates(positive, image, anchor, row, column, box.masked_fill(~positive[..., None], 1.0), prior, label)
 
 
-def count(targets: Tensor, anchors: Tensor, grids: Grids, ratio: float = 4.0) -> Tensor:
-    """How many candidates of `match` are positives, at each level."""
-    centre, size = targets[:, 2:4] * grids.sides, targets[:, 4:6] * grids.sides
-    return (_near(centre, grids.sides).sum(1) * _fits(size, anchors, ratio).sum(1)).sum(-1)
+def count_positives(targets: Tensor, anchors: Tensor, grids: Grids, anchor_t: float = 4.0) -> Tensor:
+    """Return the number of positives that `match_targets` finds at each level."""
+    center, size = targets[:, 2:4] * grids.sides, targets[:, 4:6] * grids.sides
+    return (_near_cells(center, grids.sides).sum(1) * _similar_size(size, anchors, anchor_t).sum(1)).sum(-1)
 
 
-def _fits(size: Tensor, anchors: Tensor, most: float) -> Tensor:
-    """Which anchors have nearly the size of which boxes, as (levels, anchors, targets)."""
+def _similar_size(size: Tensor, anchors: Tensor, anchor_t: float) -> Tensor:
+    """Return which anchors have nearly the size of which boxes, (levels, anchors, targets)."""
     ratio = size[:, None] / anchors[:, :, None].to(size.dtype)
-    return torch.maximum(ratio, 1 / ratio).amax(-1) < most
+    return torch.maximum(ratio, 1 / ratio).amax(-1) < anchor_t
 
 
-def _near(centre: Tensor, sides: Tensor) -> Tensor:
-    """Which of the five cells count for which boxes, as (levels, places, targets)."""
-    far = sides - centre
-    before = (centre % 1 < 0.5) & (centre > 1)  # noqa: PLR2004  the nearer half of the cell
-    after = (far % 1 < 0.5) & (far > 1)  # noqa: PLR2004
-    own = torch.ones_like(before[..., 0])
-    return torch.stack((own, before[..., 0], before[..., 1], after[..., 0], after[..., 1]), 1)
+def _near_cells(center: Tensor, sides: Tensor) -> Tensor:
+    """Return which of the five cells count for which boxes, (levels, cells, targets)."""
+    from_end = sides - center
+    before = (center % 1 < 0.5) & (center > 1)  # noqa: PLR2004  the nearer half of the cell
+    after = (from_end % 1 < 0.5) & (from_end > 1)  # noqa: PLR2004
+    same = torch.ones_like(before[..., 0])
+    return torch.stack((same, before[..., 0], before[..., 1], after[..., 0], after[..., 1]), 1)

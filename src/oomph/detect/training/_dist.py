@@ -1,4 +1,4 @@
-"""The processes that train together under torchrun, and what they tell each other outside of the guard's steps."""
+"""The ranks of a distributed run, and their communication outside of the guard's steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,180 +14,181 @@ import torch
 import torch.distributed as dist
 
 from ...errors import OomphError, RankLost, UsageError
-from .._device import settle_allocator
+from .._device import configure_allocator
 
 T = TypeVar("T")
-_FOREVER = dt.timedelta(days=7)  # waiting for a slow rank is no fault; the guard's watchdog and torchrun know the dead
+_NO_TIMEOUT = dt.timedelta(days=7)  # slow ranks are fine; the guard's watchdog and torchrun detect dead ones
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """The processes of a run, and which of them this one is.
+class DistContext:
+    """Rank and world size of this process.
 
     Attributes:
-        rank: this one, counted from 0.
-        ranks: how many there are.
-        local: its number on this machine, which is that of its GPU.
-        beside: how many there are on this machine.
+        rank: rank of this process.
+        world_size: number of ranks.
+        local_rank: rank on this machine, which is also the number of its GPU.
+        local_world_size: number of ranks on this machine.
     """
 
     rank: int = 0
-    ranks: int = 1
-    local: int = 0
-    beside: int = 1
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
 
     @property
-    def is_first(self) -> bool:
-        """Whether this is the one that tells and writes."""
+    def is_main(self) -> bool:
+        """True for rank 0, which prints and writes."""
         return self.rank == 0
 
     @property
-    def are_several(self) -> bool:
-        """Whether there is anybody else."""
-        return self.ranks > 1
+    def is_distributed(self) -> bool:
+        """True if there are several ranks."""
+        return self.world_size > 1
 
-    def share(self, batch: int) -> int:
-        """The images of a batch that one rank takes.
-
-        Raises:
-            UsageError: it can't be shared out evenly.
-        """
-        if batch > 0 and batch % self.ranks:
-            fix = f"give a multiple of {self.ranks}"
-            raise UsageError(f"a batch of {batch} can't be shared out evenly to {self.ranks} ranks", fix)
-        return batch // self.ranks if batch > 0 else batch
-
-    def device_name(self, asked: str | None) -> str | None:
-        """The device of this rank: the GPU of its number on this machine, or the CPU.
+    def per_rank_batch(self, batch: int) -> int:
+        """Return the images of a batch that each rank gets; -1 (auto) stays -1.
 
         Raises:
-            UsageError: one GPU was asked for, or there are fewer GPUs than ranks.
+            UsageError: the batch isn't a multiple of the number of ranks.
         """
-        if not self.are_several:
-            return asked
-        if asked not in {None, "cpu", "cuda"}:
+        if batch > 0 and batch % self.world_size:
+            why = f"a batch of {batch} can't be divided evenly among {self.world_size} ranks"
+            raise UsageError(why, f"use a multiple of {self.world_size}")
+        return batch // self.world_size if batch > 0 else batch
+
+    def device_name(self, requested: str | None) -> str | None:
+        """Return the device of this rank: the GPU of its local rank, or the CPU.
+
+        Raises:
+            UsageError: a single GPU was requested, or there are fewer GPUs than ranks.
+        """
+        if not self.is_distributed:
+            return requested
+        if requested not in {None, "cpu", "cuda"}:
             raise UsageError(
-                f"--device names one GPU ({asked}), and there are {self.ranks} ranks",
-                "leave it out, and choose GPUs by CUDA_VISIBLE_DEVICES: each rank takes the one of its number",
+                f"--device requests one GPU ({requested}) for {self.world_size} ranks",
+                "remove it and select GPUs with CUDA_VISIBLE_DEVICES: each rank uses the GPU of its local rank",
             )
-        if asked == "cpu" or not torch.cuda.is_available():
+        if requested == "cpu" or not torch.cuda.is_available():
             return "cpu"
-        if self.local >= torch.cuda.device_count():
+        if self.local_rank >= torch.cuda.device_count():
             raise UsageError(
-                f"there are {self.beside} ranks on this machine, and torch sees {torch.cuda.device_count()} GPUs",
-                "start as many ranks as there are GPUs, or train with --device cpu",
+                f"there are {self.local_world_size} ranks on this machine but only {torch.cuda.device_count()} GPUs",
+                "start one rank per GPU, or train with --device cpu",
             )
-        return f"cuda:{self.local}"
+        return f"cuda:{self.local_rank}"
 
-    def once(self, work: Callable[[], T]) -> T:
-        """What the first rank makes, for all.
-
-        Raises:
-            RankLost: it could not; it raises its own error.
-        """
-        told: list[T] = self.everywhere(work if self.is_first else _nothing)
-        return told[0]
-
-    def everywhere(self, work: Callable[[], T]) -> list[T]:
-        """What each of the ranks makes, for all.
+    def broadcast(self, work: Callable[[], T]) -> T:
+        """Call a function on rank 0 and return its result on all ranks.
 
         Raises:
-            RankLost: one of them could not, or is gone; it raises its own error.
+            RankLost: it failed on rank 0, where its own error is raised.
         """
-        if not self.are_several:
+        results: list[T] = self.all_gather(work if self.is_main else _no_result)
+        return results[0]
+
+    def all_gather(self, work: Callable[[], T]) -> list[T]:
+        """Call a function on every rank and return all results on all ranks.
+
+        Raises:
+            RankLost: a rank failed or is gone; a failed rank raises its own error.
+        """
+        if not self.is_distributed:
             return [work()]
-        made: Any = None
+        result: Any = None
         error: OomphError | None = None
         try:
-            made = work()
+            result = work()
         except OomphError as raised:
             error = raised
-        told: list[Any] = [None] * self.ranks
-        mine = (made, None) if error is None else (None, (error.why, error.fix))
-        _together(lambda: dist.all_gather_object(told, mine))
+        gathered: list[Any] = [None] * self.world_size
+        message = (result, None) if error is None else (None, (error.why, error.fix))
+        _run_collective(lambda: dist.all_gather_object(gathered, message))
         if error is not None:
             raise error
-        for rank, (_, reason) in enumerate(told):
-            if reason is not None:
-                raise RankLost(f"rank {rank} ended: {reason[0]}", reason[1])
-        return [value for value, _ in told]
+        for rank, (_, failure) in enumerate(gathered):
+            if failure is not None:
+                raise RankLost(f"rank {rank} failed: {failure[0]}", failure[1])
+        return [value for value, _ in gathered]
 
-    def collect(self, value: T) -> list[T] | None:
-        """The values of all ranks, on the first one; None elsewhere.
+    def gather(self, value: T) -> list[T] | None:
+        """Return the values of all ranks on rank 0, None on other ranks.
 
         Raises:
-            RankLost: one of them is gone.
+            RankLost: a rank is gone.
         """
-        if not self.are_several:
+        if not self.is_distributed:
             return [value]
-        told: list[Any] | None = [None] * self.ranks if self.is_first else None
-        _together(lambda: dist.gather_object(value, told, dst=0))
-        return told
+        gathered: list[Any] | None = [None] * self.world_size if self.is_main else None
+        _run_collective(lambda: dist.gather_object(value, gathered, dst=0))
+        return gathered
 
-    def summed(self, counts: Sequence[int]) -> list[int]:
-        """Counts, added up over the ranks.
+    def all_reduce_sum(self, counts: Sequence[int]) -> list[int]:
+        """Return counts summed over the ranks.
 
         Raises:
-            RankLost: one of them is gone.
+            RankLost: a rank is gone.
         """
-        if not self.are_several:
+        if not self.is_distributed:
             return list(counts)
-        told = torch.tensor(counts, dtype=torch.int64)
-        _together(lambda: dist.all_reduce(told))
-        return [int(value) for value in told]
+        totals = torch.tensor(counts, dtype=torch.int64)
+        _run_collective(lambda: dist.all_reduce(totals))
+        return [int(value) for value in totals]
 
 
-ALONE = Ranks()
+SINGLE = DistContext()
 
 
-def _nothing() -> Any:
-    """What ranks other than the first contribute."""
+def _no_result() -> Any:
+    return None
 
 
-def _together(collective: Callable[[], object]) -> None:
+def _run_collective(collective: Callable[[], object]) -> None:
     try:
         collective()
     except RuntimeError as error:
-        words = re.sub(r"^\[[^]]*\]\s*", "", str(error).strip()).partition("\n")[0].partition(". ")[0]  # no file names
-        raise RankLost(f"another rank is gone ({words})", "look at the output of that rank, and resume") from error
+        text = re.sub(r"^\[[^]]*\]\s*", "", str(error).strip())  # without torch's source file
+        reason = text.partition("\n")[0].partition(". ")[0]
+        raise RankLost(f"another rank is gone ({reason})", "check the output of that rank, then resume") from error
 
 
 @contextlib.contextmanager
-def join_ranks(device: str | None) -> Iterator[Ranks]:
-    """The ranks that torchrun has started, able to talk to each other while in here; without torchrun there is one.
+def init_distributed(device: str | None) -> Iterator[DistContext]:
+    """Join the ranks that torchrun started; without torchrun there is a single one.
 
     Args:
-        device: as it was asked for: "cpu", or None for the GPU of each rank where there are any.
+        device: the requested device: "cpu", or None for the GPU of each rank if there are any.
 
     Raises:
-        UsageError: there are fewer GPUs than ranks, or only one was asked for.
+        UsageError: there are fewer GPUs than ranks, or a single GPU was requested.
     """
-    ranks = _started(os.environ)
-    if not ranks.are_several:
-        yield ranks
+    context = _context_from_environment(os.environ)
+    if not context.is_distributed:
+        yield context
         return
-    name = ranks.device_name(device)
+    name = context.device_name(device)
     if name != "cpu":
-        settle_allocator(torch.device("cuda"))  # after the next line it is too late
+        configure_allocator(torch.device("cuda"))  # set_device starts CUDA, after which it is too late
         torch.cuda.set_device(name)
-    # Objects and counts always go over gloo, so that nobody waits for a GPU to tell them.
-    dist.init_process_group("gloo" if name == "cpu" else "cpu:gloo,cuda:nccl", timeout=_FOREVER)
+    # Objects and counts always use gloo, so that they never wait for a GPU.
+    dist.init_process_group("gloo" if name == "cpu" else "cpu:gloo,cuda:nccl", timeout=_NO_TIMEOUT)
     try:
-        yield ranks
+        yield context
     finally:
         dist.destroy_process_group()
 
 
-def _started(environment: Any) -> Ranks:
-    """What torchrun says in the environment.
+def _context_from_environment(environment: Mapping[str, str]) -> DistContext:
+    """Read the variables that torchrun sets.
 
     Raises:
-        UsageError: it says half of it.
+        UsageError: some of them are missing.
     """
-    if int(environment.get("WORLD_SIZE", 1)) < 2 or "RANK" not in environment:  # noqa: PLR2004  one is alone
-        return ALONE
+    if int(environment.get("WORLD_SIZE", "1")) <= 1 or "RANK" not in environment:
+        return SINGLE
     try:
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-        return Ranks(*(int(environment[name]) for name in names))
+        return DistContext(*(int(environment[name]) for name in names))
     except KeyError as error:
-        raise UsageError(f"RANK is set and {error} is not", "start the ranks with torchrun") from None
+        raise UsageError(f"RANK is set but {error} is not", "start the ranks with torchrun") from None

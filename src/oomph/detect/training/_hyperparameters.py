@@ -1,256 +1,181 @@
-"""The hyperparameters of a training run, under our names and YOLOv5's."""
+"""Hyperparameters of a training run, under YOLOv5's names."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
 from ...errors import UsageError
-from .._yaml import read_yaml
-from ..dataset._augmentation import Augmentation
-from ..model._loss import Gains
+from .._yaml import quote, read_yaml
+from ..dataset import Augmentation
+from ..model import LossGains
+
+OPTIMIZERS = ("SGD", "AdamW")
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How a detector is trained; the defaults are YOLOv5's for training from scratch.
+class Hyperparameters:
+    """Hyperparameters of a training run; the defaults are YOLOv5's for training from scratch.
 
     Attributes:
-        optimizer: "SGD" with Nesterov momentum, or "AdamW", whose first beta is the momentum.
-        rate, final_rate: the learning rate, and the share of it that is left at the end.
-        cosine: whether it falls along half a cosine and not in a straight line.
-        momentum, decay: of SGD; the decay is for convolution weights alone and is scaled to the batch.
-        warmup_epochs, warmup_momentum, warmup_bias_rate: how the run begins.
-        least_warmup: iterations that the warm-up lasts at least.
-        nominal_batch: images that an optimizer step is made of, whatever the batch.
-        clip: the largest norm of a step's gradient.
-        anchor_ratio: how many times larger or smaller than its anchor a box may be.
-        label_smoothing: what the targets of the classes keep away from 0 and 1, together.
-        gains: what the parts of the loss weigh.
-        augmentation: how training samples are changed.
+        optimizer: "SGD" with Nesterov momentum, or "AdamW" with `momentum` as its first beta.
+        lr0: initial learning rate.
+        lrf: final learning rate as a fraction of `lr0`.
+        cos_lr: decay the learning rate along a cosine instead of a line.
+        momentum: momentum of the optimizer.
+        weight_decay: weight decay of convolution weights, scaled to the batch.
+        warmup_epochs, warmup_momentum, warmup_bias_lr: length and initial values of the warm-up.
+        min_warmup_iterations: minimum length of the warm-up.
+        nominal_batch: images per optimizer step, for any batch.
+        clip_grad_norm: maximum norm of a step's gradient.
+        anchor_t: maximum ratio between the sides of a box and of its anchor.
+        label_smoothing: distance of the class targets from 0 and 1, in total.
+        box, obj, cls: gains of the loss parts.
+        mosaic, mixup, hsv_h, hsv_s, hsv_v, degrees, shear, translate, scale, perspective, flipud, fliplr: see
+            `Augmentation`.
     """
 
     optimizer: str = "SGD"
-    rate: float = 0.01
-    final_rate: float = 0.01
-    cosine: bool = False
+    lr0: float = 0.01
+    lrf: float = 0.01
+    cos_lr: bool = False
     momentum: float = 0.937
-    decay: float = 5e-4
+    weight_decay: float = 5e-4
     warmup_epochs: float = 3.0
     warmup_momentum: float = 0.8
-    warmup_bias_rate: float = 0.1
-    least_warmup: int = 100
+    warmup_bias_lr: float = 0.1
+    min_warmup_iterations: int = 100
     nominal_batch: int = 64
-    clip: float = 10.0
-    anchor_ratio: float = 4.0
+    clip_grad_norm: float = 10.0
+    anchor_t: float = 4.0
     label_smoothing: float = 0.0
-    gains: Gains = field(default_factory=Gains)
-    augmentation: Augmentation = field(default_factory=Augmentation)
+    box: float = 0.05
+    obj: float = 1.0
+    cls: float = 0.5
+    mosaic: float = 1.0
+    mixup: float = 0.0
+    hsv_h: float = 0.015
+    hsv_s: float = 0.7
+    hsv_v: float = 0.4
+    degrees: float = 0.0
+    shear: float = 0.0
+    translate: float = 0.1
+    scale: float = 0.5
+    perspective: float = 0.0
+    flipud: float = 0.0
+    fliplr: float = 0.5
+
+    @property
+    def gains(self) -> LossGains:
+        """The gains of the loss parts."""
+        return LossGains(self.box, self.obj, self.cls)
+
+    @property
+    def augmentation(self) -> Augmentation:
+        """The strength of the augmentations."""
+        return Augmentation(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Augmentation)})
 
 
-OPTIMIZERS = ("SGD", "AdamW")
-# YOLOv5's name: ours, with the dot of the part it belongs to.
-_NAMES = {
-    "lr0": "rate",
-    "lrf": "final_rate",
-    "cos_lr": "cosine",
-    "momentum": "momentum",
-    "weight_decay": "decay",
-    "warmup_epochs": "warmup_epochs",
-    "warmup_momentum": "warmup_momentum",
-    "warmup_bias_lr": "warmup_bias_rate",
-    "anchor_t": "anchor_ratio",
-    "box": "gains.box",
-    "obj": "gains.objectness",
-    "cls": "gains.classes",
-    "hsv_h": "augmentation.hue",
-    "hsv_s": "augmentation.saturation",
-    "hsv_v": "augmentation.value",
-    "degrees": "augmentation.degrees",
-    "translate": "augmentation.translate",
-    "scale": "augmentation.scale",
-    "shear": "augmentation.shear",
-    "perspective": "augmentation.perspective",
-    "flipud": "augmentation.flip_vertical",
-    "fliplr": "augmentation.flip_horizontal",
-    "mosaic": "augmentation.mosaic",
-    "mixup": "augmentation.mixup",
-}
-_SHARES = {"label_smoothing", "mosaic", "mixup", "flip_vertical", "flip_horizontal", "momentum", "warmup_momentum"}
-# Names that are taken when they ask for nothing: the value that does, and why another can't be had.
-_NEUTRAL: dict[str, tuple[tuple[float, ...], str]] = {
-    "cls_pw": ((1.0,), "positives are not weighed here"),
-    "obj_pw": ((1.0,), "positives are not weighed here"),
-    "fl_gamma": ((0.0,), "there is no focal loss here"),
-    "copy_paste": ((0.0,), "boxes have no outlines that could be cut out and pasted"),
+_FRACTIONS = {"label_smoothing", "mosaic", "mixup", "flipud", "fliplr", "momentum", "warmup_momentum"}
+_MIN_INTEGERS = {"nominal_batch": 1, "min_warmup_iterations": 0}
+# YOLOv5's names without an effect here: the accepted values (any if empty), and why others are not supported.
+_WITHOUT_EFFECT: dict[str, tuple[tuple[float, ...], str]] = {
+    "cls_pw": ((1.0,), "positives are not weighted"),
+    "obj_pw": ((1.0,), "positives are not weighted"),
+    "fl_gamma": ((0.0,), "focal loss is not supported"),
+    "copy_paste": ((0.0,), "copy-paste needs segments, and labels are boxes"),
     "iou_t": ((), "YOLOv5 itself doesn't use it"),
     "anchors": ((3.0,), "every level has three anchors"),
 }
 
 
-def read_recipe(path: Path) -> Recipe:
-    """Read a settings file or a YOLOv5 hyp yaml; what it doesn't say stays at its default.
+def read_hyperparameters(path: Path) -> Hyperparameters:
+    """Read a YOLOv5 hyp yaml; names that it doesn't contain keep their defaults.
 
     Raises:
-        MissingFile: there is no such file.
-        UsageError: it is no yaml map, has a name that nobody knows or a value that can't be taken.
+        MissingFile: the file doesn't exist.
+        UsageError: it isn't a YAML mapping, or has an unknown name or invalid value.
     """
-    return recipe_from(read_yaml(path), str(path))
+    return parse_hyperparameters(read_yaml(path), str(path))
 
 
-def recipe_from(
-    values: Mapping[str, Any], place: str = "the settings", base: Recipe | None = None, beside: Iterable[str] = ()
-) -> Recipe:
-    """A recipe from names and values, YOLOv5's or ours ("rate", "augmentation.mosaic").
+def parse_hyperparameters(
+    values: Mapping[str, Any],
+    source: str = "the settings file",
+    base: Hyperparameters | None = None,
+    other_names: Iterable[str] = (),
+) -> Hyperparameters:
+    """Check names and values, and return `base` with these values.
 
     Args:
-        values: the names and values; maps inside of it are the recipe's parts.
-        place: where they are from, for complaints.
-        base: what holds where they say nothing; the defaults if None.
-        beside: names that are taken elsewhere, which a wrong one may have meant.
+        values: names and values.
+        source: where they are from, for error messages.
+        base: values of names that are not given; the defaults if None.
+        other_names: further valid names, for suggestions.
 
     Raises:
-        UsageError: a name that nobody knows, or a value that can't be taken.
+        UsageError: a name is unknown or a value is invalid.
     """
-    base = base or Recipe()
-    parts: dict[str, dict[str, Any]] = {"": {}, "gains": {}, "augmentation": {}}
-    for name, value in _flat(values).items():
-        if name in _NEUTRAL:
-            _refuse_unless_neutral(name, _number(name, value, place), place)
-            continue
-        part, dot, own = _known(name, place, beside).rpartition(".")
-        parts[part if dot else ""][own] = _value(name, own, value, place)
-    return dataclasses.replace(
-        base,
-        **parts[""],
-        gains=dataclasses.replace(base.gains, **parts["gains"]),
-        augmentation=dataclasses.replace(base.augmentation, **parts["augmentation"]),
-    )
-
-
-def neutral_names(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Those names that ask for nothing here, whatever has them."""
-    return tuple(name for name in values if name in _NEUTRAL)
-
-
-def _value(name: str, own: str, value: Any, place: str) -> Any:
-    if own == "optimizer":
-        return _optimizer(value, place)
-    if own == "cosine":
-        if not isinstance(value, bool):
-            raise UsageError(f"{place} sets {name} to {value!r}", "it must be true or false")
-        return value
-    number = _number(name, value, place)
-    if own in {"nominal_batch", "least_warmup"}:
-        least = 1 if own == "nominal_batch" else 0
-        if number != int(number) or number < least:
-            raise UsageError(f"{place} sets {name} to {value!r}", f"it must be a whole number of at least {least}")
-        return int(number)
-    if own in _SHARES and number > 1:
-        raise UsageError(f"{place} sets {name} to {value!r}", "it must be between 0 and 1")
-    return number
-
-
-def _optimizer(value: Any, place: str) -> str:
-    for known in OPTIMIZERS:
-        if str(value).lower() == known.lower():
-            return known
-    raise UsageError(f"{place} sets optimizer to {value!r}", f"it must be one of {', '.join(OPTIMIZERS)}")
-
-
-def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Maps inside the map become names with dots."""
-    flat: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
+    names = [field.name for field in dataclasses.fields(Hyperparameters)]
     for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat.update({f"{name}.{inner}": item for inner, item in value.items()})
+        if name in _WITHOUT_EFFECT:
+            _check_without_effect(name, value, source)
+        elif name in names:
+            changes[name] = _parse_value(name, value, source)
         else:
-            flat[str(name)] = value
-    return flat
+            nearest = difflib.get_close_matches(name, [*names, *other_names], n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else "docs/train.md lists the names"
+            raise UsageError(f"{source} sets {name!r}, which is not a setting", f"remove it; {hint}".removesuffix("?"))
+    return dataclasses.replace(base or Hyperparameters(), **changes)
 
 
-def _own_names() -> set[str]:
-    names = {one.name for one in dataclasses.fields(Recipe)} - {"gains", "augmentation"}
-    for part, cls in (("gains", Gains), ("augmentation", Augmentation)):
-        names |= {f"{part}.{one.name}" for one in dataclasses.fields(cls)}
-    return names
+def names_without_effect(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names that are accepted for compatibility but have no effect."""
+    return tuple(name for name in values if name in _WITHOUT_EFFECT)
 
 
-def _known(name: str, place: str, beside: Iterable[str]) -> str:
-    if name in _NAMES:
-        return _NAMES[name]
-    own = _own_names()
-    if name in own:
-        return name
-    nearest = difflib.get_close_matches(name, [*_NAMES, *own, *beside], n=1)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else "see docs/train.md for the names"
-    raise UsageError(f"{place} sets {name!r}, which nothing here is called", f"take it out; {hint}".removesuffix("?"))
-
-
-def _number(name: str, value: Any, place: str) -> float:
-    try:
-        number = float(value)  # yaml reads 5e-4 as a text
-    except (TypeError, ValueError):
-        raise UsageError(f"{place} sets {name} to {value!r}", "it must be a number") from None
-    if isinstance(value, bool) or not 0 <= number < float("inf"):
-        raise UsageError(f"{place} sets {name} to {value!r}", "it must be a number of at least 0")
+def _parse_value(name: str, value: Any, source: str) -> Any:
+    if name == "optimizer":
+        return _parse_optimizer(value, source)
+    if name == "cos_lr":
+        if not isinstance(value, bool):
+            raise UsageError(f"{source} sets {name} to {quote(value)}", "write true or false")
+        return value
+    number = _parse_number(name, value, source)
+    if name in _MIN_INTEGERS:
+        minimum = _MIN_INTEGERS[name]
+        if number != int(number) or number < minimum:
+            raise UsageError(f"{source} sets {name} to {quote(value)}", f"write an integer of at least {minimum}")
+        return int(number)
+    if name in _FRACTIONS and number > 1:
+        raise UsageError(f"{source} sets {name} to {quote(value)}", "write a number from 0 to 1")
     return number
 
 
-def _refuse_unless_neutral(name: str, number: float, place: str) -> None:
-    neutral, why = _NEUTRAL[name]
-    if neutral and number not in neutral:
-        raise UsageError(f"{place} sets {name} to {number:g}: {why}", f"set it to {neutral[0]:g} or take it out")
+def _parse_optimizer(value: Any, source: str) -> str:
+    for name in OPTIMIZERS:
+        if str(value).lower() == name.lower():
+            return name
+    raise UsageError(f"{source} sets optimizer to {quote(value)}", f"choose {' or '.join(OPTIMIZERS)}")
 
 
-def parameter_groups(model: nn.Module, recipe: Recipe, batch: int) -> list[dict[str, Any]]:
-    """Groups for an optimizer: weights that decay, biases, weights that don't (BatchNorm's).
-
-    Those that decay come first: so SGD takes all memory that it needs before it writes. Each has a `name`, by which
-    `set_rates` finds it. `batch` is that of an iteration over all ranks.
-    """
-    biases: list[nn.Parameter] = []
-    decayed: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
-    for module in model.modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            if name == "bias":
-                biases.append(parameter)
-            elif isinstance(module, nn.modules.batchnorm._BatchNorm):  # noqa: SLF001  torch's common base of them
-                others.append(parameter)
-            else:
-                decayed.append(parameter)
-    accumulate = max(round(recipe.nominal_batch / batch), 1)
-    decay = recipe.decay * batch * accumulate / recipe.nominal_batch
-    return [
-        {"params": decayed, "weight_decay": decay, "name": "weights"},
-        {"params": biases, "weight_decay": 0.0, "name": "biases"},
-        {"params": others, "weight_decay": 0.0, "name": "norms"},
-    ]
+def _parse_number(name: str, value: Any, source: str) -> float:
+    try:
+        number = float(value)  # YAML reads 5e-4 as a string
+    except (TypeError, ValueError):
+        raise UsageError(f"{source} sets {name} to {quote(value)}", "write a number") from None
+    if isinstance(value, bool) or not 0 <= number < float("inf"):
+        raise UsageError(f"{source} sets {name} to {quote(value)}", "write a number of at least 0")
+    return number
 
 
-def freeze(model: nn.Module, layers: int) -> int:
-    """Keep the first layers of a network as they are; 10 are its backbone. Returns how many parameters that holds."""
-    held = 0
-    for index, layer in enumerate(model.get_submodule("model").children()):
-        for parameter in layer.parameters() if index < layers else ():
-            parameter.requires_grad = False
-            held += parameter.numel()
-    return held
-
-
-def build_optimizer(
-    model: nn.Module, recipe: Recipe, batch: int, *, fused: bool | None = None
-) -> torch.optim.Optimizer:
-    """The recipe's optimizer over those groups; `fused` is torch's."""
-    groups = parameter_groups(model, recipe, batch)
-    if recipe.optimizer == "AdamW":
-        return torch.optim.AdamW(groups, lr=recipe.rate, betas=(recipe.momentum, 0.999), fused=fused)
-    return torch.optim.SGD(groups, lr=recipe.rate, momentum=recipe.momentum, nesterov=True, fused=fused)
+def _check_without_effect(name: str, value: Any, source: str) -> None:
+    accepted, reason = _WITHOUT_EFFECT[name]
+    number = _parse_number(name, value, source)
+    if accepted and number not in accepted:
+        raise UsageError(f"{source} sets {name} to {number:g}: {reason}", f"set it to {accepted[0]:g} or remove it")

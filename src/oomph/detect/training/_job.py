@@ -11,59 +11,66 @@ from torch.optim import Optimizer
 
 from ...job import Job
 from ...settings import Size
-from ..model._loss import DetectionLoss
-from ..model._network import Anchors, yolov5
-from ._hyperparameters import Recipe, build_optimizer, freeze
+from ..model import Anchors, DetectionLoss, yolov5
+from ._hyperparameters import Hyperparameters
+from ._optimizer import build_optimizer
+from ._optimizer import freeze as freeze_layers
 
-_BOXES = 8  # of an image, if nobody counted
+_DEFAULT_BOXES = 8
 
 
 def detection_job(
     size: str,
     classes: int = 80,
-    boxes: float = _BOXES,
-    recipe: Recipe | None = None,
+    boxes: float = _DEFAULT_BOXES,
+    hyp: Hyperparameters | None = None,
     anchors: Anchors | None = None,
-    frozen: int = 0,
+    freeze: int = 0,
 ) -> Job:
-    """Training a YOLOv5 detector.
+    """Return the training of a YOLOv5 detector as a Job.
 
     Args:
         size: "n", "s", "m", "l" or "x".
-        classes: how many classes it tells apart.
-        boxes: of an image, on average; their share of the memory is small.
-        recipe: the hyperparameters; the defaults if None.
-        anchors: as `yolov5` takes them.
-        frozen: how many layers stay as they are.
+        classes: number of classes.
+        boxes: average number of boxes per image; they need little memory.
+        hyp: hyperparameters; the defaults if None.
+        anchors: as for `yolov5`.
+        freeze: number of frozen layers.
     """
-    own = recipe or Recipe()
+    hyperparameters = hyp or Hyperparameters()
 
-    def build() -> nn.Module:
-        model = yolov5(size, classes, anchors)
-        freeze(model, frozen)
-        return model
+    def model() -> nn.Module:
+        network = yolov5(size, classes, anchors)
+        freeze_layers(network, freeze)
+        return network
 
-    def step(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    def step(network: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         images, targets = batch
-        # Made here because the loss reads the anchors of the very model that is trained; it holds no tensors.
-        loss = DetectionLoss(model, own.gains, max(images.shape[-2:]), own.anchor_ratio, own.label_smoothing)
-        return loss(model(images), targets)
+        # Created here because the loss reads the anchors of the trained network; it holds no tensors.
+        loss = DetectionLoss(
+            network,
+            hyperparameters.gains,
+            max(images.shape[-2:]),
+            hyperparameters.anchor_t,
+            hyperparameters.label_smoothing,
+        )
+        return loss(network(images), targets)
 
-    def optimizer(model: nn.Module) -> Optimizer:
-        return build_optimizer(model, own, own.nominal_batch)
+    def optimizer(network: nn.Module) -> Optimizer:
+        return build_optimizer(network, hyperparameters, hyperparameters.nominal_batch)
 
-    return Job(model=build, batch=_batches(classes, boxes), step=step, optimizer=optimizer)
+    return Job(model=model, batch=_random_batches(classes, boxes), step=step, optimizer=optimizer)
 
 
-def _batches(classes: int, boxes: float) -> Callable[[int, Size], Any]:
+def _random_batches(classes: int, boxes: float) -> Callable[[int, Size], Any]:
     def batch(count: int, size: Size) -> tuple[Tensor, Tensor]:
         height, width = (size, size) if isinstance(size, int) else size
         rows = max(round(count * boxes), 1)
         image = torch.arange(rows, dtype=torch.float32) % count
         label = torch.arange(rows, dtype=torch.float32) % classes
-        # Boxes lie all over the image and are a tenth to a half of it.
-        places = 0.1 + 0.8 * torch.rand(rows, 2)
-        targets = torch.cat((image[:, None], label[:, None], places, 0.1 + 0.4 * torch.rand(rows, 2)), 1)
+        # Boxes are spread over the image and are a tenth to a half of it.
+        center = 0.1 + 0.8 * torch.rand(rows, 2)
+        targets = torch.cat((image[:, None], label[:, None], center, 0.1 + 0.4 * torch.rand(rows, 2)), 1)
         return torch.rand(count, 3, height, width), targets
 
     return batch

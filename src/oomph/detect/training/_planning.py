@@ -1,4 +1,4 @@
-"""A run's device, budget and plan, before anything of it is built."""
+"""The memory plan of a run, made before anything is built."""
 
 from __future__ import annotations
 
@@ -7,281 +7,252 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import psutil
 import torch
 
-from ...errors import CannotFit, UsageError
+from ...errors import CannotFit
 from ...job import Job
-from ...machine import Target, find_target, this_device
-from ...planner import AllowedChanges, Plan, largest_batch, plan
+from ...machine import Target, find_target, rss_bytes, this_device
+from ...planner import AllowedChanges, Plan, largest_batch
+from ...planner import plan as plan_settings
 from ...prediction import Prediction, predict
 from ...recovery import BUCKET_BYTES
 from ...settings import Settings
 from ...units import MIB, format_size
-from ..dataset._data_yaml import DataSet
-from ..dataset._indexed_split import Material
-from ..dataset._tiles import cut, samples_of
-from ..model._network import STRIDES, yolov5
-from ._config import LARGEST, OrderForm
-from ._dist import ALONE, Ranks
-from ._hyperparameters import freeze
+from ..dataset import IndexedSplit, samples_per_epoch, tiling
+from ..model import MAX_STRIDE, round_to_stride, yolov5
+from ._config import AUTO_BATCH, TrainConfig
+from ._dist import SINGLE, DistContext
+from ._extra_memory import ExtraMemory, extra_memory, update_bytes
 from ._job import detection_job
 
-_AMPERE = 8  # compute capability from which bf16 is fast
-_ROOM = 64 * MIB
-_HOLES = 0.35  # of what a step takes and gives back: holes that the heap gets
-_SETTLED = 20  # steps within which it gets them
-_RING = 4  # batches that the loader has in memory
-
-
-def find_device(name: str | None) -> torch.device:
-    """The device of that name; the first GPU if there is one, else the CPU, without.
-
-    Raises:
-        UsageError: there is no such GPU.
-    """
-    device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if device.type != "cuda":
-        return device
-    number, count = device.index or 0, torch.cuda.device_count()
-    if number >= count:
-        raise UsageError(f"there is no GPU {number}, torch sees {count}", "name another one, or cpu")
-    return torch.device("cuda", number)  # by its number: torch refuses to cap a GPU that has none
-
-
-def fast_precision(device: torch.device) -> str:
-    """The fast precision of a device: bf16 from Ampere on, fp16 before (whatever torch claims), fp32 on the CPU."""
-    if device.type != "cuda":
-        return "fp32"
-    return "amp-bf16" if torch.cuda.get_device_capability(device)[0] >= _AMPERE else "amp-fp16"
+_BF16_CAPABILITY = 8  # compute capability from which bf16 is fast (Ampere)
+_GUARD_HEADROOM = 64 * MIB  # of host memory
+_HEAP_FRAGMENTATION = 0.35  # fraction of a step's temporary memory that the heap loses to fragmentation
+_FRAGMENTING_STEPS = 20  # after which it has lost that much
+_LOADER_BATCHES = 4  # that the loader keeps in memory
+_MAX_BOXES_PER_IMAGE = 300
+_MIN_MICRO_BATCH = 2  # BatchNorm needs two samples
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a run goes: its device, how that one's allocator is set, and who else is there."""
+class Placement:
+    """Where a run executes: device, allocator settings and ranks."""
 
     device: torch.device
     allocator: str
-    ranks: Ranks = ALONE
+    dist: DistContext = SINGLE
 
 
-def plan_run(
-    form: OrderForm,
-    data: DataSet,
-    training: Material,
-    place: Place,
+def fast_precision(device: torch.device) -> str:
+    """Return the fast precision of a device: bf16 from Ampere on, fp16 before, fp32 on the CPU.
+
+    torch reports bf16 as supported on older GPUs too, where it is slow.
+    """
+    if device.type != "cuda":
+        return "fp32"
+    return "amp-bf16" if torch.cuda.get_device_capability(device)[0] >= _BF16_CAPABILITY else "amp-fp16"
+
+
+def plan_training(
+    config: TrainConfig,
+    classes: int,
+    split: IndexedSplit,
+    placement: Placement,
     progress: Callable[[int], object] | None = None,
 ) -> Plan:
-    """The largest pieces that predictions say are comfortable, and what must be changed where none are.
+    """Plan the largest micro-batches that fit, and further changes where none do.
 
-    `progress` is told how many settings were predicted, each of which takes a second or a few.
+    Args:
+        config: the run, for one rank.
+        classes: number of classes.
+        split: the training split.
+        placement: device, allocator and ranks.
+        progress: called with the number of settings predicted so far; each takes a second or more.
 
     Raises:
         CannotFit: nothing that is allowed fits.
     """
-    samples = max(samples_of(training, cut(form.tiles, form.size)), 1)
-    boxes = max(len(training.labels.boxes) / samples, 1)
-    own, device = math.ceil(samples / place.ranks.ranks), place.device  # no batch of a rank has more
-    target = target_of(device)
-    precision = form.precision or fast_precision(device)
-    asked = Settings(
-        batch=max(form.batch, 1),
-        size=side_of(form.size),
+    device = placement.device
+    samples = max(samples_per_epoch(split, tiling(config.tiles, config.imgsz)), 1)
+    rank_samples = math.ceil(samples / placement.dist.world_size)
+    precision = config.precision or fast_precision(device)
+    requested = Settings(
+        batch=max(config.batch, 1),
+        size=round_to_stride(config.imgsz),
         precision=precision,
         memory_format="channels_last",
-        allocator=place.allocator,
-        optimizer=_update(precision, device),
+        allocator=placement.allocator,
+        optimizer=optimizer_implementation(precision, device),
     )
-    whole = min(form.budget or target.memory, target.memory)
-    # On the CPU the guard wants some room left, and batches wait in memory of their own.
-    off = _ROOM + _RING * min(asked.batch, own) * 3 * side_of(form.size) ** 2 if target.is_cpu else 0
-    run = _Run(
-        job=detection_job(form.network, len(data.names), min(boxes * 4, 300), form.recipe, frozen=form.freeze),
-        target=target,
-        kept=kept_weights(form, len(data.names), asked.optimizer, device),
-        images=own,
-        steps=form.epochs * math.ceil(own / asked.batch),
+    boxes = max(len(split.labels.boxes) / samples, 1)
+    need = _NeedPredictor(
+        job=detection_job(config.cfg, classes, min(boxes * 4, _MAX_BOXES_PER_IMAGE), config.hyp, freeze=config.freeze),
+        target=target_of(device),
+        extra=extra_memory(config, classes, requested.optimizer, device),
+        samples=rank_samples,
+        steps=config.epochs * math.ceil(rank_samples / requested.batch),
         progress=progress,
     )
-    if form.batch == LARGEST:
-        asked = _largest(asked, whole - off, run)
+    budget, reserved = _budget_and_reserve(config, requested, need)
+    if config.batch == AUTO_BATCH:
+        requested = _with_largest_batch(requested, budget, need)
+    changes = _allowed_changes(requested, config.allow, device)
     try:
-        made = plan(asked, whole - off, run.needs, least=2, leeway=_leeway(asked, form.allow, device))
+        plan = plan_settings(requested, budget, need, _MIN_MICRO_BATCH, changes)
     except CannotFit as error:
-        if not off:
+        if not reserved:
             raise
-        words = f"{error.why}: {format_size(whole)} less {format_size(off)} for batches that wait and the guard's room"
-        raise CannotFit(words, error.fix) from None
-    chosen = replace(made.settings, optimizer=_update(made.settings.precision, device))
-    return replace(made, settings=chosen, reserved=off)
+        total = f"{format_size(budget + reserved)} minus {format_size(reserved)} for loaded batches and the guard"
+        raise CannotFit(f"{error.why} ({total})", error.fix) from None
+    settings = replace(plan.settings, optimizer=optimizer_implementation(plan.settings.precision, device))
+    return replace(plan, settings=settings, reserved=reserved)
 
 
-def _largest(asked: Settings, budget: int, run: _Run) -> Settings:
-    """The largest batch that fits, no larger than the data; where two images don't, two, to be made to fit."""
-    everything = replace(asked, batch=run.images)
-    if run.needs(everything).device.high <= budget:
-        return everything
+def _budget_and_reserve(config: TrainConfig, requested: Settings, need: _NeedPredictor) -> tuple[int, int]:
+    """Return the budget of a step, and the memory that is reserved on the CPU for the guard and the loader."""
+    target = need.target
+    total = min(config.budget or target.memory, target.memory)
+    if not target.is_cpu:
+        return total, 0
+    batch_bytes = min(requested.batch, need.samples) * 3 * round_to_stride(config.imgsz) ** 2
+    reserved = _GUARD_HEADROOM + _LOADER_BATCHES * batch_bytes
+    return total - reserved, reserved
+
+
+def _with_largest_batch(requested: Settings, budget: int, need: _NeedPredictor) -> Settings:
+    """Return settings with the largest batch that fits: at least two images, at most all samples."""
+    all_samples = replace(requested, batch=need.samples)
+    if need(all_samples).device.high <= budget:
+        return all_samples
     try:
-        found = largest_batch(asked, budget, run.needs)
+        largest = largest_batch(requested, budget, need)
     except CannotFit:
-        found = asked
-    return replace(found, batch=min(max(found.batch, 2), run.images))
+        largest = requested
+    return replace(largest, batch=min(max(largest.batch, _MIN_MICRO_BATCH), need.samples))
 
 
 @dataclass
-class _Run:
-    """What settings would need in a run, each predicted once."""
+class _NeedPredictor:
+    """Predicts the memory that settings need in this process; each is predicted once.
+
+    Attributes:
+        job: the training step.
+        target: where it runs.
+        extra: memory beyond the predicted step.
+        samples: samples of an epoch on this rank; no batch is larger.
+        steps: number of steps of the run.
+        progress: called with the number of predictions so far.
+    """
 
     job: Job
     target: Target
-    kept: Kept
-    images: int
+    extra: ExtraMemory
+    samples: int
     steps: int
     progress: Callable[[int], object] | None = None
-    known: dict[tuple[Settings, int], Prediction] = field(default_factory=dict)
+    cache: dict[tuple[Settings, int], Prediction] = field(default_factory=dict)
 
-    def needs(self, settings: Settings) -> Prediction:
-        """What this process will need."""
-        # One sample of each kind of piece tells: how many there are changes nothing.
-        piece = min(settings.micro_batch or settings.batch, self.images)
-        batch = min(settings.batch, 2 * piece, self.images)
-        lean = replace(settings, batch=batch, micro_batch=piece if piece < batch else None)
-        most = min(settings.batch, self.images)
-        if (lean, most) not in self.known:
-            made = self.kept.beside(predict(self.job, lean, self.target))
-            self.known[lean, most] = self._here(made, (2 * most - piece) * 3 * _side(settings) ** 2)
+    def __call__(self, settings: Settings) -> Prediction:
+        """Return the prediction for settings."""
+        # One full and one smaller micro-batch are enough: more of them change nothing.
+        micro_batch = min(settings.micro_batch or settings.batch, self.samples)
+        batch = min(settings.batch, 2 * micro_batch, self.samples)
+        short = replace(settings, batch=batch, micro_batch=micro_batch if micro_batch < batch else None)
+        full_batch = min(settings.batch, self.samples)
+        if (short, full_batch) not in self.cache:
+            prediction = self.extra.added_to(predict(self.job, short, self.target))
+            input_bytes = (2 * full_batch - micro_batch) * 3 * _image_side(settings) ** 2
+            self.cache[short, full_batch] = self._in_this_process(prediction, input_bytes)
             if self.progress is not None:
-                self.progress(len(self.known))
-        return self.known[lean, most]
+                self.progress(len(self.cache))
+        return self.cache[short, full_batch]
 
-    def _here(self, made: Prediction, waiting: int) -> Prediction:
-        """What this very process will need.
+    def _in_this_process(self, prediction: Prediction, input_bytes: int) -> Prediction:
+        """Add what the predicted step doesn't have.
 
-        On a GPU the whole batch and the next one lie there as bytes, and not only the piece in use. On the CPU, what
-        the process has taken by now is known, and its heap gets holes between what steps take and give back.
+        On a GPU that is the rest of the batch and the next one, as bytes. On the CPU it is the memory that the process
+        uses already, and heap fragmentation.
         """
         if not self.target.is_cpu:
-            return made.with_memory(lambda figure: figure.plus(waiting))
-        phases = dict(made.phases)
-        passing = max(phases.values()) - phases["steady step, optimizer"]
-        holes = int(_HOLES * min(self.steps / _SETTLED, 1) * passing)
-        whole = made.allocated.plus(psutil.Process().memory_info().rss + holes)
-        return replace(made, device=whole, host=whole)
+            return prediction.with_memory(lambda estimate: estimate.plus(input_bytes))
+        temporary = max(dict(prediction.phases).values()) - update_bytes(prediction)
+        fragmentation = int(_HEAP_FRAGMENTATION * min(self.steps / _FRAGMENTING_STEPS, 1) * temporary)
+        total = prediction.allocated.plus(rss_bytes() + fragmentation)
+        return replace(prediction, device=total, host=total)
 
 
-def _side(settings: Settings) -> int:
-    return int(settings.size) if isinstance(settings.size, int) else STRIDES[-1]
+def _image_side(settings: Settings) -> int:
+    return int(settings.size) if isinstance(settings.size, int) else MAX_STRIDE
 
 
-def _leeway(asked: Settings, allowed: tuple[str, ...], device: torch.device) -> AllowedChanges:
-    """What may be changed beside the pieces."""
-    lower = "amp-bf16" if device.type == "cpu" else fast_precision(device)
-    side = _side(asked)
+def _allowed_changes(requested: Settings, allowed: tuple[str, ...], device: torch.device) -> AllowedChanges:
+    """Return the changes that may be made in addition to micro-batches."""
+    lower_precision = "amp-bf16" if device.type == "cpu" else fast_precision(device)
+    side = _image_side(requested)
     return AllowedChanges(
-        checkpointing=asked.checkpointing == "none",
-        precision=None if asked.precision.startswith("amp") else lower,
-        sides=tuple(range(side - STRIDES[-1], max(side // 2, STRIDES[-1]) - 1, -STRIDES[-1])),
+        checkpointing=requested.checkpointing == "none",
+        precision=None if requested.precision.startswith("amp") else lower_precision,
+        sides=tuple(range(side - MAX_STRIDE, max(side // 2, MAX_STRIDE) - 1, -MAX_STRIDE)),
         allowed=allowed,
     )
 
 
-def share_out(form: OrderForm, data: DataSet, device: torch.device, ranks: Ranks) -> OrderForm:
-    """What one of several ranks is planned for: its share of the batch and of the machine.
+def per_rank_config(config: TrainConfig, classes: int, placement: Placement) -> TrainConfig:
+    """Return the config that one rank is planned for: its part of the batch and of the memory.
 
-    Ranks on the CPU live in the same memory. On a GPU, torch's DistributedDataParallel holds room for all gradients,
-    and the guard two blocks to exchange them through; on the CPU, as much of a block as is used.
+    Ranks on the CPU share its memory. On a GPU, DistributedDataParallel holds a copy of all gradients and the guard two
+    buckets for the exchange; on the CPU the guard holds as much of a bucket as is used.
 
     Raises:
-        UsageError: the batch can't be shared out evenly.
+        UsageError: the batch can't be divided evenly.
     """
-    if not ranks.are_several:
-        return form
+    dist, device = placement.dist, placement.device
+    if not dist.is_distributed:
+        return config
     with torch.device("meta"):
-        model = yolov5(form.network, len(data.names))
-    gradients = sum(one.numel() * one.element_size() for one in model.parameters())
-    whole = target_of(device).memory
+        model = yolov5(config.cfg, classes)
+    gradients = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    memory = target_of(device).memory
     if device.type == "cuda":
-        room, exchange = whole, gradients + 2 * BUCKET_BYTES
+        available, exchange = memory, gradients + 2 * BUCKET_BYTES
     else:
-        room, exchange = whole // ranks.beside, min(gradients, BUCKET_BYTES)
-    return replace(form, batch=ranks.share(form.batch), budget=min(form.budget or room, room) - exchange)
+        available, exchange = memory // dist.local_world_size, min(gradients, BUCKET_BYTES)
+    budget = min(config.budget or available, available) - exchange
+    return replace(config, batch=dist.per_rank_batch(config.batch), budget=budget)
 
 
-def budget_of(form: OrderForm, device: torch.device) -> int | None:
-    """What the device, or this process on the CPU, may take."""
-    if form.spare is None:
-        return form.budget
+def resolve_budget(config: TrainConfig, device: torch.device) -> int | None:
+    """Return the budget in bytes of the device, or of this process on the CPU; None if it is unlimited."""
+    if config.budget_above_start is None:
+        return config.budget
     if device.type == "cuda":
-        return target_of(device).outside[1] + form.spare
-    # torch imports much more when it makes its first optimizer and its first fake tensor.
-    predict(detection_job("n", 1), Settings(batch=2, size=STRIDES[-1]), "cpu")
-    return psutil.Process().memory_info().rss + form.spare
+        return target_of(device).outside[1] + config.budget_above_start
+    # torch imports much more when it creates its first optimizer and its first fake tensor.
+    predict(detection_job("n", 1), Settings(batch=2, size=MAX_STRIDE), "cpu")
+    return rss_bytes() + config.budget_above_start
 
 
-@dataclass(frozen=True)
-class Kept:
-    """Weights that a run holds beside those that are trained, in bytes.
+def optimizer_implementation(precision: str, device: torch.device) -> str:
+    """Return how weights are updated: "fused" (one kernel) on a GPU, else "given".
 
-    Attributes:
-        average: the moving average, always.
-        copy: what the guard copies before an update, and frees after it.
-        apart: whether the copy lies apart from what steps take. In a heap it does, being of other sizes; on a GPU it
-            lies where the activations were.
-    """
-
-    average: int
-    copy: int
-    apart: bool = False
-
-    def beside(self, made: Prediction) -> Prediction:
-        """A prediction with all of that; a copy that isn't apart counts where an update with it is the peak."""
-        update = dict(made.phases)["steady step, optimizer"] + self.copy
-        more = self.average + (self.copy if self.apart else max(update - int(made.allocated.value), 0))
-        return made.with_memory(lambda figure: figure.plus(more))
-
-
-def _update(precision: str, device: torch.device) -> str:
-    """How weights are updated: on a GPU in one kernel, which is launched fast, and needs no memory and so no copy.
-
-    With fp16 such a kernel looks itself whether gradients overflowed, and nobody can say how often a step is skipped.
+    With fp16 a fused kernel checks for overflow itself, so the number of skipped steps would be unknown.
     """
     return "fused" if device.type == "cuda" and precision != "amp-fp16" else "given"
 
 
-def kept_weights(form: OrderForm, classes: int, update: str, device: torch.device) -> Kept:
-    """What a run keeps beside its weights: the average, and before an update a copy.
-
-    On a GPU only before the first one, which has no state yet (see guard): of the weights, and of the gradients that
-    SGD with Nesterov's momentum may write to, unless it is fused.
-    """
-    with torch.device("meta"):
-        model = yolov5(form.network, classes)
-    average = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
-    freeze(model, form.freeze)
-    weights = sum(one.numel() * one.element_size() for one in model.parameters() if one.requires_grad)
-    if device.type == "cuda":
-        return Kept(average, weights if form.recipe.optimizer == "AdamW" or update == "fused" else 2 * weights)
-    return Kept(average, average + (3 if form.recipe.optimizer == "AdamW" else 2) * weights, apart=True)
-
-
 def target_of(device: torch.device) -> Target:
-    """What predictions are made for."""
+    """Return the prediction target of a device."""
     return find_target(this_device() if device.type == "cuda" else "cpu")
 
 
-def side_of(size: int) -> int:
-    """The size as the network takes it: a multiple of its largest stride."""
-    return math.ceil(size / STRIDES[-1]) * STRIDES[-1]
-
-
-def plan_facts(made: Plan) -> dict[str, Any]:
-    """A plan as plain values, to be saved with the run."""
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return a plan as plain values."""
     return {
-        "requested": vars(made.requested),
-        "settings": vars(made.settings),
-        "budget": made.budget,
-        "reserved": made.reserved,
-        "requested_need": made.requested_need.device.value,
-        "planned_need": made.planned_need.device.value,
-        "changes": [vars(change) for change in made.changes],
+        "requested": vars(plan.requested),
+        "settings": vars(plan.settings),
+        "budget": plan.budget,
+        "reserved": plan.reserved,
+        "requested_need": plan.requested_need.device.value,
+        "planned_need": plan.planned_need.device.value,
+        "changes": [vars(change) for change in plan.changes],
     }

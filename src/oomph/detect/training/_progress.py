@@ -1,4 +1,4 @@
-"""What a run tells while it goes, and what came of it."""
+"""Progress callbacks of a training run, and its result."""
 
 from __future__ import annotations
 
@@ -8,50 +8,77 @@ from typing import Any, Protocol
 from ...planner import Plan
 
 
-class Teller(Protocol):
-    """Is told how a run goes; the command line draws it."""
+@dataclass(frozen=True)
+class StepStats:
+    """State of the run after an iteration.
 
-    def said(self, words: str) -> None:
-        """A sentence about what was found or decided."""
+    Attributes:
+        epoch, epochs: current epoch, from 1, and their number.
+        iteration, iterations: iterations done in this epoch, and their number.
+        loss: mean loss of the epoch so far.
+        images_per_second: speed of the epoch so far, over all ranks.
+        micro_batches: number of micro-batches of the step.
+        peak_bytes: peak memory of the step, if the guard knows it.
+        rss_bytes: memory of this process.
+        seconds_left: estimated time to the end of the run.
+    """
+
+    epoch: int
+    epochs: int
+    iteration: int
+    iterations: int
+    loss: float
+    images_per_second: float
+    micro_batches: int
+    peak_bytes: int | None
+    rss_bytes: int
+    seconds_left: float
+
+
+class ProgressCallback(Protocol):
+    """Progress callbacks; the CLI renders them."""
+
+    def log(self, message: str) -> None:
+        """Receive a sentence about the data or a decision."""
         ...
 
-    def counted(self, what: str, done: int, total: int | None) -> None:
-        """So many of something are done, and of how many, before the training begins."""
+    def on_progress(self, task: str, done: int, total: int | None) -> None:
+        """Receive the progress of a task before training, such as reading image headers."""
         ...
 
-    def planned(self, made: Plan) -> None:
-        """What the run will need."""
+    def on_plan(self, plan: Plan) -> None:
+        """Receive the memory plan."""
         ...
 
-    def stepped(self, epoch: int, done: int, total: int, facts: dict[str, Any]) -> None:
-        """An iteration is done."""
+    def on_step(self, stats: StepStats) -> None:
+        """Receive the state after an iteration."""
         ...
 
-    def ended_epoch(self, row: dict[str, Any]) -> None:
-        """An epoch is done."""
+    def on_epoch_end(self, row: dict[str, Any]) -> None:
+        """Receive the row of results.csv of a completed epoch."""
         ...
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of a run.
+class TrainResult:
+    """Result of a training run.
 
     Attributes:
-        folder: where everything is.
-        epochs: how many were trained.
-        best: the best row of results.csv; None if nothing could be scored.
-        plan: how it was run.
-        measured: most memory that was seen: of the device, or of the process on the CPU.
-        predicted: what was predicted of it.
-        retries: how often a step had to be tried again.
-        kept: the epoch whose weights best.pt holds; None where there is no such file.
+        run_dir: folder of the results.
+        epochs: number of trained epochs.
+        best: the best row of results.csv; None if nothing was scored.
+        plan: the memory plan.
+        measured: peak memory of the device, or of the process on the CPU.
+        predicted: prediction of it.
+        retries: number of retried steps.
+        saved_epoch: the epoch in best.pt; None if there is no such file.
     """
 
-    folder: str
+    run_dir: str
     epochs: int
     best: dict[str, Any] | None
     plan: Plan
     measured: int
     predicted: int
     retries: int
-    kept: int | None = None
+    saved_epoch: int | None = None

@@ -1,4 +1,4 @@
-"""What must be as it was when a run is resumed, or a checkpoint would be put into something else."""
+"""Checks that classes, images and world size match the checkpoint when a run is resumed."""
 
 from __future__ import annotations
 
@@ -9,47 +9,50 @@ from typing import Any
 
 from ...errors import UsageError
 
+_MAX_NAMES = 80  # characters of class names in a message
+
 
 @dataclass(frozen=True)
-class Circumstances:
-    """What a run was begun with, as far as its order form doesn't say it.
+class ResumeCheck:
+    """Properties of a run that its config doesn't contain and that must not change.
 
     Attributes:
-        names: of the classes.
-        images: to train on, that can be used.
-        ranks: processes that train together.
-        order: what the loader takes for the order of the images, files and all.
+        names: class names.
+        images: number of usable training images.
+        world_size: number of ranks.
+        data_order: the loader's fingerprint of files and order.
     """
 
     names: tuple[str, ...]
     images: int
-    ranks: int
-    order: str
+    world_size: int
+    data_order: str
 
-    def facts(self) -> dict[str, Any]:
-        """As plain values, to be saved."""
+    def state(self) -> dict[str, Any]:
+        """Return plain values for the checkpoint."""
         return {**dataclasses.asdict(self), "names": list(self.names)}
 
-    def check(self, before: Mapping[str, Any]) -> None:
-        """Compare with what `facts` said when the run was saved.
+    def verify(self, saved: Mapping[str, Any]) -> None:
+        """Compare with the `state` in a checkpoint.
 
         Raises:
-            UsageError: something is not as it was.
+            UsageError: something has changed.
         """
-        if list(self.names) != list(before["names"]):
-            now, then = (f"{len(names)} ({', '.join(names)[:80]})" for names in (self.names, before["names"]))
+        if list(self.names) != list(saved["names"]):
+            now, then = (f"{len(names)} ({', '.join(names)[:_MAX_NAMES]})" for names in (self.names, saved["names"]))
             raise UsageError(
-                f"the data has other classes than the run was begun with: {now} and not {then}",
-                "write them as they were, or begin a new run",
+                f"the classes have changed since the run was started: {now}, before {then}",
+                "restore them, or start a new run",
             )
-        if self.ranks != before["ranks"]:
+        if self.world_size != saved["world_size"]:
             raise UsageError(
-                f"the run was begun with {before['ranks']} ranks, and there are {self.ranks}",
-                f"resume it with torchrun --nproc-per-node {before['ranks']}",
+                f"the run was started with {saved['world_size']} ranks and is resumed with {self.world_size}",
+                f"resume it with torchrun --nproc-per-node {saved['world_size']}",
             )
-        if self.order != before["order"]:
-            counts = f"{self.images} now, {before['images']} then" if self.images != before["images"] else "other files"
+        if self.data_order != saved["data_order"]:
+            same_count = self.images == saved["images"]
+            change = "other files" if same_count else f"{self.images} now, {saved['images']} before"
             raise UsageError(
-                f"the training images are not those that the run was begun with ({counts})",
-                "put them back as they were, or begin a new run with --weights and its last.pt",
+                f"the training images have changed since the run was started ({change})",
+                "restore them, or start a new run with --weights and this run's last.pt",
             )

@@ -1,4 +1,4 @@
-"""The folder of a run: checkpoints, weights, results.csv, plots. What is there is whole."""
+"""The run directory: checkpoints, weights, results.csv and plots, each written atomically."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import json
 import logging
 import shutil
 import tempfile
-import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import nn
@@ -22,38 +20,42 @@ from ...data import ImageIndex
 from ...errors import InvalidFile, MissingFile, OomphError, UsageError
 from ...files import write_atomically
 from ...units import GIB
-from ..checkpoint._safe_unpickle import open_inert
-from ..checkpoint._weights import save_weights
-from ..metrics._image_result import write_results
-from ..metrics._scores import ImageResult, Scores
-from ..plots._charts import Chart, curves, draw_chart, precision_recall
-from ..plots._grids import found_sheet
-from ._train_loss import PARTS
+from ..checkpoint import open_checkpoint, read_checkpoint, save_weights
+from ..dataset import Pixels
+from ..metrics import ImageResult, Scores, write_results
+from ..plots import Chart, draw_chart, epoch_chart, precision_recall_chart, prediction_grid
+from ._train_loss import LOSS_PARTS
 
 _log = logging.getLogger("oomph")
-COLUMNS = (
+RESULT_COLUMNS = (
     "epoch",
     "loss",
-    *PARTS,
+    *LOSS_PARTS,
     "map50",
     "map50_95",
     "precision",
     "recall",
-    "rate",
+    "lr",
     "images_per_second",
     "micro_batches",
-    "memory",
+    "peak_bytes",
 )
-STATES = ("state.pt", "state-before.pt")  # what a resumed run goes on from, the newer one first
-_STATE, _VERSION = "oomph training", 2
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_STATE_FILES = ("state.pt", "state-previous.pt")
+_STATE_FORMAT, _STATE_VERSION = "oomph training", 3
+_NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}
+_MAX_REASON = 80
 
 
-class Keeper:
-    """Writes the folder of a run. A full disk costs a warning and the newest file, never what was there.
+def has_state(folder: Path) -> bool:
+    """Return True if a run directory has a checkpoint to resume from."""
+    return any((folder / "weights" / name).is_file() for name in _STATE_FILES)
+
+
+class RunDirectory:
+    """Writes the files of a run. A full disk costs a warning and the new file, never an existing one.
 
     Raises:
-        UsageError: nothing may be written there.
+        UsageError: the folder isn't writable.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -61,21 +63,21 @@ class Keeper:
         self.weights = folder / "weights"
         try:
             self.weights.mkdir(parents=True, exist_ok=True)
-            for place in (folder, self.weights):
-                _try_file(place)
+            for path in (folder, self.weights):
+                _check_writable(path)
         except OSError as error:
-            why = f"nothing can be written into {str(folder)!r} ({error.strerror})"
-            raise UsageError(why, "make it writable, or begin where you may write") from None
+            why = f"{str(folder)!r} is not writable ({error.strerror})"
+            raise UsageError(why, "make it writable, or start the run in another folder") from None
 
     @property
     def state_file(self) -> Path:
-        """What a resumed run goes on from."""
-        return self.weights / STATES[0]
+        """The latest checkpoint."""
+        return self.weights / _STATE_FILES[0]
 
     @property
-    def before_file(self) -> Path:
-        """What it goes on from where that is damaged."""
-        return self.weights / STATES[1]
+    def previous_state_file(self) -> Path:
+        """The previous checkpoint, used if the latest is damaged."""
+        return self.weights / _STATE_FILES[1]
 
     @property
     def record_file(self) -> Path:
@@ -83,127 +85,119 @@ class Keeper:
         return self.folder / "record.jsonl"
 
     def save_state(self, state: dict[str, Any]) -> None:
-        """Keep everything that a resumed run needs; the one before stays as `state-before.pt`."""
-        document = {"format": _STATE, "version": _VERSION, **state}
+        """Write a checkpoint; the current one becomes the previous one."""
+        content = {"format": _STATE_FORMAT, "version": _STATE_VERSION, **state}
 
         def write() -> None:
             if self.state_file.exists():
-                self._keep_before()
-            write_atomically(self.state_file, lambda file: torch.save(document, file))
+                self._keep_previous_state()
+            write_atomically(self.state_file, lambda file: torch.save(content, file))
 
-        self._try("the checkpoint", write)
+        self._try_write("the checkpoint", write)
 
-    def _keep_before(self) -> None:
+    def _keep_previous_state(self) -> None:
         try:
-            self.before_file.unlink(missing_ok=True)
-            self.before_file.hardlink_to(self.state_file)
-        except OSError:  # exFAT, SMB and others have no such links; without a copy too, the new state is worth more
-            with contextlib.suppress(OSError):
-                shutil.copyfile(self.state_file, self.before_file)
+            self.previous_state_file.unlink(missing_ok=True)
+            self.previous_state_file.hardlink_to(self.state_file)
+        except OSError:  # exFAT, SMB and others have no hard links
+            with contextlib.suppress(OSError):  # the new checkpoint matters more than the previous one
+                shutil.copyfile(self.state_file, self.previous_state_file)
 
     def load_state(self) -> dict[str, Any]:
-        """The newest state that is whole; where that is the one before, it is said.
+        """Read the latest intact checkpoint, with a warning if it is the previous one.
 
         Raises:
             MissingFile: there is none.
-            InvalidFile: none of them can be read.
+            InvalidFile: none can be read.
         """
-        faults = []
-        for path in (self.state_file, self.before_file):
+        failures = []
+        for path in (self.state_file, self.previous_state_file):
             try:
                 state = _read_state(path)
-            except FileNotFoundError:
+            except MissingFile:
                 continue
-            except Exception as error:  # noqa: BLE001  whatever is wrong with it, the one before may do
-                faults.append(f"{path.name}: {_words(error)}")
+            except Exception as error:  # noqa: BLE001  for any reason, the previous checkpoint may be intact
+                failures.append(f"{path.name}: {_reason(error)}")
                 continue
-            if path == self.before_file:
-                why = faults[0] if faults else f"{self.state_file.name} is gone"
-                _log.warning("%s. The run goes on from the checkpoint before, %s.", why, path.name)
+            if path == self.previous_state_file:
+                why = failures[0] if failures else f"{self.state_file.name} is missing"
+                _log.warning("%s. Resuming from the previous checkpoint, %s.", why, path.name)
             return state
-        if faults:
-            raise InvalidFile(f"no checkpoint in {self.weights} can be read ({'; '.join(faults)})", "start anew")
-        raise MissingFile(f"there is no checkpoint in {self.weights}", "name the folder of a run, or start anew")
+        if failures:
+            raise InvalidFile(f"no checkpoint in {self.weights} can be read ({'; '.join(failures)})", "start a new run")
+        raise MissingFile(f"there is no checkpoint in {self.weights}", "pass the folder of a run, or start a new one")
 
-    def save_model(self, name: str, model: nn.Module, names: Sequence[str], facts: dict[str, Any]) -> None:
-        """Keep weights as `best.pt` or `last.pt`."""
-        self._try(f"{name}.pt", lambda: save_weights(self.weights / f"{name}.pt", model, names, facts))
+    def save_model(self, name: str, model: nn.Module, names: Sequence[str], extra: dict[str, Any]) -> None:
+        """Write weights as `best.pt` or `last.pt`."""
+        self._try_write(f"{name}.pt", lambda: save_weights(self.weights / f"{name}.pt", model, names, extra))
 
-    def save_rows(self, rows: Sequence[dict[str, Any]], predicted: int) -> None:
-        """Write results.csv anew, and the curves; `predicted` is the memory that the plan reckons with."""
-        lines = [",".join(COLUMNS), *(",".join(_cell(row.get(name)) for name in COLUMNS) for row in rows)]
-        text = ("\n".join(lines) + "\n").encode()
-        self._try("results.csv", lambda: write_atomically(self.folder / "results.csv", lambda file: file.write(text)))
-        scored = [row for row in rows if row.get("map50") is not None]
-        epochs = [float(row["epoch"]) for row in scored]
-        if scored:
-            values: dict[str, Sequence[float]] = {
-                "mAP50": [row["map50"] for row in scored],
-                "mAP50-95": [row["map50_95"] for row in scored],
-            }
-            self.save_chart("map", curves("mAP", epochs, values))
-        all_epochs = [float(row["epoch"]) for row in rows]
-        losses = {name: [float(row[name]) for row in rows] for name in ("loss", *PARTS)}
-        self.save_chart("loss", curves("Training loss, mean of an epoch", all_epochs, losses))
-        memory: dict[str, Sequence[float]] = {
-            "measured": [row["memory"] / GIB for row in rows],
-            "predicted": [predicted / GIB] * len(rows),
-        }
-        self.save_chart("memory", curves("Peak of memory in GiB", all_epochs, memory))
-
-    def epoch_of(self, name: str) -> int | None:
-        """The epoch whose weights `best.pt` or `last.pt` really holds; None where there is no such file."""
+    def saved_epoch(self, name: str) -> int | None:
+        """Return the epoch of the weights in `best.pt` or `last.pt`; None if there is no such file."""
         try:
-            with open_inert(self.weights / f"{name}.pt") as file:
-                return int(file.content["extra"]["epoch"])
+            with open_checkpoint(self.weights / f"{name}.pt") as checkpoint:
+                return int(checkpoint.content["extra"]["epoch"])
         except (OomphError, LookupError, TypeError, ValueError):
             return None
 
-    def save_found(
-        self, found: dict[int, ImageResult], index: ImageIndex, names: Sequence[str], *, picture: bool = True
+    def save_results(self, rows: Sequence[dict[str, Any]], predicted_bytes: int) -> None:
+        """Rewrite results.csv and its charts; `predicted_bytes` is the memory that the plan predicts."""
+        lines = [",".join(RESULT_COLUMNS), *(",".join(_cell(row.get(name)) for name in RESULT_COLUMNS) for row in rows)]
+        self.save_text("results.csv", "\n".join(lines) + "\n")
+        scored = [row for row in rows if row.get("map50") is not None]
+        if scored:
+            values = {"mAP50": [row["map50"] for row in scored], "mAP50-95": [row["map50_95"] for row in scored]}
+            self.save_chart("map", epoch_chart("mAP", _epochs(scored), values))
+        losses = {name: [float(row[name]) for row in rows] for name in ("loss", *LOSS_PARTS)}
+        self.save_chart("loss", epoch_chart("Training loss, mean of each epoch", _epochs(rows), losses))
+        memory = {
+            "measured": [row["peak_bytes"] / GIB for row in rows],
+            "predicted": [predicted_bytes / GIB] * len(rows),
+        }
+        self.save_chart("memory", epoch_chart("Peak memory in GiB", _epochs(rows), memory))
+
+    def save_predictions(
+        self, results: Mapping[int, ImageResult], index: ImageIndex, names: Sequence[str], *, grid: bool = True
     ) -> None:
-        """Keep what was found in validation images, by their numbers: all of it, and the first ones as a picture."""
+        """Write the predictions of validation images, keyed by image number, and a grid of the first ones."""
         path = self.folder / "predictions.npz"
-        self._try(path.name, lambda: write_results(path, list(found.values()), names))
-        if picture:
-            self.save_picture("val_predictions", found_sheet(index, found, names))
+        self._try_write(path.name, lambda: write_results(path, list(results.values()), names))
+        if grid:
+            self.save_image("val_predictions", prediction_grid(index, results, names))
 
     def save_scores(self, scores: Scores) -> None:
-        """Keep the precision-recall curves."""
-        self.save_chart("precision_recall", precision_recall(scores))
+        """Write the precision-recall chart."""
+        self.save_chart("precision_recall", precision_recall_chart(scores))
 
     def save_chart(self, name: str, chart: Chart) -> None:
-        """Keep a chart as a picture."""
-        self.save_picture(name, draw_chart(chart))
+        """Write a chart as PNG."""
+        self.save_image(name, draw_chart(chart))
 
-    def save_picture(self, name: str, pixels: np.ndarray[Any, Any]) -> None:
-        """Keep a picture."""
-        path = self.folder / f"{name}.png"
-        self._try(
+    def save_image(self, name: str, pixels: Pixels) -> None:
+        """Write an image as PNG."""
+        path, image = self.folder / f"{name}.png", Image.fromarray(pixels)
+        self._try_write(
             path.name,
-            lambda: write_atomically(
-                path, lambda file: Image.fromarray(pixels).save(file, format="PNG", compress_level=1)
-            ),
+            lambda: write_atomically(path, lambda file: image.save(file, format="PNG", compress_level=1)),
         )
 
     def save_json(self, name: str, value: dict[str, Any]) -> None:
-        """Keep plain facts."""
+        """Write plain values as JSON."""
         self.save_text(name, json.dumps(value, indent=1, default=str) + "\n")
 
     def save_text(self, name: str, text: str) -> None:
-        """Keep a text."""
-        self._try(name, lambda: write_atomically(self.folder / name, lambda file: file.write(text.encode())))
+        """Write a text file."""
+        self._try_write(name, lambda: write_atomically(self.folder / name, lambda file: file.write(text.encode())))
 
-    def _try(self, what: str, write: Any) -> None:
+    def _try_write(self, name: str, write: Callable[[], None]) -> None:
         try:
             write()
         except OSError as error:
             with contextlib.suppress(OSError):
-                _log.warning("%s could not be written: %s. Training goes on.", what, error.strerror or error)
+                _log.warning("%s could not be written: %s. Training continues.", name, error.strerror or error)
 
 
-class Onlooker(Keeper):
-    """The keeper of a rank that isn't the first: it reads the folder, and writes nothing there but its own Record."""
+class ReadOnlyRunDirectory(RunDirectory):
+    """Run directory of ranks > 0: read-only except for their Record."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         super().__init__(folder)
@@ -214,54 +208,50 @@ class Onlooker(Keeper):
         """The Record of this rank."""
         return self.folder / f"record-{self._rank}.jsonl"
 
-    def save_rows(self, rows: Sequence[dict[str, Any]], predicted: int) -> None:
-        """The first rank does."""
+    def save_results(self, rows: Sequence[dict[str, Any]], predicted_bytes: int) -> None:
+        """Do nothing."""
 
-    def save_found(
-        self, found: dict[int, ImageResult], index: ImageIndex, names: Sequence[str], *, picture: bool = True
+    def save_predictions(
+        self, results: Mapping[int, ImageResult], index: ImageIndex, names: Sequence[str], *, grid: bool = True
     ) -> None:
-        """The first rank does."""
+        """Do nothing."""
 
     def save_chart(self, name: str, chart: Chart) -> None:
-        """The first rank does."""
+        """Do nothing."""
 
-    def _try(self, what: str, write: Any) -> None:
-        """Nothing is written."""
+    def _try_write(self, name: str, write: Callable[[], None]) -> None:
+        pass
 
 
-def _try_file(folder: Path) -> None:
-    """Make a file and remove it; a disk that is only full now is left to be survived.
+def _check_writable(folder: Path) -> None:
+    """Create and remove a file. A full disk is tolerated: it may have space later.
 
     Raises:
-        OSError: none may be made there.
+        OSError: files may not be created there.
     """
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        if error.errno in _FORBIDDEN:
+        if error.errno in _NOT_WRITABLE:
             raise
 
 
 def _read_state(path: Path) -> dict[str, Any]:
-    """A state, its checksums verified: torch does not look at them.
-
-    Raises:
-        InvalidFile: it is damaged, or of another kind.
-    """
-    with path.open("rb") as file:
-        with zipfile.ZipFile(file) as archive:
-            if archive.testzip() is not None:
-                raise InvalidFile("it is damaged", "take another one")
-        file.seek(0)
-        state = torch.load(file, map_location="cpu", weights_only=True)
-    if not isinstance(state, dict) or (state.get("format"), state.get("version")) != (_STATE, _VERSION):
-        raise InvalidFile("it is of another kind or version", "take another one")
+    state = read_checkpoint(path)
+    expected = (_STATE_FORMAT, _STATE_VERSION)
+    if not isinstance(state, dict) or (state.get("format"), state.get("version")) != expected:
+        raise InvalidFile("not a checkpoint of this version of oomph", "use another one")
     return state
 
 
-def _words(error: Exception) -> str:
-    return error.why if isinstance(error, InvalidFile) else " ".join(str(error).split())[:80]
+def _reason(error: Exception) -> str:
+    text = error.why if isinstance(error, OomphError) else str(error)
+    return " ".join(text.split())[:_MAX_REASON]
+
+
+def _epochs(rows: Sequence[dict[str, Any]]) -> list[float]:
+    return [float(row["epoch"]) for row in rows]
 
 
 def _cell(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a run was asked to do, saved in its folder, so that it can be resumed without being told again."""
+"""The configuration of a run as saved in its folder, so that it can be resumed without repeating the flags."""
 
 from __future__ import annotations
 
@@ -8,47 +8,51 @@ from typing import Any
 
 from ... import document
 from ...errors import InvalidFile, MissingFile
-from ._config import OrderForm
-from ._run_dir import STATES
+from ._config import TrainConfig
+from ._run_dir import has_state
 
-ORDER = "order.json"
-_KIND, _VERSION = "order", 1
+CONFIG_FILE = "config.json"
+_KIND, _VERSION = "training-config", 1
 
 
 @dataclass(frozen=True)
-class Order:
-    """A run's order.
+class SavedConfig:
+    """The configuration of a run.
 
     Attributes:
-        asked: as it was asked for.
-        settled: with the batch, size and precision that the plan decided on, which a resumed run keeps.
+        requested: as the user requested it.
+        resolved: with the batch, image size and precision of the plan, which a resumed run keeps.
     """
 
-    asked: OrderForm
-    settled: OrderForm
+    requested: TrainConfig
+    resolved: TrainConfig
 
 
-def order_document(order: Order) -> dict[str, Any]:
-    """An order as it is saved; paths hold from anywhere."""
-    return document.write(_KIND, _VERSION, Order(_absolute(order.asked), _absolute(order.settled)))
+def config_document(config: SavedConfig) -> dict[str, Any]:
+    """Return the content of the config file, with absolute paths."""
+    absolute = SavedConfig(_with_absolute_paths(config.requested), _with_absolute_paths(config.resolved))
+    return document.write(_KIND, _VERSION, absolute)
 
 
-def read_order(folder: Path) -> Order:
-    """The order of the run in a folder, wherever that is by now.
+def load_config(run_dir: Path) -> SavedConfig:
+    """Load the configuration of a run; its folder may have been moved.
 
     Raises:
-        MissingFile: no run was begun there, or it ended before its first checkpoint.
-        InvalidFile: its order can't be read.
+        MissingFile: the folder has no checkpoint or no config file.
+        InvalidFile: the config file can't be read.
     """
-    if not any((folder / "weights" / name).is_file() for name in STATES):
-        raise MissingFile(f"there is no checkpoint in '{folder}'", "name the folder of another run, or start anew")
+    if not has_state(run_dir):
+        raise MissingFile(
+            f"there is no checkpoint in '{run_dir}'", "pass the folder of another run, or start a new one"
+        )
+    path = run_dir / CONFIG_FILE
     try:
-        order = document.read(_KIND, _VERSION, Order, document.load(folder / ORDER))
+        saved = document.read(_KIND, _VERSION, SavedConfig, document.load(path))
     except InvalidFile as error:
-        raise InvalidFile(f"{folder / ORDER} can't be used: {error.why}", "start anew") from None
-    return Order(replace(order.asked, folder=folder), replace(order.settled, folder=folder))
+        raise InvalidFile(f"{path} can't be used: {error.why}", "start a new run") from None
+    return SavedConfig(replace(saved.requested, run_dir=run_dir), replace(saved.resolved, run_dir=run_dir))
 
 
-def _absolute(form: OrderForm) -> OrderForm:
-    weights = None if form.weights is None else form.weights.absolute()
-    return replace(form, data=form.data.absolute(), folder=form.folder.absolute(), weights=weights)
+def _with_absolute_paths(config: TrainConfig) -> TrainConfig:
+    weights = None if config.weights is None else config.weights.absolute()
+    return replace(config, data=config.data.absolute(), run_dir=config.run_dir.absolute(), weights=weights)

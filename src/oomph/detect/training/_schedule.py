@@ -1,6 +1,6 @@
-"""Learning rates, momentum and when the optimizer steps: pure functions of the iteration number.
+"""Learning rates, momentum and update iterations as pure functions of the iteration number.
 
-Nothing is remembered from one iteration to the next, so that a resumed run can't disagree with an undisturbed one.
+Nothing is remembered between iterations, so a resumed run can't deviate from an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -14,139 +14,139 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.optim import Optimizer
 
-from ._hyperparameters import Recipe
+from ._hyperparameters import Hyperparameters
 
 
 @dataclass(frozen=True)
-class Moment:
-    """What holds at one iteration.
+class ScheduleStep:
+    """Schedule values of one iteration.
 
     Attributes:
-        rate: of learning, for all parameters but biases; bias_rate: for those.
-        momentum: of the optimizer.
-        accumulate: batches that make an optimizer step at this time.
-        steps: whether the optimizer steps after this batch.
-        group: batches whose gradients are summed into the step that this one belongs to.
-        ends: how many of those are the last of an epoch, which may have fewer images.
+        lr: learning rate of all parameters but biases.
+        bias_lr: learning rate of biases.
+        momentum: momentum of the optimizer.
+        accumulate: current number of batches per update.
+        updates: True if the optimizer updates the weights after this batch.
+        group: number of batches in the update that this batch belongs to.
+        short_batches: how many of those are the last of an epoch, which may have fewer images.
     """
 
-    rate: float
-    bias_rate: float
+    lr: float
+    bias_lr: float
     momentum: float
     accumulate: int
-    steps: bool
+    updates: bool
     group: int
-    ends: int
+    short_batches: int
 
-    def images(self, batch: int, last: int) -> int:
-        """Images of all batches of the step, if those at the end of an epoch have so many."""
-        return (self.group - self.ends) * batch + self.ends * last
+    def update_images(self, batch: int, last_batch: int) -> int:
+        """Return the images of the whole update, for a batch size and the size of an epoch's last batch."""
+        return (self.group - self.short_batches) * batch + self.short_batches * last_batch
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The course of a run.
+    """The schedule of a run.
 
     Attributes:
-        recipe: the hyperparameters.
-        batch: images of an iteration, over all ranks.
-        per_epoch: iterations of an epoch.
-        epochs: how many there are.
+        hyp: hyperparameters.
+        batch: images per iteration, over all ranks.
+        iterations_per_epoch: batches of an epoch.
+        epochs: number of epochs.
     """
 
-    recipe: Recipe
+    hyp: Hyperparameters
     batch: int
-    per_epoch: int
+    iterations_per_epoch: int
     epochs: int
 
     @property
     def iterations(self) -> int:
-        """How many there are in all."""
-        return self.per_epoch * self.epochs
+        """Number of iterations of the run."""
+        return self.iterations_per_epoch * self.epochs
 
     @property
-    def warmup(self) -> int:
-        """Iterations of the warm-up."""
-        if self.recipe.warmup_epochs <= 0:
+    def warmup_iterations(self) -> int:
+        """Number of iterations of the warm-up."""
+        if self.hyp.warmup_epochs <= 0:
             return 0
-        return max(round(self.recipe.warmup_epochs * self.per_epoch), self.recipe.least_warmup)
+        return max(round(self.hyp.warmup_epochs * self.iterations_per_epoch), self.hyp.min_warmup_iterations)
 
     @property
     def accumulate(self) -> int:
-        """Batches that make an optimizer step once the warm-up is over."""
-        return accumulation(self.batch, self.recipe.nominal_batch)
+        """Batches per update after the warm-up."""
+        return accumulation(self.batch, self.hyp.nominal_batch)
 
     @property
-    def optimizer_steps(self) -> int:
-        """How often the optimizer steps in all."""
-        return int(self._steps.sum())
+    def update_count(self) -> int:
+        """Number of optimizer updates of the run."""
+        return int(self._updates.sum())
 
-    def at(self, iteration: int) -> Moment:
-        """What holds at an iteration, counted from 0 over the whole run."""
-        epoch = iteration // self.per_epoch
+    def at(self, iteration: int) -> ScheduleStep:
+        """Return the schedule values of an iteration, counted from 0 over the whole run."""
         begin, group = (int(value) for value in self._groups[:, iteration])
-        rate = self.recipe.rate * self.fall(epoch)
-        return Moment(
-            rate=self._ramp(iteration, 0.0, rate),
-            bias_rate=self._ramp(iteration, self.recipe.warmup_bias_rate, rate),
-            momentum=self._ramp(iteration, self.recipe.warmup_momentum, self.recipe.momentum),
+        lr = self.hyp.lr0 * self.lr_factor(iteration // self.iterations_per_epoch)
+        return ScheduleStep(
+            lr=self._ramp(iteration, 0.0, lr),
+            bias_lr=self._ramp(iteration, self.hyp.warmup_bias_lr, lr),
+            momentum=self._ramp(iteration, self.hyp.warmup_momentum, self.hyp.momentum),
             accumulate=self._accumulate(iteration),
-            steps=bool(self._steps[iteration]),
+            updates=bool(self._updates[iteration]),
             group=group,
-            ends=(begin + group) // self.per_epoch - begin // self.per_epoch,
+            short_batches=(begin + group) // self.iterations_per_epoch - begin // self.iterations_per_epoch,
         )
 
-    def fall(self, epoch: int) -> float:
-        """The share of the learning rate that is left: a straight line over the epochs, or half a cosine."""
-        done = epoch / self.epochs
-        left = (1 + math.cos(math.pi * done)) / 2 if self.recipe.cosine else 1 - done
-        return left * (1 - self.recipe.final_rate) + self.recipe.final_rate
+    def lr_factor(self, epoch: int) -> float:
+        """Return the learning rate of an epoch as a fraction of `lr0`: linear or cosine decay to `lrf`."""
+        progress = epoch / self.epochs
+        remaining = (1 + math.cos(math.pi * progress)) / 2 if self.hyp.cos_lr else 1 - progress
+        return remaining * (1 - self.hyp.lrf) + self.hyp.lrf
 
     def _ramp(self, iteration: int, begin: float, end: float) -> float:
-        if iteration > self.warmup or not self.warmup:
-            return end
-        return begin + (end - begin) * iteration / self.warmup
+        warmup = self.warmup_iterations
+        return end if iteration > warmup or not warmup else begin + (end - begin) * iteration / warmup
 
     def _accumulate(self, iteration: int) -> int:
-        if iteration > self.warmup or not self.warmup:
+        warmup = self.warmup_iterations
+        if iteration > warmup or not warmup:
             return self.accumulate
-        return max(round(self._ramp(iteration, 1.0, self.recipe.nominal_batch / self.batch)), 1)
+        return max(round(self._ramp(iteration, 1.0, self.hyp.nominal_batch / self.batch)), 1)
 
     @cached_property
-    def _steps(self) -> NDArray[np.bool_]:
-        """After which iterations the optimizer steps; after the last one always, so that no gradient is lost."""
-        steps = np.zeros(self.iterations, dtype=bool)
+    def _updates(self) -> NDArray[np.bool_]:
+        """True for iterations that end with an update; the last one always does, so that no gradient is lost."""
+        updates = np.zeros(self.iterations, dtype=bool)
         last = -1
         for iteration in range(self.iterations):
             if iteration - last >= self._accumulate(iteration):
-                steps[iteration] = True
+                updates[iteration] = True
                 last = iteration
-        if len(steps):
-            steps[-1] = True
-        return steps
+        if len(updates):
+            updates[-1] = True
+        return updates
 
     @cached_property
     def _groups(self) -> NDArray[np.int64]:
-        """The first of the iterations that share the optimizer step of each, and how many they are."""
-        ends = np.flatnonzero(self._steps)
+        """For each iteration, the first iteration of its update and the update's number of iterations."""
+        ends = np.flatnonzero(self._updates)
         sizes = np.diff(ends, prepend=-1)
         return np.repeat((ends + 1 - sizes, sizes), sizes, axis=1)
 
 
-def set_rates(optimizer: Optimizer, moment: Moment) -> None:
-    """Give an optimizer of `build_optimizer` what holds at a moment."""
+def set_lr(optimizer: Optimizer, step: ScheduleStep) -> None:
+    """Set learning rates and momentum of an optimizer from `build_optimizer`."""
     for group in optimizer.param_groups:
-        group["lr"] = moment.bias_rate if group.get("name") == "biases" else moment.rate
+        group["lr"] = step.bias_lr if group.get("name") == "biases" else step.lr
         if "betas" in group:
-            group["betas"] = (moment.momentum, group["betas"][1])
+            group["betas"] = (step.momentum, group["betas"][1])
         else:
-            group["momentum"] = moment.momentum
+            group["momentum"] = step.momentum
 
 
 def should_stop(fitness: Sequence[float], patience: int) -> bool:
-    """Whether so many epochs have gone by since the best one, the last of equals; a patience of 0 never ends.
+    """Return True if `patience` epochs have passed since the best one; a patience of 0 never stops.
 
-    Of equals the last, because at first nothing is found at all, and that is no reason to end.
+    Of equal epochs the last counts as best: at first nothing is detected at all, which is no reason to stop.
     """
     if not fitness or patience <= 0:
         return False
@@ -154,6 +154,6 @@ def should_stop(fitness: Sequence[float], patience: int) -> bool:
     return len(fitness) - 1 - best >= patience
 
 
-def accumulation(batch: int, nominal: int) -> int:
-    """Batches that make up the nominal batch, at least one."""
-    return max(round(nominal / batch), 1)
+def accumulation(batch: int, nominal_batch: int) -> int:
+    """Return the number of batches that make up the nominal batch, at least one."""
+    return max(round(nominal_batch / batch), 1)

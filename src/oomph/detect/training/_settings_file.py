@@ -1,13 +1,12 @@
-"""Everything about a run that has no flag, in one yaml file; a YOLOv5 hyp file is one too.
+"""The settings file: every setting of a run that has no flag. A YOLOv5 hyp file is a valid settings file.
 
-What a field of the order form or of the recipe is called is what it is called in the file. A new field of the order
-form is a new name in the file, unless `FLAGS` says that it is a flag.
+Names in the file are the fields of `TrainConfig` and `Hyperparameters`. A new field of `TrainConfig` becomes a name in
+the file unless `FLAGS` lists it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -15,98 +14,90 @@ from typing import Any, get_args, get_type_hints
 import yaml
 
 from ...errors import UsageError
-from .._yaml import read_yaml
-from ._config import OrderForm
-from ._hyperparameters import neutral_names, recipe_from
+from .._yaml import quote, read_yaml
+from ._config import TrainConfig
+from ._hyperparameters import names_without_effect, parse_hyperparameters
 
-# Fields that are given on the command line, and as what.
+# Fields of TrainConfig with a flag.
 FLAGS = {
     "data": "--data",
-    "folder": "--name",
-    "network": "--cfg",
+    "run_dir": "--name",
+    "cfg": "--cfg",
     "weights": "--weights",
-    "size": "--img",
+    "imgsz": "--img",
     "batch": "--batch",
     "epochs": "--epochs",
     "device": "--device",
-    "threads": "--workers",
+    "workers": "--workers",
     "budget": "--budget",
-    "spare": "--budget",
+    "budget_above_start": "--budget",
     "allow": "--allow",
 }
-# What users of YOLOv5 would write: our field.
-_NAMES = {"single_cls": "single_class"}
-_SPELLINGS = {"cfg": "--cfg", "img": "--img", "imgsz": "--img", "workers": "--workers", "name": "--name"}
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+# Other spellings of flags that users may write into the file.
+_FLAG_SPELLINGS = {"img": "--img", "img_size": "--img", "batch_size": "--batch", "name": "--name"}
+_TYPE_NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 
 
-def read_settings(path: Path, form: OrderForm) -> tuple[OrderForm, tuple[str, ...]]:
-    """An order form with what a settings file or a YOLOv5 hyp yaml says, and sentences about what changes nothing.
+def read_settings(path: Path, config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
+    """Apply a settings file or YOLOv5 hyp yaml to a config; return it with notes about names without effect.
 
     Raises:
-        MissingFile: there is no such file.
-        UsageError: it is no yaml map, has a name that nobody knows or a value that can't be taken.
+        MissingFile: the file doesn't exist.
+        UsageError: it isn't a YAML mapping, or has an unknown name or invalid value.
     """
-    values, place = read_yaml(path), str(path)
-    known = _order_names()
-    own: dict[str, Any] = {}
-    rest: dict[str, Any] = {}
+    values, source = read_yaml(path), str(path)
+    types = _setting_types()
+    changes: dict[str, Any] = {}
+    hyperparameters: dict[str, Any] = {}
     for name, value in values.items():
-        field = _NAMES.get(name, name)
-        flag = FLAGS.get(name) or _SPELLINGS.get(name)
+        flag = FLAGS.get(name) or _FLAG_SPELLINGS.get(name)
         if flag is not None:
-            raise UsageError(f"{place} sets {name!r}, which has a flag", f"take it out and write {flag}")
-        if field in known:
-            own[field] = _typed(known[field], name, value, place)
+            raise UsageError(f"{source} sets {name!r}, which is a flag", f"remove it and pass {flag}")
+        if name in types:
+            changes[name] = _check_type(types[name], name, value, source)
         else:
-            rest[name] = value
-    recipe = recipe_from(rest, place, form.recipe, beside=[*known, *_NAMES])
-    idle = neutral_names(rest)
-    words = (f"{place}: {', '.join(idle)} change{'s' * (len(idle) == 1)} nothing here",) if idle else ()
-    return replace(form, **own, recipe=recipe), words
+            hyperparameters[name] = value
+    hyp = parse_hyperparameters(hyperparameters, source, config.hyp, other_names=types)
+    unused = names_without_effect(hyperparameters)
+    notes = (f"{source}: {', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect",) if unused else ()
+    return replace(config, **changes, hyp=hyp), notes
 
 
-def settings_text(form: OrderForm) -> str:
-    """All that a settings file can say of a run, as yaml; read again, it is the same."""
-    values: dict[str, Any] = {name: getattr(form, name) for name in _order_names()}
-    values |= dataclasses.asdict(form.recipe)
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+def settings_text(config: TrainConfig) -> str:
+    """Return a settings file with every setting of a run."""
+    return yaml.safe_dump(_all_settings(config), sort_keys=False, allow_unicode=True)
 
 
-def changed_settings(form: OrderForm) -> tuple[str, ...]:
-    """What differs from the defaults, each in a few words."""
-    usual = _flat(OrderForm(data=form.data, folder=form.folder))
-    return tuple(f"{name} {value} (not {usual[name]})" for name, value in _flat(form).items() if value != usual[name])
+def changed_settings(config: TrainConfig) -> tuple[str, ...]:
+    """Describe the settings that differ from their defaults."""
+    defaults = _all_settings(TrainConfig(data=config.data, run_dir=config.run_dir))
+    return tuple(
+        f"{name} {value} (default {defaults[name]})"
+        for name, value in _all_settings(config).items()
+        if value != defaults[name]
+    )
 
 
-def _flat(form: OrderForm) -> dict[str, Any]:
-    own = {name: getattr(form, name) for name in _order_names()}
-    return own | dict(_pairs(dataclasses.asdict(form.recipe)))
+def _all_settings(config: TrainConfig) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in _setting_types()} | dataclasses.asdict(config.hyp)
 
 
-def _pairs(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _pairs(value, f"{name}.")
-        else:
-            yield f"{prefix}{name}", value
+def _setting_types() -> dict[str, Any]:
+    """Return the types of TrainConfig's fields that belong in the file."""
+    hints = get_type_hints(TrainConfig)
+    names = [item.name for item in dataclasses.fields(TrainConfig)]
+    return {name: hints[name] for name in names if name not in {*FLAGS, "hyp"}}
 
 
-def _order_names() -> dict[str, Any]:
-    """The fields of the order form that belong into the file, with their types."""
-    hints = get_type_hints(OrderForm)
-    return {one.name: hints[one.name] for one in dataclasses.fields(OrderForm) if one.name not in {*FLAGS, "recipe"}}
-
-
-def _typed(hint: Any, name: str, value: Any, place: str) -> Any:
-    """A value of the type that a field has; whole numbers are taken for others too."""
-    kinds = get_args(hint) or (hint,)
-    if value is None and type(None) in kinds:
+def _check_type(hint: Any, name: str, value: Any, source: str) -> Any:
+    """Return a value of the field's type; an integer is accepted for a float."""
+    types = get_args(hint) or (hint,)
+    if value is None and type(None) in types:
         return None
-    for kind in kinds:
+    for kind in types:
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         if isinstance(value, kind) and isinstance(value, bool) == (kind is bool):
             return value
-    wanted = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)
-    raise UsageError(f"{place} sets {name} to {value!r}", f"it must be {wanted or 'something else'}")
+    expected = " or ".join(_TYPE_NAMES[kind] for kind in types if kind in _TYPE_NAMES)
+    raise UsageError(f"{source} sets {name} to {quote(value)}", f"write {expected}")

@@ -1,4 +1,4 @@
-"""The loss of a run's batches, shared out over pieces, batches and ranks, and what it was made of in an epoch."""
+"""The training loss: rescaled for accumulation and ranks, and summed per epoch."""
 
 from __future__ import annotations
 
@@ -8,63 +8,73 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..model._loss import DetectionLoss, Positives
-from ._dist import Ranks
+from ..model import DetectionBatch, DetectionLoss, Positives
+from ._dist import SINGLE, DistContext
 
-PARTS = ("box", "objectness", "classes")
+LOSS_PARTS = ("box_loss", "obj_loss", "cls_loss")
 
 
-class GroupLoss:
-    """The loss, weighed so that batches whose gradients are averaged by the guard are summed, as the recipe has it.
+class TrainLoss:
+    """Rescales the loss so that accumulated gradients sum, as in YOLOv5.
 
-    Batches that belong to one update count by their images (`weight_by_samples`), as in YOLOv5: that is no gradient of one
-    large batch, and isn't meant to be.
+    `DetectionLoss` is already multiplied by the images of its batch. YOLOv5 sums these gradients over the batches of an
+    update and over the ranks. The guard averages them instead: over the batches weighted by images
+    (`weight_by_samples`), and over the ranks. Multiplying a batch's loss by (images of the update × ranks / images of
+    the batch) turns the average back into YOLOv5's sum.
 
-    The parts are added up on the device, a tensor a piece, and read when somebody asks: reading waits for a GPU.
+    With several ranks, each batch is normalized by the positives of all ranks.
+
+    The parts are summed on the device and read only when `totals` is called, because reading waits for the GPU.
     """
 
     weight_by_samples = True
 
-    def __init__(self, loss: DetectionLoss, device: torch.device) -> None:
-        self._loss, self.factor = loss, 1.0
-        self._whole: Positives | None = None
-        self._count: Callable[[Any], Positives] | None = None
-        self._step: Tensor | None = None  # the parts of the step under way
-        self._sums = torch.zeros(len(PARTS), dtype=torch.float64, device=device)
+    def __init__(self, loss: DetectionLoss, device: torch.device, dist: DistContext = SINGLE) -> None:
+        self._loss, self._dist = loss, dist
+        self._scale = 1.0
+        self._positives: Positives | None = None  # of all ranks
+        self._count: Callable[[DetectionBatch], Positives] | None = None
+        self._step: Tensor | None = None  # parts of the step under way
+        self._totals = torch.zeros(len(LOSS_PARTS), dtype=torch.float64, device=device)
 
-    def share(self, batch: Any, ranks: Ranks) -> None:
-        """Count the positives of all ranks' batches; before the step, where no rank is missing because it ran short."""
-        if ranks.are_several:
-            self._count = self._count or self._loss.counter()
-            own = self._count(batch)
-            *counts, images = ranks.summed([*own.counts.tolist(), own.images])
-            self._whole = Positives(torch.tensor(counts, dtype=own.counts.dtype), images)
+    def start_step(self, batch: DetectionBatch, update_images: int) -> None:
+        """Set the scale for a batch of an update with that many images on this rank, and sum positives over ranks.
 
-    def normalizer(self, batch: Any) -> Any:
-        """What the pieces of a batch share; the guard asks at the start of a step, and again when it tries anew."""
+        Call it before the guarded step: inside of it, a rank that ran out of memory may be missing.
+        """
+        self._scale = update_images * self._dist.world_size / len(batch[0])
+        if self._dist.is_distributed:
+            # Not created in __init__: a resumed run loads its anchors after that.
+            self._count = self._count or self._loss.cpu_normalizer()
+            local = self._count(batch)
+            *counts, images = self._dist.all_reduce_sum([*local.counts.tolist(), local.images])
+            self._positives = Positives(torch.tensor(counts, dtype=local.counts.dtype), images)
+
+    def normalizer(self, batch: DetectionBatch) -> Positives:
+        """Return the normalizer of a batch; the guard calls this at the start of every attempt of a step."""
         self._step = None
-        return self._whole or self._loss.normalizer(batch)
+        return self._positives or self._loss.normalizer(batch)
 
     def __call__(self, outputs: Any, targets: Tensor, normalizer: Any = None) -> Tensor:
-        """The loss of a piece."""
-        found = self._loss.parts(outputs, targets, normalizer)
-        parts = torch.stack((found.box, found.objectness, found.classes))
-        self._step = parts if self._step is None else self._step + parts
-        return found.total * self.factor
+        """Return the loss of a micro-batch."""
+        parts = self._loss.parts(outputs, targets, normalizer)
+        step = torch.stack((parts.box, parts.obj, parts.cls))
+        self._step = step if self._step is None else self._step + step
+        return parts.total * self._scale
 
-    def count(self) -> None:
-        """The step is done: its parts belong to the epoch."""
+    def commit_step(self) -> None:
+        """Add the parts of the completed step to the epoch."""
         if self._step is not None:
-            self._sums.add_(self._step)
+            self._totals.add_(self._step)
         self._step = None
 
-    def begin(self, sums: Sequence[float] = (0.0,) * len(PARTS)) -> None:
-        """Begin an epoch, or go on in the middle of one with what `sums` said."""
+    def start_epoch(self, totals: Sequence[float] = (0.0,) * len(LOSS_PARTS)) -> None:
+        """Start an epoch, or continue one with the totals of a checkpoint."""
         self._step = None
-        self._sums.copy_(torch.tensor(sums, dtype=torch.float64))
+        self._totals.copy_(torch.tensor(totals, dtype=torch.float64))
 
-    def sums(self, *, with_step: bool = False) -> list[float]:
-        """The parts of all steps of this epoch; `with_step` that of a step that was done and not counted yet too."""
-        more = self._step if with_step and self._step is not None else 0.0
-        found: list[float] = (self._sums + more).tolist()
-        return found
+    def totals(self, *, include_step: bool = False) -> list[float]:
+        """Return the sums of the parts over the epoch's steps, optionally with a step that isn't committed yet."""
+        step = self._step if include_step and self._step is not None else 0.0
+        totals: list[float] = (self._totals + step).tolist()
+        return totals

@@ -1,413 +1,311 @@
-"""A training run under way, to its last checkpoint."""
+"""The training loop."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
 import torch
-from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
-from ... import patches
-from ...data import Batch, Cache, Loader, LoaderOptions, Shard, prefetch_to_device, read_resources, usable_cores
+from ...data import Batch, prefetch_to_device
 from ...errors import OomphError
-from ...machine import peak_rss_bytes
+from ...machine import peak_rss_bytes, rss_bytes
 from ...monitor import Recorder, Sampler
-from ...planner import Plan
-from ...recovery import Guard, StepReport, guard
+from ...recovery import Guard, StepReport
 from ...units import count_of
-from ..checkpoint._weights import load_weights, read_weights
-from ..dataset._data_yaml import DataSet
-from ..dataset._indexed_split import Material, Samples, gather
-from ..dataset._tiles import cut, window_loader
-from ..inference._validation import decoding_budget, results_by_image, validation_loader
-from ..metrics._scores import ImageResult, has_metrics, score
-from ..model._anchors import AnchorCheck
-from ..model._batch import shrink_batch
-from ..model._loss import DetectionLoss, split_batch
-from ..model._network import Yolov5, yolov5
-from ..plots._grids import training_sheet
-from ._config import OrderForm
-from ._dist import ALONE, Ranks
-from ._ema import Ema
-from ._hyperparameters import build_optimizer, freeze
-from ._planning import side_of
-from ._progress import Outcome, Teller
-from ._resume_check import Circumstances
-from ._run_dir import Keeper
-from ._schedule import Moment, Schedule, set_rates, should_stop
-from ._train_loss import PARTS, GroupLoss
+from ..inference import results_by_image
+from ..metrics import ImageResult, has_metrics, score
+from ..plots import training_grid
+from ._parts import RunContext, TrainingParts, build_guard
+from ._progress import StepStats, TrainResult
+from ._resume_check import ResumeCheck
+from ._schedule import set_lr, should_stop
+from ._train_loss import LOSS_PARTS
 
-_PATIENCE = 60.0  # seconds: scoring many images may keep a rank from giving a sign of life for a while
-
-_MOST_WORKERS = 16
-_AHEAD = 4  # batches that processes make while an epoch is validated
-_SPARE = 0.25  # of the memory that is left, for copies of images
-_SELDOM = 10  # iterations between two looks at the loss on a GPU
-_UNKNOWN: dict[str, Any] = {"images_per_second": None, "micro_batches": None}
-_CHECKING = 4  # threads that load images to validate with
+_GPU_REPORT_INTERVAL = 10  # iterations; reading the loss waits for the GPU
 
 
-class Course:
-    """A run under way."""
+@dataclass
+class EpochState:
+    """Progress of the epoch under way.
 
-    def __init__(
-        self,
-        form: OrderForm,
-        data: DataSet,
-        material: tuple[Material, Material],
-        made: Plan,
-        device: torch.device,
-        teller: Teller,
-    ) -> None:
-        self.form, self.data, self.plan, self.device, self.teller = form, data, made, device, teller
-        self.training, self.held = material
-        self.rows: list[dict[str, Any]] = []
-        self.iteration = self.retries = 0
-        self.pace = dict(_UNKNOWN)  # of this epoch, when all its iterations are done
-        self.process = psutil.Process()
-        self.saved = time.monotonic()
+    Attributes:
+        started: start time.
+        images: images of this rank so far.
+        images_per_second: speed over all ranks; None until all iterations are done.
+        micro_batches: micro-batches of the last step; None until all iterations are done.
+    """
 
-    def build(self, anchors: AnchorCheck, keeper: Keeper, ranks: Ranks = ALONE) -> None:
-        """Make the network, the optimizer, the loaders and the guard."""
-        form = self.form
-        self.ranks, self.share = ranks, ranks.share(form.batch)
-        torch.manual_seed(form.seed)
-        self.keeper = keeper
-        side = side_of(form.size)
-        model = self._network(anchors).to(self.device)
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        recipe = form.recipe
-        loss = DetectionLoss(model, recipe.gains, side, recipe.anchor_ratio, recipe.label_smoothing)
-        self.loss = GroupLoss(loss, self.device)
-        fused = self.plan.settings.optimizer == "fused" or None
-        self.optimizer = build_optimizer(model, form.recipe, form.batch, fused=fused)
-        self.average = Ema(model)
-        if self.plan.settings.checkpointing == "blocks":  # after the average, which is a copy without it
-            patches.checkpoint(model, patches.blocks(model))
-        self.recorder = Recorder(keeper.record_file)
-        precision = self.plan.settings.precision
-        self.guard: Guard = guard(
-            model=DistributedDataParallel(model) if ranks.are_several else model,
-            optimizer=self.optimizer,
-            loss=self.loss,
-            split=split_batch,
-            micro_batch=self.plan.settings.micro_batch,
-            clip_grad_norm=form.recipe.clip,
-            ema=self.average,
-            precision=precision if precision.startswith("amp") else None,
-            budget=form.budget,
-            allow=form.allow,
-            resize=shrink_batch if "size" in form.allow else None,
-            checkpoint=lambda _: self.save(),
-            recorder=self.recorder,
-            rank_timeout=_PATIENCE,
-        )
-        self._leave_cores()
-        self.loader = self._samples(side)
-        self.last = self.loader.last
-        each = self.plan.settings.micro_batch or self.share
-        tiles = cut(form.tiles, side)
-        self.checks = validation_loader(self.held, side, each, tiles=tiles, ranks=ranks, threads=_CHECKING)
-        self.schedule = Schedule(form.recipe, form.batch, len(self.loader), form.epochs)
+    started: float = field(default_factory=time.perf_counter)
+    images: int = 0
+    images_per_second: float | None = None
+    micro_batches: int | None = None
 
-    def _samples(self, side: int) -> Loader:
-        """Training samples: of whole images, or windows of them, which threads cut well enough."""
-        form, ranks, augmentation = self.form, self.ranks, self.form.recipe.augmentation
-        if (tiles := cut(form.tiles, side)) is not None:
-            threads = form.threads if self.device.type == "cuda" else self._loading()
-            return window_loader(
-                self.training,
-                tiles,
-                side,
-                self.share,
-                augmentation,
-                seed=form.seed,
-                rank=ranks.rank,
-                ranks=ranks.ranks,
-                threads=threads,
-            )
-        return Loader(
-            self.training.index,
-            side,
-            self.share,
-            builder=Samples(self.training.labels, augmentation),
-            collate=gather,
-            shuffle=True,
-            seed=form.seed,
-            shard=Shard(ranks.rank, ranks.ranks),
-            budget=decoding_budget(ranks),
-            options=self._hands(),
-        )
+    def throughput(self) -> dict[str, Any]:
+        """Return the columns of results.csv about speed."""
+        return {"images_per_second": self.images_per_second, "micro_batches": self.micro_batches}
 
-    def _hands(self) -> LoaderOptions:
-        """Who loads images: threads, or beside a GPU processes, as Python's lock would hold up the training too."""
-        if self.device.type == "cuda":
-            workers, exactly = self._loading(), self.form.threads or None
-            return LoaderOptions(threads=exactly, workers=workers, prefetch=_AHEAD, cache=self._copies())
-        return LoaderOptions(threads=self._loading())
 
-    def _loading(self) -> int:
-        """How many load images: on the CPU few, since the training needs the cores."""
-        cores = usable_cores()
-        usual = min(max(cores - 2, 1), _MOST_WORKERS) if self.device.type == "cuda" else max(cores // 4, 1)
-        return self.form.threads or usual
+class Trainer:
+    """Trains the epochs of a run, validates them and writes checkpoints."""
 
-    def _leave_cores(self) -> None:
-        """Give torch the cores that loading leaves: threads that wait for each other stand still.
-
-        Beside a GPU torch gets one: of many, one would always wait for a core that a worker has.
-        """
-        torch.set_num_threads(1 if self.device.type == "cuda" else max(usable_cores() - self._loading(), 1))
-
-    def _copies(self) -> Cache | None:
-        """Decoded copies of all images, each of which a mosaic asks for four times an epoch, where they fit easily."""
-        size = len(self.training.index) * 3 * side_of(self.form.size) ** 2
-        return Cache(None, size) if size < read_resources().memory * _SPARE else None
-
-    def _network(self, anchors: AnchorCheck) -> Yolov5:
-        form, classes = self.form, len(self.data.names)
-        model = yolov5(form.network, classes, anchors.anchors if anchors.fitted else None)
-        if form.weights is not None:
-            words = load_weights(model, read_weights(form.weights))
-            self.teller.said(words or f"weights of {form.weights}")
-        elif anchors.fitted:
-            shares = f"{anchors.fitted_recall:.1%} of the boxes, before {anchors.recall:.1%}"
-            self.teller.said(f"anchors fitted to the data: they match {shares}")
-        if form.freeze:
-            self.teller.said(f"{freeze(model, form.freeze):,} weights stay as they are")
-        return model
+    def __init__(self, context: RunContext, parts: TrainingParts) -> None:
+        self._context, self._parts = context, parts
+        self._config, self._dist = context.config, context.dist
+        self._run_dir, self._progress = context.run_dir, context.progress
+        self._schedule, self._loss = parts.schedule, parts.loss
+        self._last_batch = parts.train_loader.last  # images of an epoch's last batch on this rank
+        self._recorder = Recorder(context.run_dir.record_file)
+        self._guard: Guard = build_guard(context, parts, self._recorder, lambda _: self.save())
+        self._iteration = 0
+        self._retries = 0
+        self._rows: list[dict[str, Any]] = []
+        self._epoch = EpochState()
+        self._saved_at = time.monotonic()
+        self._started_at, self._started_iteration = time.monotonic(), 0
 
     def resume(self) -> None:
-        """Go on where the last checkpoint was taken."""
-        state = self.keeper.load_state()
-        self.ranks.everywhere(lambda: self._go_on(state))
-        self.teller.said(f"resumed at iteration {self.iteration} of {self.schedule.iterations}")
-
-    def _go_on(self, state: dict[str, Any]) -> None:
-        if self.ranks.is_first:
-            self._circumstances(int(state["loader"]["epoch"])).check(state["circumstances"])
-        # How weights are updated is for the plan of now to say, and not for that of the device that it was begun on.
-        for optimizer in state["guard"]["optimizers"]:
-            for saved, own in zip(optimizer["param_groups"], self.optimizer.param_groups, strict=True):
-                saved["fused"] = own["fused"]
-        self.guard.load_state_dict(state["guard"])
-        self.rows = list(state["rows"])
-        self.iteration, self.pace = int(state["iteration"]), dict(state["pace"])
-        self.loss.begin(state["losses"])
-        self.average.updates = int(state["average_updates"])
-        # Each rank goes to its own share of the same iteration; the saved place is the first one's.
-        own = self.loader.state_dict(divmod(self.iteration, self.schedule.per_epoch))
-        self.loader.load_state_dict(state["loader"] if self.ranks.is_first else own)
-
-    def _circumstances(self, epoch: int) -> Circumstances:
-        order = str(self.loader.state_dict((epoch, 0))["order"])
-        return Circumstances(self.data.names, len(self.training.index), self.ranks.ranks, order)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether a checkpoint of the first rank is one of all: before an update each has gradients of its own."""
-        return not self.ranks.are_several or self.guard.pending is None
-
-    def save(self) -> None:
-        """Take a checkpoint.
+        """Restore the last checkpoint.
 
         Raises:
-            OomphError: gradients that only other ranks have would be missing in it.
+            UsageError: data or world size have changed.
+            RankLost: another rank failed.
         """
-        if not self.is_whole:
-            raise OomphError("gradients of the other ranks would be missing", "resume from the checkpoint before")
-        self.saved = time.monotonic()
-        place = divmod(self.guard.steps, self.schedule.per_epoch)
-        self.keeper.save_state(
+        state = self._run_dir.load_state()
+        self._dist.all_gather(lambda: self._restore(state))
+        self._progress.log(f"resumed at iteration {self._iteration} of {self._schedule.iterations}")
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        loader = self._parts.train_loader
+        if self._dist.is_main:
+            self._resume_check(int(state["loader"]["epoch"])).verify(state["resume_check"])
+        _set_fused(state["guard"], self._parts.optimizer)
+        self._guard.load_state_dict(state["guard"])
+        self._rows = list(state["rows"])
+        self._iteration = int(state["iteration"])
+        self._epoch = EpochState(**state["throughput"])
+        self._loss.start_epoch(state["losses"])
+        self._parts.ema.updates = int(state["ema_updates"])
+        # The saved position is rank 0's; other ranks go to their own part of the same iteration.
+        position = loader.state_dict(divmod(self._iteration, self._schedule.iterations_per_epoch))
+        loader.load_state_dict(state["loader"] if self._dist.is_main else position)
+
+    def _resume_check(self, epoch: int) -> ResumeCheck:
+        data_order = str(self._parts.train_loader.state_dict((epoch, 0))["order"])
+        names, images = self._context.dataset.names, len(self._context.train_split.index)
+        return ResumeCheck(names, images, self._dist.world_size, data_order)
+
+    @property
+    def can_save(self) -> bool:
+        """True if rank 0 has the state of all ranks; between updates each rank has its own gradients."""
+        return not self._dist.is_distributed or self._guard.pending is None
+
+    def save(self) -> None:
+        """Write a checkpoint.
+
+        Raises:
+            OomphError: other ranks have gradients that it would not contain.
+        """
+        if not self.can_save:
+            raise OomphError(
+                "a checkpoint now would lack the gradients of the other ranks", "resume from the previous checkpoint"
+            )
+        self._saved_at = time.monotonic()
+        steps = self._guard.steps  # includes a step that the guard has not returned from yet
+        position = divmod(steps, self._schedule.iterations_per_epoch)
+        self._run_dir.save_state(
             {
-                "guard": self.guard.state_dict(),
-                "loader": self.loader.state_dict(place),
-                "circumstances": self._circumstances(place[0]).facts(),
-                "rows": self.rows,
-                "iteration": self.guard.steps,  # ours counts a step only when the guard has returned from it
-                "losses": self.loss.sums(with_step=self.guard.steps > self.iteration),
-                "pace": self.pace,
-                "average_updates": self.average.updates,
+                "guard": self._guard.state_dict(),
+                "loader": self._parts.train_loader.state_dict(position),
+                "resume_check": self._resume_check(position[0]).state(),
+                "rows": self._rows,
+                "iteration": steps,
+                "losses": self._loss.totals(include_step=steps > self._iteration),
+                "throughput": self._epoch.throughput(),
+                "ema_updates": self._parts.ema.updates,
             }
         )
 
-    def run(self) -> Outcome:
-        """Train to the end."""
+    def run(self) -> TrainResult:
+        """Train the remaining epochs."""
         with contextlib.ExitStack() as stack:
-            stack.callback(self.recorder.close)
-            stack.callback(self.guard.close)
-            stack.callback(self.loader.close)
-            stack.callback(self.checks.close)
-            self.recorder.event("prediction", **self._predicted())
-            stack.enter_context(Sampler(self.recorder))
-            stack.enter_context(self.guard.signals())
-            self._epochs()
-        return Outcome(
-            folder=str(self.form.folder),
-            epochs=len(self.rows),
-            best=best_row(self.rows),
-            kept=self.keeper.epoch_of("best"),
-            plan=self.plan,
-            measured=max([self._memory(), *(row["memory"] for row in self.rows)]),
-            predicted=self._reckoned(),
-            retries=self.retries,
+            stack.callback(self._recorder.close)
+            stack.callback(self._guard.close)
+            stack.callback(self._parts.train_loader.close)
+            stack.callback(self._parts.val_loader.close)
+            self._recorder.event("prediction", **self._predicted_bytes())
+            stack.enter_context(Sampler(self._recorder))
+            stack.enter_context(self._guard.signals())
+            self._run_epochs()
+        return TrainResult(
+            run_dir=str(self._config.run_dir),
+            epochs=len(self._rows),
+            best=best_row(self._rows),
+            plan=self._context.plan,
+            measured=max([self._peak_bytes(), *(row["peak_bytes"] for row in self._rows)]),
+            predicted=self._predicted_peak(),
+            retries=self._retries,
+            saved_epoch=self._run_dir.saved_epoch("best"),
         )
 
-    def _epochs(self) -> None:
-        """All that are left, unless nothing gets better any more."""
-        self.started, self.first = time.monotonic(), self.iteration
-        begin = self.iteration // self.schedule.per_epoch
-        if len(self.rows) >= self.form.epochs:
-            self.teller.said(f"nothing is left to train of {count_of(self.form.epochs, 'epoch')}")
-        if begin > len(self.rows):  # it was stopped while that epoch was validated
-            self._end_epoch(begin - 1)
-        for epoch in range(begin, self.form.epochs):
-            if should_stop([row.get("fitness") or 0.0 for row in self.rows], self.form.patience):
-                self.teller.said(f"no improvement for {count_of(self.form.patience, 'epoch')}: the run ends")
+    def _run_epochs(self) -> None:
+        self._started_at, self._started_iteration = time.monotonic(), self._iteration
+        epochs = self._config.epochs
+        first = self._iteration // self._schedule.iterations_per_epoch
+        if len(self._rows) >= epochs:
+            self._progress.log(f"all {count_of(epochs, 'epoch')} are already trained")
+        if first > len(self._rows):  # the run was stopped during the validation of that epoch
+            self._end_epoch(first - 1)
+        batches: Iterator[Batch] | None = None
+        for epoch in range(first, epochs):
+            if should_stop([row.get("fitness") or 0.0 for row in self._rows], self._config.patience):
+                self._progress.log(f"no improvement for {count_of(self._config.patience, 'epoch')}: training stops")
                 return
-            if epoch == begin:
-                self.ahead = self._batches(begin)
-            self._epoch(epoch)
+            self._train_epoch(epoch, self._load_batches(epoch) if batches is None else batches)
+            if epoch + 1 < epochs:
+                batches = self._load_batches(epoch + 1)  # loaded during validation
+            self._end_epoch(epoch)
 
-    def _reckoned(self) -> int:
-        """The predicted figure that is measured: what torch allocates, or the whole process on the CPU."""
-        return self._predicted()["allocated" if self.device.type == "cuda" else "host"]
+    def _load_batches(self, epoch: int) -> Iterator[Batch]:
+        self._parts.train_loader.set_epoch(epoch)
+        return prefetch_to_device(self._parts.train_loader, self._context.device)
 
-    def _predicted(self) -> dict[str, int]:
-        after = self.plan.planned_need
-        figures = {"allocated": after.allocated, "reserved": after.reserved, "host": after.host}
-        return {name: int(figure.value) for name, figure in figures.items()}
-
-    def _batches(self, epoch: int) -> Iterator[Batch]:
-        """The batches of an epoch, which are made from now on."""
-        self.loader.set_epoch(epoch)
-        return prefetch_to_device(self.loader, self.device)
-
-    def _epoch(self, epoch: int) -> None:
-        self.began, self.images, self.pace = time.perf_counter(), 0, dict(_UNKNOWN)
-        for batch in self.ahead:
-            report = self._step(batch, epoch)
-            if time.monotonic() - self.saved > self.form.minutes * 60 and self.is_whole:
+    def _train_epoch(self, epoch: int, batches: Iterator[Batch]) -> None:
+        self._epoch = EpochState()
+        micro_batches: int | None = None
+        for batch in batches:
+            report = self._train_step(batch, epoch)
+            if time.monotonic() - self._saved_at > self._config.checkpoint_minutes * 60 and self.can_save:
                 self.save()
-            self.retries += report.retries
-        self.pace = {"images_per_second": self._speed(), "micro_batches": report.micro_batches}
-        if epoch + 1 < self.form.epochs:
-            self.ahead = self._batches(epoch + 1)  # made while this one is validated
-        self._end_epoch(epoch)
+            self._retries += report.retries
+            micro_batches = report.micro_batches
+        self._epoch.images_per_second, self._epoch.micro_batches = self._images_per_second(), micro_batches
 
-    def _speed(self) -> float:
-        """Images a second in this epoch, of all ranks."""
-        return self.images * self.ranks.ranks / max(time.perf_counter() - self.began, 1e-9)
-
-    def _step(self, batch: Batch, epoch: int) -> StepReport:
-        if self.iteration == 0 and self.ranks.is_first:
-            self.keeper.save_picture("train_batch", training_sheet(batch.images, batch.targets, self.data.names))
-        moment: Moment = self.schedule.at(self.iteration)
-        set_rates(self.optimizer, moment)
-        # The guard averages the batches up to an update by their images, and the ranks; the recipe sums them.
-        self.loss.factor = moment.images(self.share, self.last) * self.ranks.ranks / len(batch.images)
-        self.loss.share((batch.images, batch.targets), self.ranks)
-        report = self.guard.step((batch.images, batch.targets), update=moment.steps)
-        self.loss.count()
-        self.iteration += 1
-        self.images += len(batch.images)
-        done = self.iteration - epoch * self.schedule.per_epoch
-        # Reading the loss waits for the GPU.
-        if self.device.type != "cuda" or self.iteration % _SELDOM == 0 or done == self.schedule.per_epoch:
-            facts = {
-                **self._losses(done),
-                "images_per_second": self._speed(),
-                "micro_batches": report.micro_batches,
-                "memory": report.peak_bytes,
-                "host": self.process.memory_info().rss,
-                "waited": self.loader.waited,
-                "epochs": self.form.epochs,
-                "seconds_left": self._seconds_left(),
-            }
-            self.teller.stepped(epoch, done, self.schedule.per_epoch, facts)
+    def _train_step(self, batch: Batch, epoch: int) -> StepReport:
+        if self._iteration == 0 and self._dist.is_main:
+            grid = training_grid(batch.images, batch.targets, self._context.dataset.names)
+            self._run_dir.save_image("train_batch", grid)
+        step = self._schedule.at(self._iteration)
+        set_lr(self._parts.optimizer, step)
+        data = batch.images, batch.targets
+        self._loss.start_step(data, step.update_images(self._context.batch, self._last_batch))
+        report = self._guard.step(data, update=step.updates)
+        self._loss.commit_step()
+        self._iteration += 1
+        self._epoch.images += len(batch.images)
+        done = self._iteration - epoch * self._schedule.iterations_per_epoch
+        is_last = done == self._schedule.iterations_per_epoch
+        if self._context.device.type != "cuda" or self._iteration % _GPU_REPORT_INTERVAL == 0 or is_last:
+            self._progress.on_step(self._step_stats(epoch, done, report))
         return report
 
-    def _seconds_left(self) -> float:
-        """Until the end of the run, at the pace that it had since it was begun or resumed, validations and all."""
-        passed = time.monotonic() - self.started
-        return passed / (self.iteration - self.first) * (self.schedule.iterations - self.iteration)
+    def _step_stats(self, epoch: int, done: int, report: StepReport) -> StepStats:
+        elapsed = time.monotonic() - self._started_at
+        left = self._schedule.iterations - self._iteration
+        return StepStats(
+            epoch=epoch + 1,
+            epochs=self._config.epochs,
+            iteration=done,
+            iterations=self._schedule.iterations_per_epoch,
+            loss=self._mean_losses(done)["loss"],
+            images_per_second=self._images_per_second(),
+            micro_batches=report.micro_batches,
+            peak_bytes=report.peak_bytes,
+            rss_bytes=rss_bytes(),
+            seconds_left=elapsed / (self._iteration - self._started_iteration) * left,  # includes validation
+        )
 
-    def _losses(self, iterations: int) -> dict[str, float]:
-        """The mean loss of an epoch's iterations so far, and its parts; of ranks, as far as this one knows."""
-        means = [one * self.ranks.ranks / iterations for one in self.loss.sums()]
-        return {"loss": sum(means), **dict(zip(PARTS, means, strict=True))}
+    def _images_per_second(self) -> float:
+        images = self._epoch.images * self._dist.world_size
+        return images / max(time.perf_counter() - self._epoch.started, 1e-9)
+
+    def _mean_losses(self, iterations: int) -> dict[str, float]:
+        """Return the mean loss and its parts over the epoch's iterations so far, as seen by this rank."""
+        means = [total * self._dist.world_size / iterations for total in self._loss.totals()]
+        return {"loss": sum(means), **dict(zip(LOSS_PARTS, means, strict=True))}
 
     def _end_epoch(self, epoch: int) -> None:
-        """Validate, and keep what came of an epoch whose iterations are done."""
+        """Validate an epoch, and save its results and a checkpoint."""
         row: dict[str, Any] = {
             "epoch": epoch + 1,
-            **self._losses(self.schedule.per_epoch),
-            "rate": self.schedule.at(self.iteration - 1).rate,
-            **self.pace,
-            "memory": max(self.ranks.everywhere(self._memory)),
+            **self._mean_losses(self._schedule.iterations_per_epoch),
+            "lr": self._schedule.at(self._iteration - 1).lr,
+            **self._epoch.throughput(),
+            "peak_bytes": max(self._dist.all_gather(self._peak_bytes)),
         }
-        last = epoch == self.form.epochs - 1
-        if last or (epoch + 1) % self.form.every == 0:
-            row |= self._score(epoch, last=last)
-        row = self.ranks.once(lambda: row)
-        self.rows.append(row)
-        self.loss.begin()
-        self.keeper.save_model("last", self.average.module, self.data.names, {"epoch": epoch + 1})
-        if self.is_whole:
+        is_last = epoch == self._config.epochs - 1
+        if is_last or (epoch + 1) % self._config.val_interval == 0:
+            row |= self._validate_epoch(epoch, is_last=is_last)
+        row = self._dist.broadcast(lambda: row)
+        self._rows.append(row)
+        self._loss.start_epoch()
+        self._run_dir.save_model("last", self._parts.ema.module, self._context.dataset.names, {"epoch": epoch + 1})
+        if self.can_save:
             self.save()
         else:
-            self.saved = -math.inf  # after the next update
-        self.keeper.save_rows(self.rows, self._reckoned())
-        self.teller.ended_epoch(row)
+            self._saved_at = -math.inf  # save after the next update
+        self._run_dir.save_results(self._rows, self._predicted_peak())
+        self._progress.on_epoch_end(row)
 
-    def _score(self, epoch: int, *, last: bool) -> dict[str, Any]:
-        """Validate and keep what is the best so far, the first one of equals; what belongs into the row."""
-        found = self._validate()
-        if found is None:
+    def _validate_epoch(self, epoch: int, *, is_last: bool) -> dict[str, Any]:
+        """Validate the EMA, save it if it is the best so far (the first of equals), and return its scores."""
+        results = self._predict()
+        if results is None:
             return {}
-        names = self.data.names
-        if not has_metrics():  # nobody knows which is the best
-            self.keeper.save_found(found, self.held.index, names, picture=last)
+        names, index = self._context.dataset.names, self._context.val_split.index
+        if not has_metrics():  # the best epoch is unknown
+            self._run_dir.save_predictions(results, index, names, grid=is_last)
             return {}
-        scores = score(list(found.values()), names)
-        best = best_row(self.rows)
+        scores = score(list(results.values()), names)
+        best = best_row(self._rows)
         if best is None or scores.fitness > best["fitness"]:
-            self.keeper.save_model("best", self.average.module, names, {"epoch": epoch + 1})
-            self.keeper.save_scores(scores)
-            self.keeper.save_found(found, self.held.index, names)
-        return {
-            "map50": scores.map50,
-            "map50_95": scores.map50_95,
-            "precision": scores.precision,
-            "recall": scores.recall,
-            "fitness": scores.fitness,
-        }
+            self._run_dir.save_model("best", self._parts.ema.module, names, {"epoch": epoch + 1})
+            self._run_dir.save_scores(scores)
+            self._run_dir.save_predictions(results, index, names)
+        columns = ("map50", "map50_95", "precision", "recall", "fitness")
+        return {name: getattr(scores, name) for name in columns}
 
-    def _validate(self) -> dict[int, ImageResult] | None:
-        """What is found in the images by their numbers, on the first rank; None elsewhere."""
-        # Images of other shapes would be laid between what training left, and the other way round after it.
-        with _room_of_its_own(self.device):
-            own = results_by_image(self.average.module, self.held, self.checks, self.guard.evaluate)
-        parts = self.ranks.collect(own)
-        if parts is None:
+    def _predict(self) -> dict[int, ImageResult] | None:
+        """Return the EMA's predictions by image number on rank 0, None on other ranks."""
+        # Validation images have other shapes: mixing them with training would fragment the GPU's memory.
+        with _separate_gpu_cache(self._context.device):
+            own_results = results_by_image(
+                self._parts.ema.module, self._context.val_split, self._parts.val_loader, self._guard.evaluate
+            )
+        gathered = self._dist.gather(own_results)
+        if gathered is None:
             return None
-        found = {at: result for part in parts for at, result in part.items()}
-        return {at: found[at] for at in sorted(found)}
+        results = {image: result for part in gathered for image, result in part.items()}
+        return {image: results[image] for image in sorted(results)}
 
-    def _memory(self) -> int:
-        if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.device)
-        return peak_rss_bytes()
+    def _peak_bytes(self) -> int:
+        device = self._context.device
+        return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_rss_bytes()
+
+    def _predicted_peak(self) -> int:
+        """Return the prediction of what `_peak_bytes` measures."""
+        return self._predicted_bytes()["allocated" if self._context.device.type == "cuda" else "host"]
+
+    def _predicted_bytes(self) -> dict[str, int]:
+        need = self._context.plan.planned_need
+        return {name: int(getattr(need, name).value) for name in ("allocated", "reserved", "host")}
+
+
+def _set_fused(guard_state: Mapping[str, Any], optimizer: Optimizer) -> None:
+    """Change the saved optimizer state to the current implementation: the run may have started on another device."""
+    for saved in guard_state["optimizers"]:
+        for saved_group, group in zip(saved["param_groups"], optimizer.param_groups, strict=True):
+            saved_group["fused"] = group["fused"]
 
 
 @contextlib.contextmanager
-def _room_of_its_own(device: torch.device) -> Iterator[None]:
-    """Return what torch's allocator keeps of a GPU before and after something that is laid out otherwise."""
+def _separate_gpu_cache(device: torch.device) -> Iterator[None]:
+    """Empty torch's cache of GPU memory before and after."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
     yield
@@ -416,6 +314,6 @@ def _room_of_its_own(device: torch.device) -> Iterator[None]:
 
 
 def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The row with the best fitness, the first one of equals; None where nothing was scored."""
+    """Return the row with the best fitness, the first of equals; None if nothing was scored."""
     scored = [row for row in rows if row.get("fitness") is not None]
     return max(scored, key=lambda row: float(row["fitness"]), default=None)
