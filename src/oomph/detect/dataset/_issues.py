@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...errors import UsageError
 
 _MAX_EXAMPLES = 3
-OUTSIDE_ROOTS = "outside the folders that the yaml names (`roots: [/that/folder]` in the yaml adds one)"
+OUTSIDE_ROOTS = "outside the folders that the yaml names; add `roots: [/that/folder]` to it"
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class DataIssue:
         problem: why items were skipped, or what was done with them.
         count: number of items.
         broken: True if the items were skipped, False if they were fixed or are fine.
-        examples: places of the first few.
+        examples: places of the first few; empty for ordinary facts.
     """
 
     subject: str
@@ -31,8 +31,10 @@ class DataIssue:
     def __str__(self) -> str:
         items = self.subject if self.count == 1 else plural(self.subject)
         problem = self.problem.replace("have ", "has ", 1) if self.count == 1 else self.problem
-        example = self.examples[0] if self.count == 1 else f"first: {self.examples[0]}"
-        return f"{self.count} {items} {'skipped: ' if self.broken else ''}{problem} ({example})"
+        text = f"{self.count} {items} {'skipped: ' if self.broken else ''}{problem}"
+        if not self.examples:
+            return text
+        return f"{text} ({'' if self.count == 1 else 'first: '}{self.examples[0]})"
 
 
 def plural(noun: str) -> str:
@@ -47,12 +49,12 @@ class IssueLog:
         self._examples: dict[tuple[str, str, bool], list[str]] = {}
         self._counts: dict[tuple[str, str, bool], int] = {}
 
-    def add(self, subject: str, problem: str, place: str, *, broken: bool = True, count: int = 1) -> None:
-        """Record an issue and where it is."""
+    def add(self, subject: str, problem: str, place: str | None, *, broken: bool = True, count: int = 1) -> None:
+        """Record an issue and its place, if that is worth showing."""
         key = (subject, problem, broken)
         self._counts[key] = self._counts.get(key, 0) + count
         examples = self._examples.setdefault(key, [])
-        if len(examples) < _MAX_EXAMPLES:
+        if place is not None and len(examples) < _MAX_EXAMPLES:
             examples.append(place)
 
     def broken(self, subject: str) -> int:
@@ -79,7 +81,7 @@ class IssueLog:
             return
         worst = next(issue for issue in self.summary() if issue.subject == subject)
         raise UsageError(
-            f"{broken} of {total} {plural(subject)} in {source} can't be used (most frequent reason: {worst.problem}; "
-            f"first: {worst.examples[0]})",
+            f"{broken} of {total} {plural(subject)} in {source} can't be used; most frequent reason: {worst.problem} "
+            f"(first: {worst.examples[0]})",
             f"fix the data, or set `max_broken_fraction` above {max_broken_fraction:g} in the settings",
         )

@@ -115,7 +115,7 @@ def _read_file(file: Path, classes: int, roots: Sequence[Path], log: IssueLog) -
         return None
     rows = [(number, line.split()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not rows:
-        log.add("image", "have no objects", str(file), broken=False)
+        log.add("image", "have no objects", None, broken=False)
         return _no_boxes()
     return _without_duplicates(_parse_rows(rows, file, classes, log), file, log)
 

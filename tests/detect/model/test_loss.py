@@ -11,23 +11,23 @@ from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from oomph.detect import DetectionLoss, Gains, Yolov5, split_batch, yolov5
+from oomph.detect import DetectionLoss, LossGains, Yolov5, split_batch, yolov5
 from oomph.errors import UsageError
 
-SIZE = 96
+IMGSZ = 96
 
 
 def scene(images: int = 8, boxes: int = 40, classes: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Images with unevenly many boxes; some share cells, some touch the border, one image has none."""
+    """Return images with uneven numbers of boxes; some share cells, some touch the border, one image has none."""
     gen = torch.Generator().manual_seed(seed)
-    pixels = torch.rand(images, 3, SIZE, SIZE, generator=gen)
-    owner = (torch.rand(boxes, generator=gen) ** 2 * (images - 1)).floor()
-    centre = torch.rand(boxes, 2, generator=gen)
-    centre[:4] = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.5, 0.999], [0.25, 0.5]])
+    pixels = torch.rand(images, 3, IMGSZ, IMGSZ, generator=gen)
+    image = (torch.rand(boxes, generator=gen) ** 2 * (images - 1)).floor()
+    center = torch.rand(boxes, 2, generator=gen)
+    center[:4] = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.5, 0.999], [0.25, 0.5]])
     size = 0.05 + 0.6 * torch.rand(boxes, 2, generator=gen) ** 2
     label = torch.randint(classes, (boxes,), generator=gen)
-    targets = torch.cat((owner[:, None], label[:, None].float(), centre, size), 1)
-    return pixels, torch.cat((targets, targets[:5]))  # duplicates too
+    targets = torch.cat((image[:, None], label[:, None].float(), center, size), 1)
+    return pixels, torch.cat((targets, targets[:5]))  # with duplicates
 
 
 def network(classes: int = 4) -> Yolov5:
@@ -36,7 +36,7 @@ def network(classes: int = 4) -> Yolov5:
 
 
 def positives(row: Tensor, anchors: Tensor, height: int, width: int) -> Iterator[tuple[int, int, int, int]]:
-    """By the words of the facts, one box at a time: place in the order of writing, anchor, row, column."""
+    """Yield the positives of one box, in plain Python: order of writing, anchor, row, column."""
     x, y, w, h = (row[2:] * torch.tensor([width, height, width, height])).tolist()
     cells = [(0, int(x), int(y))]
     if x % 1 < 0.5 and x > 1:
@@ -65,7 +65,7 @@ def ciou(a: list[float], b: list[float]) -> float:
 
 
 def slow_loss(model: Yolov5, levels: list[Tensor], targets: Tensor) -> tuple[float, float, float]:
-    """Box, objectness and class loss with a loop over boxes."""
+    """Return box, objectness and class loss, computed by a loop over boxes."""
     box = objectness = classes = 0.0
     for index, level in enumerate(levels):
         batch, _, height, width, _ = level.shape
@@ -75,9 +75,9 @@ def slow_loss(model: Yolov5, levels: list[Tensor], targets: Tensor) -> tuple[flo
         for number, row in enumerate(targets):
             for place, anchor, j, i in positives(row, anchors, height, width):
                 raw = level[int(row[0]), anchor, j, i]
-                share = raw.sigmoid().tolist()
-                guess = [2 * share[0] - 0.5, 2 * share[1] - 0.5]
-                guess += [(2 * share[2 + k]) ** 2 * float(anchors[anchor, k]) for k in (0, 1)]
+                sigmoid = raw.sigmoid().tolist()
+                guess = [2 * sigmoid[0] - 0.5, 2 * sigmoid[1] - 0.5]
+                guess += [(2 * sigmoid[2 + k]) ** 2 * float(anchors[anchor, k]) for k in (0, 1)]
                 x, y, w, h = (row[2:] * torch.tensor([width, height, width, height])).tolist()
                 value = ciou(guess, [x - i, y - j, w, h])
                 boxes.append(1 - value)
@@ -90,25 +90,27 @@ def slow_loss(model: Yolov5, levels: list[Tensor], targets: Tensor) -> tuple[flo
         objectness += (4.0, 1.0, 0.4)[index] * float(F.binary_cross_entropy_with_logits(level[..., 4], goal))
         box += sum(boxes) / len(boxes) if boxes else 0.0
         classes += sum(odds) / len(odds) if odds else 0.0
-    return 0.05 * box, objectness * (SIZE / 640) ** 2, 0.5 * model.classes / 80 * classes
+    return 0.05 * box, objectness * (IMGSZ / 640) ** 2, 0.5 * model.classes / 80 * classes
 
 
-def test_the_loss_is_that_of_a_loop_over_boxes() -> None:
+def test_loss_equals_a_loop_over_boxes() -> None:
     model = network()
     images, targets = scene()
     with torch.no_grad():
         levels = model(images)
-        parts = DetectionLoss(model, size=SIZE).parts(levels, targets)
+        parts = DetectionLoss(model, imgsz=IMGSZ).parts(levels, targets)
     expected = slow_loss(model, levels, targets)
-    assert [float(parts.box), float(parts.objectness), float(parts.classes)] == pytest.approx(expected, rel=1e-5)
+    assert [float(parts.box), float(parts.obj), float(parts.cls)] == pytest.approx(expected, rel=1e-5)
     assert float(parts.total) == pytest.approx(sum(expected) * len(images), rel=1e-5)
 
 
-def gradient(model: Yolov5, loss: DetectionLoss, batch: tuple[Tensor, Tensor], pieces: int, *, naive: bool) -> Tensor:
+def gradient(
+    model: Yolov5, loss: DetectionLoss, batch: tuple[Tensor, Tensor], micro_batches: int, *, naive: bool
+) -> Tensor:
     model.zero_grad()
     norm = loss.normalizer(batch)
-    for images, targets in split_batch(batch, pieces):
-        value = loss(model(images), targets) / pieces if naive else loss(model(images), targets, norm)
+    for images, targets in split_batch(batch, micro_batches):
+        value = loss(model(images), targets) / micro_batches if naive else loss(model(images), targets, norm)
         value.backward()
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).double()
 
@@ -125,28 +127,28 @@ def frozen_norms(model: Yolov5) -> Yolov5:
     return model
 
 
-def test_pieces_sum_to_the_gradient_of_the_batch_and_dividing_by_their_number_does_not() -> None:
+def test_micro_batches_sum_to_the_gradient_of_the_batch_but_naive_averaging_does_not() -> None:
     model = frozen_norms(network())
-    loss = DetectionLoss(model, size=SIZE)
+    loss = DetectionLoss(model, imgsz=IMGSZ)
     batch = scene()
     whole = gradient(model, loss, batch, 1, naive=False)
-    for pieces in (2, 4, 8):
-        split = gradient(model, loss, batch, pieces, naive=False)
+    for micro_batches in (2, 4, 8):
+        split = gradient(model, loss, batch, micro_batches, naive=False)
         assert float((split - whole).norm() / whole.norm()) < 1e-5
-        off = gradient(model, loss, batch, pieces, naive=True)
+        off = gradient(model, loss, batch, micro_batches, naive=True)
         assert float((off - whole).norm() / whole.norm()) > 1e-2
     assert torch.equal(whole, gradient(model, loss, batch, 1, naive=True))
 
 
-def test_the_normaliser_counts_what_the_loss_counts_from_labels_alone() -> None:
+def test_normalizer_counts_the_positives_of_the_loss() -> None:
     model = network()
     images, targets = scene()
     norm = DetectionLoss(model).normalizer((images, targets))
-    counted = DetectionLoss(model).counter()((images, targets))
+    counted = DetectionLoss(model).cpu_normalizer()((images, targets))
     assert torch.equal(counted.counts, norm.counts)
     assert counted.images == norm.images
     expected = [
-        sum(1 for row in targets for _ in positives(row, anchors, SIZE // stride, SIZE // stride))
+        sum(1 for row in targets for _ in positives(row, anchors, IMGSZ // stride, IMGSZ // stride))
         for anchors, stride in zip(model.head.anchors, (8, 16, 32), strict=True)
     ]
     assert norm.counts.tolist() == expected
@@ -156,7 +158,7 @@ def test_the_normaliser_counts_what_the_loss_counts_from_labels_alone() -> None:
 def test_gradients_agree_with_finite_differences() -> None:
     model = network(classes=3)
     images, targets = scene(images=2, boxes=6, classes=3)
-    loss = DetectionLoss(model, size=SIZE)
+    loss = DetectionLoss(model, imgsz=IMGSZ)
     with torch.no_grad():
         levels = [level.clone() for level in model(images)]
     moving = [level.clone().requires_grad_() for level in levels]
@@ -181,47 +183,47 @@ def test_gradients_agree_with_finite_differences() -> None:
 
 
 @pytest.mark.parametrize("boxes", [torch.zeros(0, 6), torch.tensor([[0, 0, 0.5, 0.5, 0.001, 0.001]])])
-def test_without_positives_only_objectness_is_left(boxes: Tensor) -> None:
+def test_loss_without_positives_is_objectness_alone(boxes: Tensor) -> None:
     model = network()
-    loss = DetectionLoss(model, size=SIZE)
-    parts = loss.parts(model(torch.rand(2, 3, SIZE, SIZE)), boxes)
-    assert float(parts.box) == float(parts.classes) == 0.0
-    assert float(parts.objectness) > 0
+    loss = DetectionLoss(model, imgsz=IMGSZ)
+    parts = loss.parts(model(torch.rand(2, 3, IMGSZ, IMGSZ)), boxes)
+    assert float(parts.box) == float(parts.cls) == 0.0
+    assert float(parts.obj) > 0
     parts.total.backward()
     assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
 
 
-def test_boxes_of_no_size_make_no_nans() -> None:
+def test_boxes_of_zero_size_give_finite_gradients() -> None:
     model = network()
     rows = torch.tensor([[0, 0, 0.5, 0.5, 0.0, 0.0], [0, 1, 0.5, 0.5, 0.3, 0.0], [1, 1, 1.0, 0.0, 0.4, 0.4]])
-    loss = DetectionLoss(model)(model(torch.rand(2, 3, SIZE, SIZE)), rows)
+    loss = DetectionLoss(model)(model(torch.rand(2, 3, IMGSZ, IMGSZ)), rows)
     loss.backward()
     assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
 
 
-def test_one_class_has_no_class_loss() -> None:
+def test_a_single_class_has_no_class_loss() -> None:
     model = network(classes=1)
     images, targets = scene(classes=1)
     parts = DetectionLoss(model).parts(model(images), targets)
-    assert float(parts.classes) == 0.0
+    assert float(parts.cls) == 0.0
     assert float(parts.box) > 0
 
 
-def test_smoothed_labels_are_a_mixture_of_the_true_and_of_even_odds() -> None:
-    # The loss is linear in its targets, so that it can be checked at their ends.
+def test_label_smoothing_interpolates_between_true_and_uniform_targets() -> None:
+    # The loss is linear in its targets, so it can be checked at both ends.
     model = network()
     images, targets = scene()
     levels = [level.detach() for level in model(images)]
 
     def classes(smoothing: float) -> float:
-        return float(DetectionLoss(model, smoothing=smoothing).parts(levels, targets).classes)
+        return float(DetectionLoss(model, label_smoothing=smoothing).parts(levels, targets).cls)
 
     true, even = classes(0.0), classes(1.0)
     assert true != pytest.approx(even)
     assert classes(0.1) == pytest.approx(0.9 * true + 0.1 * even)
 
 
-def test_mixed_precision_is_close_and_computed_in_fp32() -> None:
+def test_mixed_precision_loss_is_close_and_in_fp32() -> None:
     model = network()
     images, targets = scene()
     loss = DetectionLoss(model)
@@ -233,12 +235,12 @@ def test_mixed_precision_is_close_and_computed_in_fp32() -> None:
     mixed.backward()
 
 
-def test_gains_fit_size_and_classes() -> None:
-    gains = DetectionLoss(network(classes=8), Gains(1.0, 2.0, 4.0), size=320).gains
-    assert (gains.box, gains.objectness, gains.classes) == (1.0, 0.5, 0.4)
+def test_gains_scale_with_image_size_and_classes() -> None:
+    gains = DetectionLoss(network(classes=8), LossGains(1.0, 2.0, 4.0), imgsz=320).gains
+    assert (gains.box, gains.obj, gains.cls) == (1.0, 0.5, 0.4)
 
 
-def test_outputs_of_eval_mode_are_taken_too() -> None:
+def test_outputs_of_eval_mode_are_accepted() -> None:
     model = network().eval()
     images, targets = scene()
     loss = DetectionLoss(model)
@@ -249,7 +251,7 @@ def test_outputs_of_eval_mode_are_taken_too() -> None:
 
 
 class Launches(TorchDispatchMode):
-    """Counts operations that a GPU would be asked for: all but views."""
+    """Records the operations that launch kernels: all but views."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -261,25 +263,25 @@ class Launches(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_a_step_asks_for_few_operations_and_makes_no_tensor_from_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fast GPU waits for launches, and a tensor made from numbers waits for the GPU."""
+def test_loss_launches_few_kernels_and_never_synchronizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernel launches limit a fast GPU, and creating a tensor from numbers waits for it."""
     model = network()
     images, targets = scene()
     loss, levels = DetectionLoss(model), model(images)
     loss(levels, targets)
-    for name in ("new_tensor", "tolist", "item"):  # what was made once is kept
+    for name in ("new_tensor", "tolist", "item"):  # cached after the first call
         monkeypatch.setattr(Tensor, name, lambda *_, name=name: pytest.fail(f"{name} waits for the GPU"))
     with Launches() as launches:
         value = loss(levels, targets)
     assert len(launches.names) < 170
-    # One with a number waits for the GPU too, and so does the other one's backward.
+    # where with a scalar synchronizes, and so does the backward of prod.
     assert not any("aten.where" in name or "aten.prod" in name for name in launches.names)
     with Launches() as launches:
         torch.autograd.grad(value, levels)
     assert len(launches.names) < 170
 
 
-def test_what_is_kept_of_a_batch_is_not_met_by_a_trace_and_the_other_way_round() -> None:
+def test_caches_of_real_and_fake_tensors_are_separate() -> None:
     images, targets = scene()
     real = network()
     loss = DetectionLoss(real)
@@ -293,20 +295,6 @@ def test_what_is_kept_of_a_batch_is_not_met_by_a_trace_and_the_other_way_round()
     assert torch.equal(fresh([level.detach() for level in real(images)], targets), before)
 
 
-def test_pieces_get_their_own_targets() -> None:
-    images = torch.arange(4.0).view(4, 1, 1, 1)
-    targets = torch.tensor([[3.0, 7, 0, 0, 0, 0], [0, 8, 0, 0, 0, 0], [1, 9, 0, 0, 0, 0]])
-    first, second = split_batch((images, targets), 2)
-    assert first[1][:, :2].tolist() == [[0, 8], [1, 9]]
-    assert second[1][:, :2].tolist() == [[1, 7]]
-    assert second[0].flatten().tolist() == [2, 3]
-    assert [len(piece[0]) for piece in split_batch((images, targets), 3)] == [2, 1, 1]
-    for pieces in (0, 5):
-        with pytest.raises(UsageError, match="4 images can't make"):
-            split_batch((images, targets), pieces)
-    assert targets[0, 0] == 3  # the batch itself is left alone
-
-
-def test_only_networks_of_ours_have_this_loss() -> None:
+def test_other_models_are_rejected() -> None:
     with pytest.raises(UsageError, match="the model is a Linear"):
         DetectionLoss(torch.nn.Linear(1, 1))

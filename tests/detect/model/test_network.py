@@ -10,7 +10,7 @@ from torch import nn
 from oomph.detect import Yolov5, yolov5
 from oomph.errors import UsageError
 
-# SHA-256 over the lines "name shape" of the reference's checkpoints with 80 classes, in order, and their parameters.
+# Number of tensors, SHA-256 of the lines "name shape", and parameters of the reference's checkpoints with 80 classes.
 CHECKPOINTS = {
     "n": (349, "005227114e740aa6e7630282ea5db9372a96c96be581ce1d49972808871b99bc", 1_872_157),
     "s": (349, "64598587120a7b93af09ab537bfb9088a704335fe33418d63fc03e3914a0a562", 7_235_389),
@@ -18,8 +18,6 @@ CHECKPOINTS = {
     "l": (613, "c15f57264fe8b0fcd9b6809e9485e68c99d74acbd212d30047df8cd051ca54ad", 46_563_709),
     "x": (745, "7fc50b91e179dd3540485ec7d15de3daca5891bf910e19766b946ed655ea0332", 86_749_405),
 }
-
-
 BIASES = {"model.24.m.0.bias", "model.24.m.1.bias", "model.24.m.2.bias"}
 
 
@@ -28,19 +26,19 @@ def listing(model: nn.Module) -> list[str]:
 
 
 @pytest.mark.parametrize("size", CHECKPOINTS)
-def test_names_shapes_and_parameters_are_those_of_the_checkpoints(size: str) -> None:
+def test_tensor_names_shapes_and_parameter_counts_match_the_checkpoints(size: str) -> None:
     with torch.device("meta"):
         model = yolov5(size)
     lines, digest, parameters = CHECKPOINTS[size]
-    found = listing(model)
-    assert found[0].startswith("model.0.conv.weight ")
-    assert found[-1].startswith("model.24.m.2.bias ")
-    assert len(found) == lines
-    assert hashlib.sha256("\n".join(found).encode()).hexdigest() == digest
+    tensors = listing(model)
+    assert tensors[0].startswith("model.0.conv.weight ")
+    assert tensors[-1].startswith("model.24.m.2.bias ")
+    assert len(tensors) == lines
+    assert hashlib.sha256("\n".join(tensors).encode()).hexdigest() == digest
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
-def test_training_gives_raw_levels_and_eval_decoded_predictions_first() -> None:
+def test_training_mode_returns_raw_levels_and_eval_mode_predictions_first() -> None:
     model = yolov5("n", classes=3)
     images = torch.rand(2, 3, 64, 96)
     raw = model(images)
@@ -51,34 +49,34 @@ def test_training_gives_raw_levels_and_eval_decoded_predictions_first() -> None:
     assert len(levels) == 3
 
 
-def test_decoding_follows_the_formulas_cell_by_cell() -> None:
+def test_decoding_follows_the_formulas() -> None:
     model = yolov5("n", classes=2).eval()
     with torch.no_grad():
         predictions, levels = model(torch.rand(1, 3, 64, 96))
     raw = levels[1][0, 2, 3, 5]  # stride 16, third anchor (59, 119), row 3, column 5
-    share = [1 / (1 + math.exp(-float(value))) for value in raw]
+    sigmoid = [1 / (1 + math.exp(-float(value))) for value in raw]
     index = 3 * 96 + 2 * 24 + 3 * 6 + 5
-    expected = [(2 * share[0] - 0.5 + 5) * 16, (2 * share[1] - 0.5 + 3) * 16]
-    expected += [(2 * share[2]) ** 2 * 59, (2 * share[3]) ** 2 * 119, *share[4:]]
+    expected = [(2 * sigmoid[0] - 0.5 + 5) * 16, (2 * sigmoid[1] - 0.5 + 3) * 16]
+    expected += [(2 * sigmoid[2]) ** 2 * 59, (2 * sigmoid[3]) ** 2 * 119, *sigmoid[4:]]
     assert predictions[0, index].tolist() == pytest.approx(expected, rel=1e-5)
 
 
-def test_fresh_biases_expect_few_objects() -> None:
+def test_initial_biases_expect_few_objects() -> None:
     torch.manual_seed(0)
     biases = [bias.view(3, -1) for name, bias in yolov5("n", classes=10).state_dict().items() if name in BIASES]
     for bias, stride in zip(biases, (8, 16, 32), strict=True):
         fresh = bias[:, 4] - math.log(8 / (640 / stride) ** 2)
-        assert float(fresh.abs().max()) < 0.13  # what a convolution of 64 or more inputs begins with
+        assert float(fresh.abs().max()) < 0.13  # range of a fresh convolution with 64 or more inputs
         assert float((bias[:, 5:] - math.log(0.6 / 9.00001)).abs().max()) < 0.13
         assert float(bias[:, :4].abs().max()) < 0.13
 
 
-def test_batch_norms_are_those_of_the_reference() -> None:
+def test_batch_norm_parameters_match_the_reference() -> None:
     norms = [module for module in yolov5("n").modules() if isinstance(module, nn.BatchNorm2d)]
     assert {(norm.eps, norm.momentum) for norm in norms} == {(1e-3, 0.03)}
 
 
-def test_layout_and_precision_change_little() -> None:
+def test_memory_format_and_precision_change_predictions_little() -> None:
     torch.manual_seed(0)
     model = yolov5("n", classes=2).eval()
     images = torch.rand(1, 3, 64, 64)
@@ -91,22 +89,22 @@ def test_layout_and_precision_change_little() -> None:
         with torch.autocast("cpu", torch.bfloat16):
             low = model(images)[0]
     assert torch.allclose(plain, last, atol=1e-3)
-    assert low.dtype == torch.float32  # places of 640 pixels don't fit into bf16
+    assert low.dtype == torch.float32  # bf16 can't represent coordinates of 640 pixels
     assert torch.allclose(plain[..., :4], low[..., :4], atol=1.0)
 
 
-def test_wrong_sizes_and_images_get_a_sentence() -> None:
-    with pytest.raises(UsageError, match="'t' is no size of YOLOv5; it must be one of n, s, m, l, x"):
+def test_invalid_arguments_are_rejected() -> None:
+    with pytest.raises(UsageError, match="'t' is not a YOLOv5 size; choose one of n, s, m, l, x"):
         yolov5("t")
     with pytest.raises(UsageError, match="classes is 0"):
         yolov5("n", classes=0)
-    with pytest.raises(UsageError, match=r"three \(width, height\) for each"):
+    with pytest.raises(UsageError, match=r"three \(width, height\) pairs for each"):
         yolov5("n", anchors=[[(1, 2)]])
-    with pytest.raises(UsageError, match="100 pixels high and 64 wide; make both multiples of 32"):
+    with pytest.raises(UsageError, match="the images are 100 x 64 pixels; make both sides multiples of 32"):
         yolov5("n")(torch.rand(1, 3, 100, 64))
     assert isinstance(yolov5("yolov5s", classes=1), Yolov5)
 
 
-def test_anchors_are_kept_in_cells() -> None:
-    own = [[(8, 16)] * 3, [(16, 32)] * 3, [(32, 64)] * 3]
-    assert torch.equal(yolov5("n", anchors=own).head.anchors, torch.tensor([1.0, 2.0]).expand(3, 3, 2))
+def test_anchors_are_stored_in_cells() -> None:
+    anchors = [[(8, 16)] * 3, [(16, 32)] * 3, [(32, 64)] * 3]
+    assert torch.equal(yolov5("n", anchors=anchors).head.anchors, torch.tensor([1.0, 2.0]).expand(3, 3, 2))
