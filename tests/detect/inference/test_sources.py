@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oomph
-from oomph.detect.inference._sources import SourceImage, find_images, result_names
+from oomph.detect.inference._sources import SourceImage, find_images, output_names
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sources", "found"),
+    ("sources", "expected"),
     [
         (["photos"], ["a.jpg", "b.PNG", "deep er/c.jpeg"]),
         (["photos/a.jpg", "photos"], ["a.jpg", "b.PNG", "deep er/c.jpeg"]),
@@ -30,33 +30,33 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["photos/../photos/a.jpg", "photos/a.jpg"], ["a.jpg"]),
     ],
 )
-def test_images_are_found_once_however_they_are_named(sources: list[str], found: list[str]) -> None:
-    assert [str(one.below) for one in find_images(sources)] == found
+def test_every_image_is_found_once(sources: list[str], expected: list[str]) -> None:
+    assert [str(image.relative) for image in find_images(sources)] == expected
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("source", "message"),
     [
         ("photos/clip.mp4", "is a video"),
-        ("rtsp://camera", "is an address"),
+        ("rtsp://camera", "is a URL"),
         ("screen", "is a camera or screen"),
         ("photos/*.bmp", "there is no image or folder"),
     ],
 )
-def test_what_is_no_image_is_refused_with_the_reason(source: str, words: str) -> None:
-    with pytest.raises(oomph.OomphError, match=words):
+def test_other_sources_are_rejected_with_the_reason(source: str, message: str) -> None:
+    with pytest.raises(oomph.OomphError, match=message):
         find_images([source])
 
 
-PLACES = st.tuples(
+PATHS = st.tuples(
     st.sampled_from(["a", "b", "a/b"]), st.sampled_from(["x.jpg", "x.png", "x.png.jpg", "X.jpg", "x", "y.png"])
 )
 
 
-@given(st.lists(PLACES, min_size=1, unique=True))
-def test_every_image_has_a_name_of_its_own_for_its_results(places: list[tuple[str, str]]) -> None:
-    images = [SourceImage(Path("/top") / folder / name, Path(name)) for folder, name in places]
-    found = [str(one).casefold() for one in result_names(images)]
-    paths = {str(image.path).casefold() for image in images}
-    if len(paths) == len(images):  # two files that differ in capitals alone can't be told apart everywhere
-        assert len(set(found)) == len(images)
+@given(st.lists(PATHS, min_size=1, unique=True))
+def test_output_names_are_unique(paths: list[tuple[str, str]]) -> None:
+    images = [SourceImage(Path("/top") / folder / name, Path(name)) for folder, name in paths]
+    names = [str(name).casefold() for name in output_names(images)]
+    distinct = {str(image.path).casefold() for image in images}
+    if len(distinct) == len(images):  # some file systems can't distinguish files that differ only in case
+        assert len(set(names)) == len(images)

@@ -1,4 +1,4 @@
-"""One rank of several runs: `torchrun -m tests.detect.rank DATA FOLDER`; each leaves its weights in FOLDER."""
+"""One rank of several runs: `torchrun -m tests.detect.training.rank DATA FOLDER`; each writes its weights to FOLDER."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ import torch
 from torch import nn
 
 from oomph.data import Batch
-from oomph.detect import EmbeddedRun, OrderForm, Outcome, Ranks, join_ranks, train
-from oomph.detect.training import _train as _training
-from oomph.detect.training._planning import plan_run
-from oomph.detect.training._trainer import Course
+from oomph.detect import DistContext, TrainConfig, TrainResult, init_distributed, train
+from oomph.detect.training import _train
+from oomph.detect.training._parts import TrainingParts, build_parts
+from oomph.detect.training._planning import plan_training
+from oomph.detect.training._trainer import Trainer
 from oomph.planner import Plan
 from oomph.recovery import StepReport
 from tests.recovery.faults import FaultIn
 
-from .test_course import Quiet
+from .runs import HYP, RecordingProgress, small_config
 
-# Groups of two iterations that make a step, the second of which goes over the end of an epoch.
-RECIPE = replace(EmbeddedRun().recipe, rate=0.01, warmup_epochs=0.0, nominal_batch=16)
-UNLUCKY = 1  # the rank that things happen to
-MIDDLE = 2  # the iteration that they happen in: the first of a step's two, and the last of an epoch
+# Two iterations make an update; the second update crosses the end of an epoch.
+RANK_HYP = replace(HYP, lr0=0.01, warmup_epochs=0.0, nominal_batch=16)
+FAILING_RANK = 1
+FAILING_ITERATION = 2  # the first of an update's two iterations, and the last of an epoch
 
 
-class Once(FaultIn):
-    """One operation of that name runs out of memory."""
+class OneFault(FaultIn):
+    """Lets a single operation of that name run out of memory."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.raised:
@@ -40,64 +41,74 @@ class Once(FaultIn):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
-class Watched(Course):
-    """A run without statistics, so that shares of a batch add up; something happens in the middle."""
+class DisturbedTrainer(Trainer):
+    """Raises an out-of-memory error or a signal on one rank, and writes what was learned."""
 
-    name, happens = "", ""
+    name, event = "", ""
 
-    def build(self, *given: Any) -> None:
-        super().build(*given)
-        for module in self.guard.model.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.eval()
-
-    def _step(self, batch: Batch, epoch: int) -> StepReport:
-        if self.iteration != MIDDLE or self.ranks.rank != UNLUCKY:
-            return super()._step(batch, epoch)
-        if self.happens == "stop":
+    def _train_step(self, batch: Batch, epoch: int) -> StepReport:
+        if self._iteration != FAILING_ITERATION or self._dist.rank != FAILING_RANK:
+            return super()._train_step(batch, epoch)
+        if self.event == "stop":
             os.kill(os.getpid(), signal.SIGTERM)
-        with Once("convolution_backward") if self.happens == "fault" else contextlib.nullcontext():
-            return super()._step(batch, epoch)
+        with OneFault("convolution_backward") if self.event == "oom" else contextlib.nullcontext():
+            return super()._train_step(batch, epoch)
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainResult:
         try:
             return super().run()
         finally:
-            facts = {"iterations": self.guard.steps, "retries": self.retries, "rows": self.rows}
-            state = {"model": self.guard.model.state_dict(), "average": self.average.module.state_dict()}
-            place = self.form.folder.parent / f"{self.name}-{self.ranks.rank}.pt"
-            torch.save({**facts, **state}, place)
+            model = self._parts.model.state_dict()
+            model = {name.removeprefix("module."): value for name, value in model.items()}
+            content = {
+                "iterations": self._guard.steps,
+                "retries": self._retries,
+                "rows": self._rows,
+                "model": model,
+                "ema": self._parts.ema.module.state_dict(),
+            }
+            torch.save(content, self._config.run_dir.parent / f"{self.name}-{self._dist.rank}.pt")
 
 
-def planned_once(known: list[Plan], form: OrderForm, *rest: Any) -> Plan:
-    """Planning takes longer than the runs: what fits in shares fits in whole batches as small as these."""
-    if not known:
-        known.append(plan_run(form, *rest))
-    return replace(known[0], settings=replace(known[0].settings, batch=form.batch))
+def build_parts_without_statistics(*args: Any) -> TrainingParts:
+    """Put BatchNorm into eval mode, so that the ranks' parts of a batch add up."""
+    parts = build_parts(*args)
+    for module in parts.model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eval()
+    return parts
 
 
-def run(name: str, form: OrderForm, ranks: Ranks, happens: str = "", *, resume: bool = False) -> None:
-    Watched.name, Watched.happens = name, happens
-    train(form, Quiet(), ranks=ranks, resume=resume)
+def plan_once(plans: list[Plan], config: TrainConfig, *rest: Any) -> Plan:
+    """Reuse the first plan: planning takes longer than the runs."""
+    if not plans:
+        plans.append(plan_training(config, *rest))
+    return replace(plans[0], settings=replace(plans[0].settings, batch=config.batch))
+
+
+def run(name: str, config: TrainConfig, dist: DistContext, event: str = "", *, resume: bool = False) -> None:
+    DisturbedTrainer.name, DisturbedTrainer.event = name, event
+    train(config, RecordingProgress(), dist=dist, resume=resume)
 
 
 def main(data: Path, folder: Path) -> None:
-    vars(_training).update(Course=Watched, plan_run=functools.partial(planned_once, []))
-    usual = OrderForm(
-        data=data, folder=folder, network="n", size=64, batch=8, epochs=2, device="cpu", threads=1, recipe=RECIPE
+    vars(_train).update(
+        Trainer=DisturbedTrainer,
+        build_parts=build_parts_without_statistics,
+        plan_training=functools.partial(plan_once, []),
     )
-    forms = {name: replace(usual, folder=folder / name) for name in ("plain", "fault", "stop", "alone")}
-    with join_ranks("cpu") as ranks:
-        run("plain", forms["plain"], ranks)
-        run("fault", forms["fault"], ranks, "fault")
+    configs = {name: small_config(data, folder / name, hyp=RANK_HYP) for name in ("plain", "oom", "stop", "single")}
+    with init_distributed("cpu") as dist:
+        run("plain", configs["plain"], dist)
+        run("oom", configs["oom"], dist, "oom")
         try:
-            run("stop", forms["stop"], ranks, "stop")
+            run("stop", configs["stop"], dist, "stop")
         except SystemExit as end:
             assert end.code == 128 + signal.SIGTERM
-        run("resumed", forms["stop"], ranks, resume=True)
-    if ranks.is_first:
+        run("resumed", configs["stop"], dist, resume=True)
+    if dist.is_main:
         torch.set_num_threads(1)
-        run("alone", forms["alone"], Ranks())
+        run("single", configs["single"], DistContext())
 
 
 if __name__ == "__main__":
