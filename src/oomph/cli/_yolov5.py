@@ -160,8 +160,8 @@ def translate_yolov5(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         kept.append(word)
         if word in _IMAGE_SIZE_FLAGS:
             kept += _image_size(word, rest, notes)
-        elif word == "--classes":
-            kept += [",".join(_take_numbers(rest))]
+        elif word == "--classes" and (numbers := _take_numbers(rest)):
+            kept.append(",".join(numbers))
     return kept, notes
 
 
@@ -197,7 +197,8 @@ def unknown_flags(command: str, arguments: Sequence[str], known: Collection[str]
     why = [f"YOLOv5's {flag} is not supported: {foreign.rejected[flag]}" for flag in rejected]
     fix = ["remove it" if len(rejected) == 1 else f"remove {_join(rejected)}"] if rejected else []
     if settings:
-        why.append(f"{_join(settings)} {'is a setting' if len(settings) == 1 else 'are settings'}, not a flag")
+        kind = "is a setting, not a flag" if len(settings) == 1 else "are settings, not flags"
+        why.append(f"{_join(settings)} {kind}")
         lines = [f"`{line}`" for line in dict.fromkeys(foreign.settings[flag] for flag in settings)]
         fix.append(f"write {'a line' if len(lines) == 1 else 'lines'} such as {_join(lines)} into a --settings file")
     if others:

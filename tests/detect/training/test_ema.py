@@ -10,13 +10,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from oomph.detect import Ema
 
 
-def net() -> nn.Sequential:
+def network() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
 
 
-def test_the_average_follows_by_the_formula() -> None:
-    model = net()
+def test_the_average_follows_the_formula() -> None:
+    model = network()
     ema = Ema(model)
     expected = model.state_dict()["0.weight"].clone()
     for update in range(1, 4):
@@ -30,7 +30,7 @@ def test_the_average_follows_by_the_formula() -> None:
 
 
 def test_statistics_are_averaged_and_counters_copied() -> None:
-    model = net()
+    model = network()
     ema = Ema(model)
     model.train()(torch.rand(2, 3, 4, 4) + 5)
     ema.update(model)
@@ -40,8 +40,8 @@ def test_statistics_are_averaged_and_counters_copied() -> None:
     assert not any(parameter.requires_grad for parameter in ema.module.parameters())
 
 
-class Operations(TorchDispatchMode):
-    """Remembers what was done."""
+class RecordOperations(TorchDispatchMode):
+    """Records the operations."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -52,18 +52,18 @@ class Operations(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_an_update_changes_tensors_in_place_and_makes_none() -> None:
-    model = net()
+def test_an_update_is_in_place_and_allocates_nothing() -> None:
+    model = network()
     ema = Ema(model)
     ema.update(model)
-    with Operations() as done:
+    with RecordOperations() as record:
         ema.update(model)
-    assert done.names == ["aten._foreach_lerp_.Scalar", "aten._foreach_copy_.default"]
+    assert record.names == ["aten._foreach_lerp_.Scalar", "aten._foreach_copy_.default"]
     assert ema.updates_in_place
 
 
-def test_new_tensors_of_the_network_are_found() -> None:
-    model = net()
+def test_replaced_tensors_of_the_network_are_noticed() -> None:
+    model = network()
     ema = Ema(model)
     ema.update(model)
     model[0].weight = nn.Parameter(torch.full((4, 3, 1, 1), 7.0))
@@ -75,7 +75,7 @@ def test_new_tensors_of_the_network_are_found() -> None:
     assert torch.allclose(state["1.running_mean"], torch.tensor(9.0), atol=1e-3)
 
 
-def test_a_network_without_counters_is_averaged_too() -> None:
+def test_a_network_without_counters_is_averaged() -> None:
     model = nn.Linear(2, 2)
     ema = Ema(model)
     with torch.no_grad():
@@ -84,9 +84,9 @@ def test_a_network_without_counters_is_averaged_too() -> None:
     assert torch.allclose(ema.module.state_dict()["weight"], torch.tensor(3.0), atol=1e-2)
 
 
-def test_it_goes_on_from_its_state() -> None:
-    model = net()
-    first, second = Ema(model), Ema(net())
+def test_the_state_can_be_restored() -> None:
+    model = network()
+    first, second = Ema(model), Ema(network())
     with torch.no_grad():
         model.state_dict()["0.weight"].mul_(3.0)
     first.update(model)
@@ -94,11 +94,11 @@ def test_it_goes_on_from_its_state() -> None:
     first.update(model)
     second.update(model)
     assert second.updates == 2
-    ours, theirs = first.module.state_dict(), second.module.state_dict()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    state, expected = first.module.state_dict(), second.module.state_dict()
+    assert all(torch.equal(state[name], expected[name]) for name in state)
 
 
-def test_a_module_that_was_replaced_is_found() -> None:
+def test_a_replaced_module_is_noticed() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     ema = Ema(model, decay=0.5, ramp=1e-9)

@@ -7,12 +7,11 @@ from oomph.detect import DetectionLoss, detection_job
 from oomph.units import MIB
 
 
-def test_a_prediction_traces_network_and_loss() -> None:
-    found = predict(detection_job("n", classes=3), Settings(4, size=128, precision="amp-fp16"), "H200")
-    # Weights, gradients and momentum in fp32 are the least.
-    parameters = sum(p.numel() for p in detection_job("n", classes=3).model().parameters())
-    assert found.allocated.value > 3 * 4 * parameters
-    assert found.allocated.value < 200 * MIB
+def test_the_prediction_includes_network_and_loss() -> None:
+    prediction = predict(detection_job("n", classes=3), Settings(4, size=128, precision="amp-fp16"), "H200")
+    parameters = sum(parameter.numel() for parameter in detection_job("n", classes=3).model().parameters())
+    assert prediction.allocated.value > 3 * 4 * parameters  # weights, gradients and momentum in fp32
+    assert prediction.allocated.value < 200 * MIB
 
 
 def test_the_job_trains() -> None:
@@ -34,5 +33,5 @@ def test_the_job_trains() -> None:
     assert losses[-1] < losses[0]
     with torch.no_grad():
         model.eval()
-        expected = DetectionLoss(model, size=96)(model(batch[0]), batch[1])
+        expected = DetectionLoss(model, imgsz=96)(model(batch[0]), batch[1])
         assert torch.equal(job.run(model, batch), expected)

@@ -7,32 +7,32 @@ from typing import Any
 import pytest
 
 import oomph
-from oomph.detect.training._resume_check import Circumstances
+from oomph.detect.training._resume_check import ResumeCheck
 
-BEGUN = Circumstances(("cat", "dog"), images=10, ranks=2, order="abc")
+SAVED = ResumeCheck(("cat", "dog"), images=10, world_size=2, data_order="abc")
 
 
-def test_what_was_saved_and_read_again_is_the_same() -> None:
-    BEGUN.check(json.loads(json.dumps(BEGUN.facts())))
+def test_an_unchanged_run_passes() -> None:
+    SAVED.verify(json.loads(json.dumps(SAVED.state())))
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
-        ({"names": ("dog", "cat")}, r"2 \(dog, cat\) and not 2 \(cat, dog\); write them as they were"),
-        ({"names": ("cat",)}, r"1 \(cat\) and not 2"),
-        ({"ranks": 1}, "begun with 2 ranks, and there are 1; resume it with torchrun --nproc-per-node 2"),
-        ({"order": "abd"}, r"not those that the run was begun with \(other files\)"),
-        ({"order": "abd", "images": 9}, r"\(9 now, 10 then\)"),
+        ({"names": ("dog", "cat")}, r"2 \(dog, cat\), before 2 \(cat, dog\); restore them"),
+        ({"names": ("cat",)}, r"1 \(cat\), before 2"),
+        ({"world_size": 1}, "started with 2 ranks and is resumed with 1; resume it with torchrun --nproc-per-node 2"),
+        ({"data_order": "abd"}, r"the training images have changed .* \(other files\)"),
+        ({"data_order": "abd", "images": 9}, r"\(9 now, 10 before\)"),
     ],
 )
-def test_what_changed_is_named_with_what_to_do(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(oomph.UsageError, match=words):
-        dataclasses.replace(BEGUN, **changes).check(BEGUN.facts())
+def test_changes_are_rejected_with_a_fix(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(oomph.UsageError, match=message):
+        dataclasses.replace(SAVED, **changes).verify(SAVED.state())
 
 
-def test_names_that_are_many_are_cut() -> None:
-    now = dataclasses.replace(BEGUN, names=tuple(f"class {number}" for number in range(1000)))
-    with pytest.raises(oomph.UsageError) as raised:
-        now.check(BEGUN.facts())
-    assert len(str(raised.value)) < 400
+def test_many_names_are_truncated() -> None:
+    check = dataclasses.replace(SAVED, names=tuple(f"class {number}" for number in range(1000)))
+    with pytest.raises(oomph.UsageError) as caught:
+        check.verify(SAVED.state())
+    assert len(str(caught.value)) < 400

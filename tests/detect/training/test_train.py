@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import oomph
 from oomph.cli import run
 from oomph.detect import InferenceConfig, NmsConfig, TrainConfig, detect_objects, train
 from oomph.detect.training._train import resolve
@@ -36,11 +35,6 @@ def test_shared_train_and_val_images_are_reported(demo_data: Path, tmp_path: Pat
         train(small_config(same, tmp_path / "run"), StopAtMessage("the mAP is"))
 
 
-def test_a_tiny_budget_cannot_fit(demo_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(oomph.CannotFit, match="the budget is"):
-        train(small_config(demo_data, tmp_path / "run", budget=100 * MIB), RecordingProgress())
-
-
 @pytest.mark.slow
 def test_a_budget_splits_the_batch_into_micro_batches(demo_data: Path, tmp_path: Path) -> None:
     progress = RecordingProgress()
@@ -51,6 +45,7 @@ def test_a_budget_splits_the_batch_into_micro_batches(demo_data: Path, tmp_path:
     assert progress.rows[0]["micro_batches"] > 1
 
 
+@pytest.mark.usefixtures("quick_predictions")
 def test_training_and_detecting_with_tiles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_red_squares(tmp_path / "squares", train=3, val=2)
     progress = RecordingProgress()

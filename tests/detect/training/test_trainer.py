@@ -22,7 +22,6 @@ from oomph.detect import (
     InferenceConfig,
     NmsConfig,
     StepStats,
-    TrainConfig,
     TrainResult,
     detect_objects,
     read_weights,
@@ -30,37 +29,24 @@ from oomph.detect import (
     validate_weights,
 )
 from oomph.detect.dataset import DEMO_NAMES
-from oomph.detect.training import _planning, _train
+from oomph.detect.training import _train
 from oomph.detect.training._trainer import Trainer
 from oomph.planner import Plan
 
 from .runs import RecordingProgress, Stopped, small_config
 
 REPO = Path(__file__).parents[3]
-_plan_training = _planning.plan_training
+
+
+pytestmark = pytest.mark.usefixtures("quick_predictions")
 
 
 @pytest.fixture(scope="module")
-def plans() -> dict[Any, Plan]:
-    return {}
-
-
-@pytest.fixture(autouse=True)
-def cached_plans(plans: dict[Any, Plan], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plan equal runs once: planning takes longer than these runs."""
-
-    def plan_training(config: TrainConfig, *rest: Any) -> Plan:
-        key = (config.imgsz, config.batch, config.budget)
-        if key not in plans:
-            plans[key] = _plan_training(config, *rest)
-        return plans[key]
-
-    monkeypatch.setattr(_train, "plan_training", plan_training)
-
-
-@pytest.fixture(scope="module")
-def finished_run(demo_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, Path]:
+def finished_run(
+    demo_data: Path, quick_predictions: None, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[TrainResult, Path]:
     """An uninterrupted run."""
+    del quick_predictions
     run_dir = tmp_path_factory.mktemp("runs") / "one"
     return train(small_config(demo_data, run_dir), RecordingProgress()), run_dir
 
@@ -229,15 +215,13 @@ def test_resume_rejects_other_classes_and_images(
         train(small_config(other, run_dir), RecordingProgress(), resume=True)
 
 
-@pytest.mark.parametrize(("implementation", "fused"), [("fused", True), ("given", None)])
+@pytest.mark.parametrize("implementation", ["fused", "given"])
 def test_a_resumed_run_uses_the_optimizer_implementation_of_its_new_plan(
-    demo_data: Path,
     finished_run: tuple[TrainResult, Path],
-    plans: dict[Any, Plan],
+    demo_data: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     implementation: str,
-    fused: bool | None,  # noqa: FBT001  torch's values
 ) -> None:
     seen: list[Any] = []
 
@@ -247,14 +231,14 @@ def test_a_resumed_run_uses_the_optimizer_implementation_of_its_new_plan(
             return super().run()
 
     def plan_training(*_: Any) -> Plan:
-        plan = next(iter(plans.values()))
+        plan = finished_run[0].plan
         return replace(plan, settings=replace(plan.settings, optimizer=implementation))
 
     monkeypatch.setattr(_train, "Trainer", InspectedTrainer)
     monkeypatch.setattr(_train, "plan_training", plan_training)
     run_dir = shutil.copytree(finished_run[1], tmp_path / "run")
     train(small_config(demo_data, run_dir), RecordingProgress(), resume=True)
-    assert seen == [fused] * 3
+    assert seen == [True if implementation == "fused" else None] * 3
 
 
 @pytest.mark.subprocess
