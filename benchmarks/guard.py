@@ -119,8 +119,8 @@ def detector_of(
     """A detector, its optimizer, its forward, and a batch of images with forty boxes each."""
     torch.manual_seed(0)
     model = detect.yolov5(case["net"], 80).to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    loss, samples, size = detect.DetectionLoss(model, size=case["size"]), case["samples"], case["size"]
-    optimizer = detect.build_optimizer(model, detect.Recipe(), samples, fused=device == "cuda" or None)
+    loss, samples, size = detect.DetectionLoss(model, imgsz=case["size"]), case["samples"], case["size"]
+    optimizer = detect.build_optimizer(model, detect.Hyperparameters(), samples, fused=device == "cuda" or None)
     images = torch.randint(0, 255, (samples, 3, size, size), dtype=torch.uint8)
     targets = torch.rand(40 * samples, 6) * torch.tensor([0, 80, 1, 1, 0.2, 0.2])
     targets[:, 0], targets[:, 1] = torch.arange(samples).repeat_interleave(40), targets[:, 1].floor()
@@ -141,7 +141,7 @@ def plain_detector(case: dict[str, Any], device: str) -> Callable[[], None]:
         with torch.autocast(device, torch.bfloat16):
             value = forward(model, batch)
         value.backward()
-        nn.utils.clip_grad_norm_(parameters, detect.Recipe().clip)
+        nn.utils.clip_grad_norm_(parameters, detect.Hyperparameters().clip_grad_norm)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         ema.update(model)
@@ -157,7 +157,7 @@ def guarded_detector(case: dict[str, Any], device: str) -> Callable[[], object]:
         optimizer=optimizer,
         forward=forward,
         split=detect.split_batch,
-        clip=detect.Recipe().clip,
+        clip=detect.Hyperparameters().clip_grad_norm,
         ema=detect.Ema(model),
         precision="amp-bf16",
     )

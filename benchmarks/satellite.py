@@ -15,6 +15,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +26,20 @@ from scenery import NAMES, lay_out, write
 
 from oomph.data import Window, decode, decode_windows, read_header
 from oomph.detect import (
-    Augmentation,
-    FoundObjects,
-    Gains,
+    DetectResult,
+    Hyperparameters,
     ImageResult,
-    OrderForm,
-    Recipe,
+    InferenceConfig,
+    NmsConfig,
     Scores,
-    Suppression,
+    StepStats,
+    TrainConfig,
+    detect_objects,
     draw_boxes,
-    evaluate_weights,
-    find_objects,
-    found_boxes,
+    prediction_boxes,
     score,
     train,
+    validate_weights,
 )
 from oomph.machine import peak_rss_bytes
 from oomph.units import format_size
@@ -49,7 +50,7 @@ SEEDS = {"train": 1, "test": 2, "val": 3}
 # show more of the ground and of what only looks like an object.
 COURSES = ((128, 4, 0.08), (256, 2, 0.04), (256, 2, 0.03))
 VIEW = 640  # side of the windows when the image is searched
-LIMITS = Suppression(confidence=0.05, overlap=0.45)  # how sure a box must be; what overlaps more is one
+NMS = NmsConfig(conf_thres=0.05, iou_thres=0.45)
 
 
 def main() -> None:
@@ -84,35 +85,37 @@ def make(folder: Path, side: int, objects: int) -> None:
     (folder / "data.yaml").write_text("\n".join(lines) + "\n")
 
 
-class Teller:
-    """Prints what is worth it."""
+class PrintProgress:
+    """Prints every 20th step and every epoch."""
 
-    def said(self, words: str) -> None:
-        print(words, flush=True)
+    def log(self, message: str) -> None:
+        print(message, flush=True)
 
-    def counted(self, what: str, done: int, total: int | None) -> None:
-        del what, done, total
+    def on_progress(self, task: str, done: int, total: int | None) -> None:
+        del task, done, total
 
-    def planned(self, made: Any) -> None:
-        del made
+    def on_plan(self, plan: Any) -> None:
+        del plan
 
-    def stepped(self, epoch: int, done: int, total: int, facts: dict[str, Any]) -> None:
-        if done % 20 == 0:
-            print(f"epoch {epoch + 1}, {done} of {total}: loss {facts['loss']:.3f}", flush=True)
+    def on_step(self, stats: StepStats) -> None:
+        if stats.iteration % 20 == 0:
+            print(f"epoch {stats.epoch}, {stats.iteration} of {stats.iterations}: loss {stats.loss:.3f}", flush=True)
 
-    def ended_epoch(self, row: dict[str, Any]) -> None:
+    def on_epoch_end(self, row: dict[str, Any]) -> None:
         print(f"epoch {row['epoch']}: mAP50 {row.get('map50')} on the small image", flush=True)
 
 
-def recipe(size: int, rate: float = 0.08) -> Recipe:
-    """A short course from fresh weights: many small optimizer steps at a high rate."""
-    return Recipe(
-        rate=rate,
+def hyperparameters(imgsz: int, lr0: float = 0.08) -> Hyperparameters:
+    """Return hyperparameters for a short training from fresh weights: many small steps at a high learning rate."""
+    return Hyperparameters(
+        lr0=lr0,
         warmup_epochs=0.5,
-        least_warmup=20,
+        min_warmup_iterations=20,
         nominal_batch=8,
-        gains=Gains(objectness=(640 / size) ** 2, classes=4.0),
-        augmentation=Augmentation(scale=0.3, flip_vertical=0.5),
+        obj=(640 / imgsz) ** 2,
+        cls=4.0,
+        scale=0.3,
+        flipud=0.5,
     )
 
 
@@ -123,20 +126,20 @@ def learn(folder: Path) -> Path:
         place = folder / f"course-{number}"
         if not (place / "weights" / "last.pt").exists():
             began, busy = time.perf_counter(), time.process_time()
-            form = OrderForm(
+            config = TrainConfig(
                 data=folder / "data.yaml",
-                folder=place,
-                network="n",
+                run_dir=place,
+                cfg="n",
                 weights=weights,
-                size=side,
+                imgsz=side,
                 batch=8,
                 epochs=epochs,
                 tiles=True,
                 device="cpu",
-                recipe=recipe(side, rate),
-                every=epochs,
+                hyp=hyperparameters(side, rate),
+                val_interval=epochs,
             )
-            train(form, Teller())
+            train(config, PrintProgress())
             taken, worked = time.perf_counter() - began, time.process_time() - busy
             print(f"trained by tiles of {side}: {taken:.0f} s, {worked:.0f} s of processor", flush=True)
         weights = place / "weights" / "last.pt"
@@ -154,26 +157,26 @@ def search(folder: Path, weights: Path, image: Path, tiles: int) -> dict[str, An
 
 def _search(folder: Path, weights: str, image: str, tiles: str) -> None:
     """What that process does: warm up on a small image, so that what torch takes for itself is not counted."""
-    usual: dict[str, Any] = {"size": VIEW, "limits": LIMITS, "device": "cpu"}
+    config = InferenceConfig(Path(weights), VIEW, "cpu", VIEW, NMS)
     small = folder / "warm.png"
     Image.fromarray(np.zeros((VIEW * 3, VIEW * 3, 3), np.uint8)).save(small)
-    find_objects(Path(weights), small, folder / "warm", tiles=VIEW, **usual)
+    detect_objects(config, small, folder / "warm")
     before, began, busy = peak_rss_bytes(), time.perf_counter(), time.process_time()
-    found = find_objects(Path(weights), Path(image), folder / f"found-{tiles}", tiles=int(tiles), **usual)
+    result = detect_objects(replace(config, tiles=int(tiles)), Path(image), folder / f"found-{tiles}")
     facts = {
-        "rows": _rows(found),
+        "rows": _rows(result),
         "before": before,
         "grew": peak_rss_bytes() - before,
         "seconds": time.perf_counter() - began,
         "processor": time.process_time() - busy,
-        "picture": found.images[0].picture,
-        "advice": found.advice,
+        "drawing": result.images[0].drawing,
+        "hint": result.hint,
     }
     (folder / f"found-{tiles}.json").write_text(json.dumps(facts))
 
 
-def _rows(found: FoundObjects) -> list[list[float]]:
-    boxes = found.images[0].boxes
+def _rows(result: DetectResult) -> list[list[float]]:
+    boxes = result.images[0].boxes
     return [[*box[:4], box[5], float(NAMES.index(box[4]))] for box in boxes]
 
 
@@ -211,7 +214,7 @@ def crop(folder: Path, found: Any) -> None:
     rows = rows[(rows[:, :2] > 0).all(1) & (rows[:, 2:4] < 800).all(1)]
     Image.fromarray(pixels).save(folder / "crop.png")
     if len(rows):  # a search that found nothing leaves the picture of the one before
-        drawn = draw_boxes(np.ascontiguousarray(pixels), found_boxes(rows), NAMES)
+        drawn = draw_boxes(np.ascontiguousarray(pixels), prediction_boxes(rows), NAMES)
         Image.fromarray(drawn).save(folder / "crop-found.png")
 
 
@@ -229,19 +232,19 @@ def squeezed(folder: Path) -> None:
             label.write_text((folder / "labels" / split / f"{split}.txt").read_text())
     data = small / "data.yaml"
     data.write_text(f"path: .\ntrain: images/train\nval: images/test\nnames: [{', '.join(NAMES)}]\n")
-    form = OrderForm(
+    config = TrainConfig(
         data=data,
-        folder=small / "run",
-        network="n",
-        size=VIEW,
+        run_dir=small / "run",
+        cfg="n",
+        imgsz=VIEW,
         batch=1,
         epochs=30,
         device="cpu",
-        recipe=recipe(VIEW),
-        every=30,
+        hyp=hyperparameters(VIEW),
+        val_interval=30,
     )
-    train(form, Teller())
-    scores = evaluate_weights(small / "run" / "weights" / "last.pt", data, "val", VIEW, 1, "cpu")
+    train(config, PrintProgress())
+    scores = validate_weights(InferenceConfig(small / "run" / "weights" / "last.pt", VIEW, "cpu"), data, batch=1)
     print(f"trained and run on images squeezed to {VIEW}: {_figures(scores)}", flush=True)
 
 

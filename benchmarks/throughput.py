@@ -33,11 +33,12 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 import oomph
 from oomph.detect import (
-    DataSet,
+    Dataset,
     DetectionLoss,
     Ema,
-    OrderForm,
-    Recipe,
+    Hyperparameters,
+    TrainConfig,
+    TrainLoss,
     build_optimizer,
     read_dataset,
     read_split,
@@ -45,15 +46,14 @@ from oomph.detect import (
     train,
     yolov5,
 )
-from oomph.detect.training._train_loss import GroupLoss
-from oomph.report import TrainTeller
+from oomph.report import ConsoleProgress
 
 BOXES = 40  # a sample of the bare loop: about those of a mosaic
 STEPS = 20
 EPOCHS = 4
 
 
-def many_times(data: DataSet, images: int, folder: Path) -> Path:
+def many_times(data: Dataset, images: int, folder: Path) -> Path:
     """A data set of so many images: copies of those that there are, over and over; links would be seen through."""
     split = read_split(data, "train")
     for kind in ("images", "labels"):
@@ -88,13 +88,13 @@ def random_batch(batch: int, side: int, device: torch.device) -> tuple[Tensor, T
 
 def update_of(model: torch.nn.Module, batch: int, device: torch.device) -> torch.optim.Optimizer:
     """As `oomph train` updates weights."""
-    return build_optimizer(model, Recipe(), batch, fused=device.type == "cuda" or None)
+    return build_optimizer(model, Hyperparameters(), batch, fused=device.type == "cuda" or None)
 
 
 def bare_step(options: argparse.Namespace, device: torch.device, classes: int) -> Callable[[], object]:
     """The step as everybody writes it."""
     model = yolov5(options.net, classes).to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    loss, optimizer = DetectionLoss(model, size=options.img), update_of(model, options.batch, device)
+    loss, optimizer = DetectionLoss(model, imgsz=options.img), update_of(model, options.batch, device)
     images, targets = random_batch(options.batch, options.img, device)
     precise = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
 
@@ -114,9 +114,9 @@ def guarded_step(options: argparse.Namespace, device: torch.device, classes: int
     guard = oomph.guard(
         model=model,
         optimizer=update_of(model, options.batch, device),
-        loss=GroupLoss(DetectionLoss(model, size=options.img), device),
+        loss=TrainLoss(DetectionLoss(model, imgsz=options.img), device),
         split=split_batch,
-        clip=Recipe().clip,
+        clip=Hyperparameters().clip_grad_norm,
         ema=Ema(model),
         precision="amp-bf16" if device.type == "cuda" else None,
     )
@@ -152,19 +152,19 @@ def count_waits(step: Callable[[], object]) -> int:
     return sum("called a synchronizing" in str(one.message).lower() for one in caught)
 
 
-def trained(options: argparse.Namespace, data: DataSet) -> list[float]:
+def trained(options: argparse.Namespace, data: Dataset) -> list[float]:
     """Images a second in each epoch of a real run."""
     with tempfile.TemporaryDirectory() as folder:
         file = many_times(data, options.images, Path(folder) / "data")
-        form = OrderForm(
+        config = TrainConfig(
             data=file,
-            folder=Path(folder) / "run",
-            network=options.net,
-            size=options.img,
+            run_dir=Path(folder) / "run",
+            cfg=options.net,
+            imgsz=options.img,
             batch=options.batch,
             epochs=EPOCHS,
         )
-        train(form, TrainTeller(quiet=True))
+        train(config, ConsoleProgress(quiet=True))
         with (Path(folder) / "run" / "results.csv").open() as rows:
             return [float(row["images_per_second"]) for row in csv.DictReader(rows)]
 

@@ -122,16 +122,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Load a public name on first use."""
-    if name in __all__:
-        import importlib  # noqa: PLC0415  only needed here
+if not TYPE_CHECKING:  # so that type checkers report unknown names
 
-        for package in _SUBPACKAGES:
-            module = importlib.import_module(f"{__name__}.{package}")
-            if hasattr(module, name):
-                return getattr(module, name)
-    raise AttributeError(f"module 'oomph.detect' has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        """Load a public name on first use."""
+        if name in __all__:
+            import importlib  # noqa: PLC0415  only needed here
+
+            for package in _SUBPACKAGES:
+                module = importlib.import_module(f"{__name__}.{package}")
+                if hasattr(module, name):
+                    return getattr(module, name)
+        raise AttributeError(f"module 'oomph.detect' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

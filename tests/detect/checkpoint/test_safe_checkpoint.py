@@ -160,7 +160,13 @@ def test_a_compressed_entry_is_rejected(tmp_path: Path) -> None:
 def test_read_checkpoint_returns_plain_data_and_rejects_objects(
     tmp_path: Path, foreign_module: type[nn.Module]
 ) -> None:
-    content = {"step": 3, "rng": torch.get_rng_state(), "nested": [(1, "a")], "bytes": b"\x00\xff", "none": None}
+    content: dict[str, Any] = {
+        "step": 3,
+        "rng": torch.get_rng_state(),
+        "nested": [(1, "a")],
+        "bytes": b"\x00\xff",
+        "none": None,
+    }
     torch.save(content, tmp_path / "plain.pt")
     loaded = read_checkpoint(tmp_path / "plain.pt")
     assert torch.equal(loaded.pop("rng"), content.pop("rng"))
