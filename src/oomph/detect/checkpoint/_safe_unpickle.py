@@ -1,4 +1,4 @@
-"""A restricted unpickler: it imports nothing that a file names and calls nothing that a file asks for.
+"""A restricted unpickler: it imports no module and calls no function that a file names.
 
 It rebuilds plain containers, and describes tensors as `LazyTensor`. Instances of any other class become an
 `OpaqueObject` with their class name and state. A pickle that needs anything else, such as a function call, is rejected.

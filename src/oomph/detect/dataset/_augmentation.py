@@ -29,7 +29,7 @@ _MIXUP_BETA = 32.0
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Strength of the augmentations under YOLOv5's names; the defaults are its low ones, all zero is none.
+    """Strength of the augmentations under YOLOv5's names; the defaults are its low ones, zero disables each.
 
     Attributes:
         mosaic: fraction of samples made of four images.

@@ -20,7 +20,7 @@ def find_split_images(entries: Sequence[Path], root: Path, roots: Sequence[Path]
         entries: what the yaml names for the split.
         root: folder that relative paths of lists may start at.
         roots: folders that links may lead to.
-        log: receives what was left out.
+        log: receives the skipped images.
     """
     return _usable_files(_named_images(entries, root, roots, log), log)
 

@@ -16,7 +16,7 @@ from ._labels import LabelTable
 
 @dataclass(frozen=True)
 class LoadConfig:
-    """How a split is loaded.
+    """Settings for loading a split.
 
     Attributes:
         imgsz: side of the samples.
@@ -48,10 +48,10 @@ class MosaicSamples:
         return [ImageRequest(number, canvas) for number in chosen]
 
     def build(
-        self, pieces: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator
+        self, decoded: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator
     ) -> NDArray[np.float32]:
         """Draw the sample; return its boxes as fractions of the canvas."""
-        images = [(piece.picture.pixels, self._labels.of(piece.want.index)) for piece in pieces]
+        images = [(item.picture.pixels, self._labels.of(item.want.index)) for item in decoded]
         return compose_sample(images, canvas, self._augmentation, rng)
 
 

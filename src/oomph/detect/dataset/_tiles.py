@@ -33,7 +33,7 @@ _MIN_TILE = 32  # the largest stride
 _TRAIN_TILES_PER_DECODE = 8
 _VAL_TILES_PER_DECODE = 32
 _MAX_ZOOM = 0.5  # relative change of object size
-_MIXED_DECODES = 4  # decoded images whose tiles are shuffled together
+_MIXED_DECODES = 4  # decoded images with tiles that are shuffled together
 _OBJECT_FRACTION = 0.7  # of training tiles that are placed around an object
 _MIN_DECODE_BYTES = 64 * MIB
 _LARGE_IMAGE = 4.0  # times the image size
@@ -74,10 +74,10 @@ class AugmentedTileSamples:
         return self._tiles.requests(index, canvas, rng)
 
     def build(
-        self, pieces: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator
+        self, decoded: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator
     ) -> NDArray[np.float32]:
         """Draw the sample; return its boxes as fractions of the canvas."""
-        target = self._tiles.build(pieces, canvas, rng)
+        target = self._tiles.build(decoded, canvas, rng)
         low, high = target.boxes[:, :2], target.boxes[:, 2:]
         sides = np.array([canvas.shape[1], canvas.shape[0]])
         rows = np.column_stack((target.classes, (low + high) / 2 / sides, (high - low) / sides)).astype(np.float32)

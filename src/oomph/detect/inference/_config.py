@@ -13,7 +13,7 @@ from ..model import NmsConfig, Yolov5
 
 @dataclass(frozen=True)
 class InferenceConfig:
-    """How a detector is run.
+    """Settings for running a detector.
 
     Attributes:
         weights: the weights file.

@@ -86,7 +86,7 @@ def make_predictor(nms_config: NmsConfig) -> Callable[[nn.Module, Any], list[tup
 
     def predict(model: nn.Module, batch: Sequence[Tensor]) -> list[tuple[int, Tensor]]:
         images, numbers = batch
-        # In full precision, because box coordinates are what is measured.
+        # In full precision, because the coordinates of boxes are scored.
         with torch.autocast(images.device.type, enabled=False):
             boxes = nms(model(images)[0].float(), nms_config)
         return [(int(number), rows.cpu()) for number, rows in zip(numbers.tolist(), boxes, strict=True)]

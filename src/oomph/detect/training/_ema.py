@@ -16,7 +16,7 @@ _RAMP_UPDATES = 2000.0
 
 
 class _TensorPairs:
-    """Tensors of the average paired with those of the network; cached, since pairing takes a fifth of a step."""
+    """Tensors of the average paired with those of the network; cached, since pairing takes a fifth of a step's time."""
 
     def __init__(self, module: nn.Module | None = None, model: nn.Module | None = None) -> None:
         self._model = model
@@ -53,7 +53,7 @@ class Ema:
     Attributes:
         module: the average, in eval mode; buffers such as BatchNorm statistics are averaged too.
         updates: number of updates so far.
-        updates_in_place: tells the guard that an update allocates nothing and needs no backup copy.
+        updates_in_place: read by the guard: an update allocates nothing and needs no backup copy.
     """
 
     updates_in_place = True

@@ -34,7 +34,7 @@ _RANK_TIMEOUT_SECONDS = 60.0  # scoring many images may keep a rank from respond
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a run is about, and where it executes.
+    """Inputs of a training run and its execution environment.
 
     Attributes:
         config: the resolved configuration.

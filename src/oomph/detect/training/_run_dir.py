@@ -107,7 +107,7 @@ class RunDirectory:
         """Read the latest intact checkpoint, with a warning if it is the previous one.
 
         Raises:
-            MissingFile: there is none.
+            MissingFile: there is no checkpoint.
             InvalidFile: none can be read.
         """
         failures = []
