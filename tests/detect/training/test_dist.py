@@ -41,15 +41,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_demo_dataset(tmp_path_factory.mktemp("data"), DemoSize(train=22, val=7))
 
 
-@pytest.fixture(scope="module")
-def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    command = torchrun("-m", "tests.detect.training.rank", str(data), str(folder), folder=folder)
-    process = subprocess.run(command, env=environment(), cwd=folder, timeout=TIMEOUT, check=False, capture_output=True)
-    assert process.returncode == 0, output(folder, 0) + output(folder, 1)
-    return folder
-
-
 def state(folder: Path, name: str, rank: int = 0) -> Any:
     return torch.load(folder / f"{name}-{rank}.pt", weights_only=True)
 
@@ -63,35 +54,51 @@ def assert_same_weights(first: Any, second: Any, tolerance: float = 0.0) -> None
 
 @on_linux
 @pytest.mark.subprocess
-class TestTwoRanks:
-    def test_two_ranks_learn_what_one_process_learns(self, runs: Path) -> None:
-        assert_same_weights(state(runs, "plain"), state(runs, "single"), 1e-5)
-        ema = state(runs, "plain")["ema"]
-        assert any(not torch.equal(ema[name], value) for name, value in state(runs, "plain")["model"].items())
+def test_two_ranks_train_like_one_process_and_survive_faults(data: Path, tmp_path: Path) -> None:
+    command = torchrun("-m", "tests.detect.training.rank", str(data), str(tmp_path), folder=tmp_path)
+    process = subprocess.run(
+        command, env=environment(), cwd=tmp_path, timeout=TIMEOUT, check=False, capture_output=True
+    )
+    assert process.returncode == 0, output(tmp_path, 0) + output(tmp_path, 1)
+    assert_ranks_agree(tmp_path)
+    assert_two_ranks_learn_what_one_process_learns(tmp_path)
+    assert_all_ranks_survive_the_out_of_memory_error_of_one(tmp_path)
+    assert_all_ranks_stop_after_the_same_update_and_resume_bit_for_bit(tmp_path)
+    assert_validation_is_distributed_and_scored_once(tmp_path)
 
-    @pytest.mark.parametrize("name", ["plain", "oom", "resumed"])
-    def test_ranks_end_with_the_same_weights_and_rows(self, runs: Path, name: str) -> None:
+
+def assert_ranks_agree(runs: Path) -> None:
+    for name in ("plain", "oom", "resumed"):
         assert_same_weights(state(runs, name, 1), state(runs, name))
         assert state(runs, name, 1)["rows"] == state(runs, name)["rows"]
 
-    def test_all_ranks_survive_the_out_of_memory_error_of_one(self, runs: Path) -> None:
-        assert [state(runs, "oom", rank)["retries"] for rank in range(2)] == [1, 1]
-        assert_same_weights(state(runs, "oom"), state(runs, "plain"), 1e-5)
-        # Each rank has its own Record, and the error was rank 1's.
-        records = [oomph.Record.load(runs / "oom" / name) for name in ("record.jsonl", "record-1.jsonl")]
-        assert [sum(event["event"] == "oom" for event in record.events) for record in records] == [0, 1]
 
-    def test_all_ranks_stop_after_the_same_update_and_resume_bit_for_bit(self, runs: Path) -> None:
-        assert [state(runs, "stop", rank)["iterations"] for rank in range(2)] == [4, 4]
-        assert_same_weights(state(runs, "resumed"), state(runs, "plain"))
+def assert_two_ranks_learn_what_one_process_learns(runs: Path) -> None:
+    assert_same_weights(state(runs, "plain"), state(runs, "single"), 1e-5)
+    ema = state(runs, "plain")["ema"]
+    assert any(not torch.equal(ema[name], value) for name, value in state(runs, "plain")["model"].items())
 
-    def test_validation_is_distributed_and_scored_once(self, runs: Path) -> None:
-        results, expected = (read_results(runs / name / "predictions.npz")[0] for name in ("plain", "single"))
-        assert len(results) == len(expected) == 7
-        for result, other in zip(results, expected, strict=True):
-            np.testing.assert_array_equal(result.truth, other.truth)
-        names = {path.name for path in (runs / "plain").iterdir()}
-        assert names == {path.name for path in (runs / "single").iterdir()} | {"record-1.jsonl"}
+
+def assert_all_ranks_survive_the_out_of_memory_error_of_one(runs: Path) -> None:
+    assert [state(runs, "oom", rank)["retries"] for rank in range(2)] == [1, 1]
+    assert_same_weights(state(runs, "oom"), state(runs, "plain"), 1e-5)
+    # Each rank has its own Record, and the error was rank 1's.
+    records = [oomph.Record.load(runs / "oom" / name) for name in ("record.jsonl", "record-1.jsonl")]
+    assert [sum(event["event"] == "oom" for event in record.events) for record in records] == [0, 1]
+
+
+def assert_all_ranks_stop_after_the_same_update_and_resume_bit_for_bit(runs: Path) -> None:
+    assert [state(runs, "stop", rank)["iterations"] for rank in range(2)] == [4, 4]
+    assert_same_weights(state(runs, "resumed"), state(runs, "plain"))
+
+
+def assert_validation_is_distributed_and_scored_once(runs: Path) -> None:
+    results, expected = (read_results(runs / name / "predictions.npz")[0] for name in ("plain", "single"))
+    assert len(results) == len(expected) == 7
+    for result, other in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result.truth, other.truth)
+    names = {path.name for path in (runs / "plain").iterdir()}
+    assert names == {path.name for path in (runs / "single").iterdir()} | {"record-1.jsonl"}
 
 
 @on_linux
