@@ -194,7 +194,7 @@ def detector_step(case: dict[str, Any], device: str, *, guarded: bool) -> Loop:
     """Return a training step of a detector on images with forty boxes each."""
     torch.manual_seed(0)
     model = detect.yolov5(case["net"], 80).to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    criterion, samples, size = detect.DetectionLoss(model, size=case["size"]), case["samples"], case["size"]
+    criterion, samples, size = detect.DetectionLoss(model, imgsz=case["size"]), case["samples"], case["size"]
     hyperparameters = detect.Hyperparameters()
     optimizer = detect.build_optimizer(model, hyperparameters, samples, fused=device == "cuda" or None)
     ema, parameters = detect.Ema(model), list(model.parameters())

@@ -15,6 +15,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +26,20 @@ from scenery import NAMES, plan_scene, write_scene
 
 from oomph.data import Window, decode, decode_windows, read_header
 from oomph.detect import (
-    Augmentation,
-    FoundObjects,
-    Gains,
+    DetectResult,
+    Hyperparameters,
     ImageResult,
-    OrderForm,
-    Recipe,
+    InferenceConfig,
+    NmsConfig,
     Scores,
-    Suppression,
+    StepStats,
+    TrainConfig,
+    detect_objects,
     draw_boxes,
-    evaluate_weights,
-    find_objects,
-    found_boxes,
+    prediction_boxes,
     score,
     train,
+    validate_weights,
 )
 from oomph.machine import peak_rss_bytes
 from oomph.units import format_size
@@ -49,7 +50,7 @@ SEEDS = {"train": 1, "test": 2, "val": 3}
 # show more background and distractors.
 STAGES = ((128, 4, 0.08), (256, 2, 0.04), (256, 2, 0.03))
 VIEW = 640  # side of the windows for detection
-LIMITS = Suppression(confidence=0.05, overlap=0.45)
+NMS = NmsConfig(conf_thres=0.05, iou_thres=0.45)
 
 
 def main() -> None:
@@ -88,32 +89,34 @@ def write_dataset(folder: Path, side: int, objects: int) -> None:
 class PrintedProgress:
     """Prints messages, losses and mAP."""
 
-    def said(self, words: str) -> None:
-        print(words, flush=True)
+    def log(self, message: str) -> None:
+        print(message, flush=True)
 
-    def counted(self, what: str, done: int, total: int | None) -> None:
-        del what, done, total
+    def on_progress(self, task: str, done: int, total: int | None) -> None:
+        del task, done, total
 
-    def planned(self, made: Any) -> None:
-        del made
+    def on_plan(self, plan: Any) -> None:
+        del plan
 
-    def stepped(self, epoch: int, done: int, total: int, facts: dict[str, Any]) -> None:
-        if done % 20 == 0:
-            print(f"epoch {epoch + 1}, {done} of {total}: loss {facts['loss']:.3f}", flush=True)
+    def on_step(self, stats: StepStats) -> None:
+        if stats.iteration % 20 == 0:
+            print(f"epoch {stats.epoch}, {stats.iteration} of {stats.iterations}: loss {stats.loss:.3f}", flush=True)
 
-    def ended_epoch(self, row: dict[str, Any]) -> None:
+    def on_epoch_end(self, row: dict[str, Any]) -> None:
         print(f"epoch {row['epoch']}: mAP50 {row.get('map50')} on the validation image", flush=True)
 
 
-def hyperparameters(size: int, rate: float = 0.08) -> Recipe:
+def hyperparameters(imgsz: int, lr0: float = 0.08) -> Hyperparameters:
     """Return settings for a short training from scratch: many small optimizer steps at a high learning rate."""
-    return Recipe(
-        rate=rate,
+    return Hyperparameters(
+        lr0=lr0,
         warmup_epochs=0.5,
-        least_warmup=20,
+        min_warmup_iterations=20,
         nominal_batch=8,
-        gains=Gains(objectness=(640 / size) ** 2, classes=4.0),
-        augmentation=Augmentation(scale=0.3, flip_vertical=0.5),
+        obj=(640 / imgsz) ** 2,
+        cls=4.0,
+        scale=0.3,
+        flipud=0.5,
     )
 
 
@@ -124,20 +127,20 @@ def train_stages(folder: Path) -> Path:
         run = folder / f"stage-{number}"
         if not (run / "weights" / "last.pt").exists():
             started, cpu_started = time.perf_counter(), time.process_time()
-            form = OrderForm(
+            config = TrainConfig(
                 data=folder / "data.yaml",
-                folder=run,
-                network="n",
+                run_dir=run,
+                cfg="n",
                 weights=weights,
-                size=side,
+                imgsz=side,
                 batch=8,
                 epochs=epochs,
                 tiles=True,
                 device="cpu",
-                recipe=hyperparameters(side, rate),
-                every=epochs,
+                hyp=hyperparameters(side, rate),
+                val_interval=epochs,
             )
-            train(form, PrintedProgress())
+            train(config, PrintedProgress())
             seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
             print(f"trained on tiles of {side}: {seconds:.0f} s, {cpu_seconds:.0f} s of CPU time", flush=True)
         weights = run / "weights" / "last.pt"
@@ -155,25 +158,25 @@ def detect(folder: Path, weights: Path, image: Path, tiles: int) -> dict[str, An
 
 def _detect(folder: Path, weights: str, image: str, tiles: str) -> None:
     """Warm up on a small image, so that the memory of torch is not counted, then detect."""
-    settings: dict[str, Any] = {"size": VIEW, "limits": LIMITS, "device": "cpu"}
+    config = InferenceConfig(Path(weights), VIEW, "cpu", VIEW, NMS)
     small = folder / "warm.png"
     Image.fromarray(np.zeros((VIEW * 3, VIEW * 3, 3), np.uint8)).save(small)
-    find_objects(Path(weights), small, folder / "warm", tiles=VIEW, **settings)
+    detect_objects(config, small, folder / "warm")
     before, started, cpu_started = peak_rss_bytes(), time.perf_counter(), time.process_time()
-    detections = find_objects(Path(weights), Path(image), folder / f"detections-{tiles}", tiles=int(tiles), **settings)
+    detections = detect_objects(replace(config, tiles=int(tiles)), Path(image), folder / f"detections-{tiles}")
     results = {
         "rows": _rows(detections),
         "before": before,
         "growth": peak_rss_bytes() - before,
         "seconds": time.perf_counter() - started,
         "cpu_seconds": time.process_time() - cpu_started,
-        "picture": detections.images[0].picture,
-        "advice": detections.advice,
+        "drawing": detections.images[0].drawing,
+        "hint": detections.hint,
     }
     (folder / f"detections-{tiles}.json").write_text(json.dumps(results))
 
 
-def _rows(detections: FoundObjects) -> list[list[float]]:
+def _rows(detections: DetectResult) -> list[list[float]]:
     boxes = detections.images[0].boxes
     return [[*box[:4], box[5], float(NAMES.index(box[4]))] for box in boxes]
 
@@ -214,7 +217,7 @@ def save_crop(folder: Path, detections: Any) -> None:
     rows = rows[(rows[:, :2] > 0).all(1) & (rows[:, 2:4] < 800).all(1)]
     Image.fromarray(pixels).save(folder / "crop.png")
     if len(rows):  # otherwise keep the file of the previous method
-        drawn = draw_boxes(np.ascontiguousarray(pixels), found_boxes(rows), NAMES)
+        drawn = draw_boxes(np.ascontiguousarray(pixels), prediction_boxes(rows), NAMES)
         Image.fromarray(drawn).save(folder / "crop-detections.png")
 
 
@@ -232,19 +235,19 @@ def evaluate_resized(folder: Path) -> None:
             label.write_text((folder / "labels" / split / f"{split}.txt").read_text())
     data = small / "data.yaml"
     data.write_text(f"path: .\ntrain: images/train\nval: images/test\nnames: [{', '.join(NAMES)}]\n")
-    form = OrderForm(
+    config = TrainConfig(
         data=data,
-        folder=small / "run",
-        network="n",
-        size=VIEW,
+        run_dir=small / "run",
+        cfg="n",
+        imgsz=VIEW,
         batch=1,
         epochs=30,
         device="cpu",
-        recipe=hyperparameters(VIEW),
-        every=30,
+        hyp=hyperparameters(VIEW),
+        val_interval=30,
     )
-    train(form, PrintedProgress())
-    scores = evaluate_weights(small / "run" / "weights" / "last.pt", data, "val", VIEW, 1, "cpu")
+    train(config, PrintedProgress())
+    scores = validate_weights(InferenceConfig(small / "run" / "weights" / "last.pt", VIEW, "cpu"), data, batch=1)
     print(f"trained and evaluated on images resized to {VIEW}: {_format_scores(scores)}", flush=True)
 
 

@@ -33,27 +33,27 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 import oomph
 from oomph.detect import (
-    DataSet,
+    Dataset,
     DetectionLoss,
     Ema,
-    OrderForm,
-    Recipe,
+    Hyperparameters,
+    TrainConfig,
     build_optimizer,
     read_dataset,
     read_split,
-    split_batch,
+    split_detection_batch,
     train,
     yolov5,
 )
-from oomph.detect._group_loss import GroupLoss
-from oomph.report import TrainTeller
+from oomph.detect.training import TrainLoss
+from oomph.report import ConsoleProgress
 
 BOXES = 40  # per sample of the bare loop, about as many as in a mosaic
 STEPS = 20
 EPOCHS = 4
 
 
-def replicate_dataset(data: DataSet, images: int, folder: Path) -> Path:
+def replicate_dataset(data: Dataset, images: int, folder: Path) -> Path:
     """Write a dataset of many images by copying the given ones; links would be resolved to the same file."""
     split = read_split(data, "train")
     for kind in ("images", "labels"):
@@ -88,13 +88,13 @@ def random_batch(batch: int, side: int, device: torch.device) -> tuple[Tensor, T
 
 def make_optimizer(model: torch.nn.Module, batch: int, device: torch.device) -> torch.optim.Optimizer:
     """Return the optimizer of `oomph train`."""
-    return build_optimizer(model, Recipe(), batch, fused=device.type == "cuda" or None)
+    return build_optimizer(model, Hyperparameters(), batch, fused=device.type == "cuda" or None)
 
 
 def bare_step(options: argparse.Namespace, device: torch.device, classes: int) -> Callable[[], object]:
     """Return a plain training step."""
     model = yolov5(options.net, classes).to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    loss, optimizer = DetectionLoss(model, size=options.img), make_optimizer(model, options.batch, device)
+    loss, optimizer = DetectionLoss(model, imgsz=options.img), make_optimizer(model, options.batch, device)
     images, targets = random_batch(options.batch, options.img, device)
     autocast = torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
 
@@ -114,9 +114,9 @@ def guarded_step(options: argparse.Namespace, device: torch.device, classes: int
     guard = oomph.guard(
         model=model,
         optimizer=make_optimizer(model, options.batch, device),
-        loss=GroupLoss(DetectionLoss(model, size=options.img), device),
-        split=split_batch,
-        clip_grad_norm=Recipe().clip,
+        loss=TrainLoss(DetectionLoss(model, imgsz=options.img), device),
+        split=split_detection_batch,
+        clip_grad_norm=Hyperparameters().clip_grad_norm,
         ema=Ema(model),
         precision="amp-bf16" if device.type == "cuda" else None,
     )
@@ -156,19 +156,19 @@ def count_synchronizations(step: Callable[[], object]) -> int:
     return sum("called a synchronizing" in str(warning.message).lower() for warning in caught)
 
 
-def trained(options: argparse.Namespace, data: DataSet) -> list[float]:
+def trained(options: argparse.Namespace, data: Dataset) -> list[float]:
     """Return the images per second of each epoch of a real run."""
     with tempfile.TemporaryDirectory() as folder:
         file = replicate_dataset(data, options.images, Path(folder) / "data")
-        form = OrderForm(
+        config = TrainConfig(
             data=file,
-            folder=Path(folder) / "run",
-            network=options.net,
-            size=options.img,
+            run_dir=Path(folder) / "run",
+            cfg=options.net,
+            imgsz=options.img,
             batch=options.batch,
             epochs=EPOCHS,
         )
-        train(form, TrainTeller(quiet=True))
+        train(config, ConsoleProgress(quiet=True))
         with (Path(folder) / "run" / "results.csv").open() as rows:
             return [float(row["images_per_second"]) for row in csv.DictReader(rows)]
 

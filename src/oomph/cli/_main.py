@@ -13,13 +13,13 @@ import typer
 
 from .. import __version__, document
 from ..errors import OomphError, UsageError, shorten
-from ._yolov5 import translated, unknown_flags
+from ._yolov5 import translate_yolov5, unknown_flags
 from .detect import detect
 from .doctor import doctor
 from .explain import explain
 from .gpus import gpus
 from .predict import predict
-from .train import complete, train
+from .train import default_resume, train
 from .val import val
 from .watch import watch
 
@@ -43,7 +43,7 @@ def main() -> NoReturn:
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code: 0 success, 1 failure, 2 usage error, 3 cannot fit."""
     try:
-        requested, ignored = translated(complete(arguments))
+        requested, ignored = translate_yolov5(default_resume(arguments))
         result = build().main(requested or ["--help"], prog_name="oomph", standalone_mode=False, obj=ignored)
         sys.stdout.flush()
     except OomphError as error:
@@ -112,7 +112,7 @@ def _as_usage_error(error: Exception, arguments: Sequence[str]) -> UsageError | 
     command = getattr(context, "command_path", "oomph")
     if hasattr(error, "option_name") and context is not None:
         known = {flag for parameter in context.command.get_params(context) for flag in parameter.opts}
-        usage_error = unknown_flags(command.removeprefix("oomph "), translated(arguments)[0], known)
+        usage_error = unknown_flags(command.removeprefix("oomph "), translate_yolov5(arguments)[0], known)
         if usage_error is not None:
             return usage_error
     message = str(format_message()).rstrip(".")

@@ -1,4 +1,4 @@
-"""The folders of training runs: a new one, or one to go on with."""
+"""Folders of training runs: creating a new one, finding an existing one."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from pathlib import Path
 
 from ..errors import MissingFile, UsageError
 
-RUNS = Path("runs/train")
+_RUNS = Path("runs/train")
 NEWEST = "newest"
-_STATES = "*/weights/state*.pt"
+_STATE_FILES = "*/weights/state*.pt"
 
 
 @contextlib.contextmanager
-def claimed_folder(name: str, runs: Path = RUNS) -> Iterator[Path]:
-    """A new folder: the name, with a number if need be; gone again at the end if nothing was put into it.
+def create_run_dir(name: str, runs: Path = _RUNS) -> Iterator[Path]:
+    """Create a folder of that name, with a number if it exists; removed at the end if it is still empty.
 
-    It is made at once, so that two runs that begin together never share one.
+    It is created at once, so that two runs that start together never share one.
 
     Raises:
-        UsageError: the name can't be one, or nothing can be written here.
+        UsageError: the name is invalid, or the folder can't be created.
     """
-    _check(name)
+    _check_name(name)
     try:
-        folder = _make(name, runs)
+        folder = _create(name, runs)
     except OSError as error:
-        raise unwritable(runs, error) from None
+        raise not_writable(runs, error) from None
     try:
         yield folder
     finally:
-        with contextlib.suppress(OSError):  # a run came to be
+        with contextlib.suppress(OSError):  # not empty
             folder.rmdir()
 
 
-def _make(name: str, runs: Path) -> Path:
+def _create(name: str, runs: Path) -> Path:
     runs.mkdir(parents=True, exist_ok=True)
     folder, number = runs / name, 2
     while True:
@@ -45,40 +45,40 @@ def _make(name: str, runs: Path) -> Path:
         folder, number = runs / f"{name}{number}", number + 1
 
 
-def unwritable(folder: Path, error: OSError) -> UsageError:
-    """Why a run can't be begun where one is."""
-    fix = "change into a folder that you may write to"
-    return UsageError(f"nothing can be written into {str(folder)!r} ({error.strerror})", fix)
+def not_writable(folder: Path, error: OSError) -> UsageError:
+    """Return the error for a folder that can't be written."""
+    return UsageError(f"{str(folder)!r} is not writable ({error.strerror})", "run oomph in a folder that is")
 
 
-def find_run(wanted: str, name: str | None) -> Path:
-    """The folder of a run: the newest one (of a name), or the one that a folder, checkpoint or name leads to.
+def find_run(run: str, name: str | None) -> Path:
+    """Return the folder of a run: the newest one (of a name), or that of a folder, checkpoint or name.
 
     Raises:
         MissingFile: there is no such run, or it has no checkpoint.
+        UsageError: both a run and a name are given.
     """
-    if wanted == NEWEST:
-        return _newest(name)
+    if run == NEWEST:
+        return _newest_run(name)
     if name is not None:
-        raise UsageError(f"both --resume {wanted} and --name {name} say which run", "leave one of them out")
-    path = next((one for one in (Path(wanted), RUNS / wanted) if one.exists()), None)
+        raise UsageError(f"both --resume {run} and --name {name} select a run", "remove one of them")
+    path = next((path for path in (Path(run), _RUNS / run) if path.exists()), None)
     if path is None:
-        raise MissingFile(f"there is no run '{wanted}' to resume", "name its folder, or its last.pt")
+        raise MissingFile(f"there is no run '{run}' to resume", "pass its folder or its last.pt")
     folder = path.parent if path.is_file() else path
     return folder.parent if folder.name == "weights" else folder
 
 
-def _newest(name: str | None) -> Path:
+def _newest_run(name: str | None) -> Path:
     if name is not None:
-        _check(name)
-    of_name = re.compile(".*" if name is None else re.escape(name) + r"\d*")
-    found = [path for path in RUNS.glob(_STATES) if of_name.fullmatch(path.parent.parent.name)]
-    if not found:
-        which = "no run" if name is None else f"no run {name!r}"
-        raise MissingFile(f"there is {which} to resume in {RUNS}", "check the name, or leave --resume out")
-    return max(found, key=lambda path: path.stat().st_mtime).parent.parent
+        _check_name(name)
+    pattern = re.compile(".*" if name is None else re.escape(name) + r"\d*")
+    states = [path for path in _RUNS.glob(_STATE_FILES) if pattern.fullmatch(path.parent.parent.name)]
+    if not states:
+        run = "no run" if name is None else f"no run {name!r}"
+        raise MissingFile(f"there is {run} to resume in {_RUNS}", "check the name, or remove --resume")
+    return max(states, key=lambda path: path.stat().st_mtime).parent.parent
 
 
-def _check(name: str) -> None:
+def _check_name(name: str) -> None:
     if not name or set(name) & set("/\\") or name in {".", ".."}:
-        raise UsageError(f"{name!r} can't be the name of a run", "write a plain name")
+        raise UsageError(f"{name!r} is not a valid run name", "use a name without slashes")

@@ -9,10 +9,12 @@ from typing import Annotated, Optional
 import typer
 
 from ..errors import UsageError
+from ._devices import device_name
 from ._options import Device, Json, Side, Weights, check_shares
-from ._runs import claimed_folder
+from ._runs import create_run_dir
 
 _RUNS = Path("runs/detect")
+_MIN_IMGSZ = 32  # the largest stride
 
 
 def detect(
@@ -24,58 +26,60 @@ def detect(
     ] = None,
     source: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="The same, as YOLOv5 calls it.", show_default=False),
+        typer.Option(help="YOLOv5's flag for IMAGES.", show_default=False),
     ] = None,
     img: Side = 640,
     tiles: Annotated[
         int,
-        typer.Option(metavar="PIXELS", help="Search large images by windows of this side.", show_default="whole"),
+        typer.Option(
+            metavar="PIXELS", help="Side of the tiles that large images are cut into.", show_default="no tiles"
+        ),
     ] = 0,
-    sure: Annotated[float, typer.Option("--conf-thres", help="How sure a box must be.")] = 0.25,
-    overlap: Annotated[float, typer.Option("--iou-thres", help="How much boxes of one object overlap.")] = 0.45,
-    most: Annotated[int, typer.Option("--max-det", help="Boxes of an image at most.")] = 300,
+    conf_thres: Annotated[float, typer.Option("--conf-thres", help="Minimum confidence of a box.")] = 0.25,
+    iou_thres: Annotated[float, typer.Option("--iou-thres", help="IoU threshold of NMS.")] = 0.45,
+    max_det: Annotated[int, typer.Option("--max-det", help="Maximum number of boxes per image.")] = 300,
     classes: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="N,…", help="Numbers of the classes that are looked for.", show_default="all"),
+        typer.Option(metavar="N,…", help="Numbers of the classes to detect.", show_default="all"),
     ] = None,
-    agnostic: Annotated[
-        bool, typer.Option("--agnostic-nms", help="Let boxes take the place of those of other classes too.")
+    agnostic_nms: Annotated[
+        bool, typer.Option("--agnostic-nms", help="Suppress overlapping boxes of other classes too.")
     ] = False,
     out: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(metavar="FOLDER", help="Where pictures and texts go.", show_default="a new one in runs/detect"),
+        typer.Option(metavar="FOLDER", help="Output folder.", show_default="a new one in runs/detect"),
     ] = None,
     device: Device = None,
     json: Json = False,
 ) -> None:
-    """Find objects in images, and draw boxes around them.
+    """Detect objects in images, and draw boxes around them.
 
-    For each image a picture with boxes and a text file in YOLO's format are written; --json tells all boxes.
+    Writes a copy with boxes and a YOLO text file for each image; --json prints all boxes.
     """
-    from ..detect import Suppression, find_objects  # noqa: PLC0415
-    from ..report import FoundReport, TrainTeller, emit  # noqa: PLC0415
-    from .train import device_name  # noqa: PLC0415
+    from ..detect import InferenceConfig, NmsConfig, detect_objects  # noqa: PLC0415
+    from ..report import ConsoleProgress, DetectReport, emit  # noqa: PLC0415
 
-    where = [*(images or []), *([source] if source else [])]
-    if not where:
-        raise UsageError("no images are named", "name an image or a folder of images")
-    if img < 32:  # noqa: PLR2004  the largest stride
-        raise UsageError(f"the image size is {img}", "it must be at least 32")
-    check_shares(sure, overlap)
-    if most < 1:
-        raise UsageError(f"--max-det is {most}", "it must be at least 1")
-    limits = Suppression(sure, overlap, most, classes=_classes(classes), across_classes=agnostic)
-    teller = TrainTeller(quiet=json)
-    for one in context.obj:
-        teller.said(one)
-    with nullcontext(out) if out else claimed_folder("exp", _RUNS) as folder:
-        found = find_objects(weights, where, folder, size=img, limits=limits, device=device_name(device), tiles=tiles)
-    emit(FoundReport(found), as_json=json)
+    sources = [*(images or []), *([source] if source else [])]
+    if not sources:
+        raise UsageError("no images are given", "pass an image or a folder of images")
+    if img < _MIN_IMGSZ:
+        raise UsageError(f"the image size is {img}", f"use at least {_MIN_IMGSZ}")
+    check_shares(conf_thres, iou_thres)
+    if max_det < 1:
+        raise UsageError(f"--max-det is {max_det}", "use at least 1")
+    nms = NmsConfig(conf_thres, iou_thres, max_det, classes=_parse_classes(classes), agnostic=agnostic_nms)
+    config = InferenceConfig(weights, img, device_name(device), tiles, nms)
+    progress = ConsoleProgress(quiet=json)
+    for note in context.obj:
+        progress.log(note)
+    with nullcontext(out) if out else create_run_dir("exp", _RUNS) as folder:
+        result = detect_objects(config, sources, folder)
+    emit(DetectReport(result), as_json=json)
 
 
-def _classes(text: str | None) -> tuple[int, ...] | None:
+def _parse_classes(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
-    if not all(one.strip().isdigit() for one in text.split(",")):
-        raise UsageError(f"--classes is {text!r}", "write numbers of classes, such as 0,2")
-    return tuple(int(one) for one in text.split(","))
+    if not all(number.strip().isdigit() for number in text.split(",")):
+        raise UsageError(f"--classes is {text!r}", "pass class numbers, such as 0,2")
+    return tuple(int(number) for number in text.split(","))

@@ -6,33 +6,34 @@ import contextlib
 import logging
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from ..errors import MissingFile, UsageError
+from ._devices import device_name
 from ._options import Json
-from ._runs import NEWEST, claimed_folder, find_run, unwritable
+from ._runs import NEWEST, create_run_dir, find_run, not_writable
 
 if TYPE_CHECKING:
-    from ..detect import Order, OrderForm, Ranks
+    from ..detect import DistContext, SavedConfig, TrainConfig
 
-_EMBEDDED = Path("runs/embedded/data.yaml")  # made where no data is named
-# What may differ when a run is resumed, because nothing that is learned depends on it without a yes.
-_OF_THE_MACHINE = ("device", "threads", "budget", "allow")
+_DEMO_DATA = Path("runs/demo/data.yaml")  # generated if no data is given
+# Settings that may change when a run is resumed: they don't affect the result, or need permission to.
+_CHANGEABLE = ("device", "workers", "budget", "allow")
 
 
 def train(
     context: typer.Context,
     data: Annotated[
         Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Option(metavar="YAML", help="What to train on.", show_default="a small set made on the spot"),
+        typer.Option(metavar="YAML", help="The dataset.", show_default="a small generated one"),
     ] = None,
     weights: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(metavar="FILE", help="Weights to begin with.", show_default="fresh ones"),
+        typer.Option(metavar="FILE", help="Initial weights.", show_default="fresh ones"),
     ] = None,
     cfg: Annotated[
         Optional[str],  # noqa: UP045
@@ -40,138 +41,128 @@ def train(
     ] = None,
     img: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--img", "--imgsz", "--img-size", help="Side of the images.", show_default="640"),
+        typer.Option("--img", "--imgsz", "--img-size", help="Image size in pixels.", show_default="640"),
     ] = None,
     batch: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
-            "--batch",
-            "--batch-size",
-            help="Images of an iteration; -1 for the largest that fits.",
-            show_default="16",
+            "--batch", "--batch-size", help="Images per iteration; -1 for the largest that fits.", show_default="16"
         ),
     ] = None,
     epochs: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(help="Passes over the training images.", show_default="100"),
+        typer.Option(help="Number of epochs.", show_default="100"),
     ] = None,
     device: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="cpu|N", help="Where to train.", show_default="the first GPU, or cpu"),
+        typer.Option(metavar="cpu|N", help="Device to train on.", show_default="the first GPU, or cpu"),
     ] = None,
     workers: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
-            help="Processes that load images, or threads where the CPU trains; 0 is the default too, never none.",
-            show_default="as there are cores",
+            help="Processes that load images (threads when training on the CPU); 0 = auto.", show_default="auto"
         ),
     ] = None,
     name: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Name of the run, a folder in runs/train.", show_default="exp"),
+        typer.Option(help="Name of the run: a folder in runs/train.", show_default="exp"),
     ] = None,
     resume: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
             "--resume",
             metavar="[RUN]",
-            help="Go on with a run: the newest, or that of a folder or checkpoint. No other flag is needed.",
+            help="Resume the newest run, or that of a folder or checkpoint. Needs no other flag.",
             show_default=False,
         ),
     ] = None,
     budget: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            metavar="SIZE",
-            help="Memory that may be used: of the GPU, or of the process on the CPU.",
-            show_default="all there is",
+            metavar="SIZE", help="Memory limit: of the GPU, or of the process on the CPU.", show_default="none"
         ),
     ] = None,
     allow: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            metavar="precision,size",
-            help="What may be changed where nothing else fits.",
-            show_default="neither",
+            metavar="precision,size", help="Changes that are allowed if nothing else fits.", show_default="none"
         ),
     ] = None,
     settings: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
-            "--settings",
-            "--hyp",
-            metavar="YAML",
-            help="Everything else; a YOLOv5 hyp file will do.",
-            show_default=False,
+            "--settings", "--hyp", metavar="YAML", help="All other settings; or a YOLOv5 hyp file.", show_default=False
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Train a YOLOv5 detector that doesn't run out of memory.
+    """Train a YOLOv5 detector without running out of memory.
 
-    Says before the first step what the run will need, splits the batch so that it fits, keeps the run alive when memory
-    runs short, and goes on after any interruption with --resume. Without --data it trains on a small data set that it
-    makes itself, in a few minutes on a laptop.
+    Predicts the memory before the first step, splits batches into micro-batches that fit, retries steps that run out of
+    memory, and resumes after any interruption with --resume. Without --data it generates a small dataset and trains on
+    it in a few minutes on a laptop.
     """
-    from ..detect import join_ranks, read_order, read_settings, write_embedded  # noqa: PLC0415
-    from ..detect import train as run  # noqa: PLC0415
-    from ..report import TrainReport, TrainTeller, emit  # noqa: PLC0415
-
-    given: dict[str, Any] = {
+    values = {
         "data": data,
-        "weights": None if weights == Path() else weights,  # YOLOv5's `--weights ''` asks for fresh ones
-        "network": None if cfg is None else _size(cfg),
-        "size": img,
+        "weights": None if weights == Path() else weights,  # YOLOv5's `--weights ''` means fresh weights
+        "cfg": None if cfg is None else _network_size(cfg),
+        "imgsz": img,
         "batch": batch,
         "epochs": epochs,
         "device": device_name(device),
-        "threads": workers,
-        **_leave(budget, allow),
+        "workers": workers,
+        **_parse_limits(budget, allow),
     }
-    given = {flag: value for flag, value in given.items() if value is not None}
-
-    def order(stack: contextlib.ExitStack) -> tuple[OrderForm, Sequence[str]]:
-        words: Sequence[str] = ()
-        if resume is not None:
-            form, words = _again(read_order(find_run(resume, name)), given, settings)
-        else:
-            form = _anew(given, stack.enter_context(claimed_folder(name or "exp")))
-            if settings is not None:
-                form, words = read_settings(settings, form)
-        if form.data == _EMBEDDED:
-            try:
-                write_embedded(_EMBEDDED.parent)
-            except OSError as error:
-                raise unwritable(_EMBEDDED.parent, error) from None
-        return form, words
-
-    with join_ranks(device_name(device)) as ranks, contextlib.ExitStack() as stack:
-        if not ranks.is_first:
-            logging.getLogger("oomph").setLevel(logging.ERROR)  # what all ranks do, the first one says
-        form, words = ranks.once(
-            lambda: order(stack)
-        )  # else a rank would see the folder or the files that another is just making
-        with TrainTeller(quiet=json or not ranks.is_first) as teller:
-            for one in (*context.obj, *words):
-                teller.said(one)
-            with _telling_how_to_go_on(form.folder, ranks):
-                done = run(form, teller, resume=resume is not None, ranks=ranks)
-    if ranks.is_first:
-        emit(TrainReport(done), as_json=json)
+    given = {field: value for field, value in values.items() if value is not None}
+    _train(_Request(given, name, resume, settings, tuple(context.obj)), as_json=json)
 
 
-def complete(arguments: Sequence[str]) -> list[str]:
-    """The arguments as typer takes them: --resume may stand alone, as in YOLOv5, and means the newest run then."""
-    found = list(arguments)
-    if found[:1] == ["train"] and "--resume" in found:
-        after = found.index("--resume") + 1
-        if after == len(found) or found[after].startswith("-"):
-            found.insert(after, NEWEST)
-    return found
+@dataclass(frozen=True)
+class _Request:
+    """The command line.
+
+    Attributes:
+        values: fields of TrainConfig that were given as flags.
+        name, resume, settings: the flags.
+        notes: messages about ignored flags.
+    """
+
+    values: dict[str, Any]
+    name: str | None
+    resume: str | None
+    settings: Path | None
+    notes: tuple[str, ...]
 
 
-def _leave(budget: str | None, allow: str | None) -> dict[str, Any]:
-    """What may be used and changed."""
+def _train(request: _Request, *, as_json: bool) -> None:
+    from ..detect import init_distributed, train  # noqa: PLC0415
+    from ..report import ConsoleProgress, TrainReport, emit  # noqa: PLC0415
+
+    with init_distributed(request.values.get("device")) as dist, contextlib.ExitStack() as stack:
+        if not dist.is_main:
+            logging.getLogger("oomph").setLevel(logging.ERROR)  # warnings come from rank 0 alone
+        # On rank 0 alone: other ranks would see folders and files that are still being written.
+        config, notes = dist.broadcast(lambda: _build_config(request, stack))
+        with ConsoleProgress(quiet=as_json or not dist.is_main) as progress:
+            for note in (*request.notes, *notes):
+                progress.log(note)
+            with _print_resume_hint(config.run_dir, dist):
+                result = train(config, progress, resume=request.resume is not None, dist=dist)
+    if dist.is_main:
+        emit(TrainReport(result), as_json=as_json)
+
+
+def default_resume(arguments: Sequence[str]) -> list[str]:
+    """Add the value that typer requires to a bare --resume, which means the newest run as in YOLOv5."""
+    result = list(arguments)
+    if result[:1] == ["train"] and "--resume" in result:
+        after = result.index("--resume") + 1
+        if after == len(result) or result[after].startswith("-"):
+            result.insert(after, NEWEST)
+    return result
+
+
+def _parse_limits(budget: str | None, allow: str | None) -> dict[str, Any]:
     from ..planner import read_allowed  # noqa: PLC0415
     from ..units import parse_size  # noqa: PLC0415
 
@@ -181,95 +172,81 @@ def _leave(budget: str | None, allow: str | None) -> dict[str, Any]:
     }
 
 
-def _anew(given: dict[str, Any], folder: Path) -> OrderForm:
-    """The order of a new run."""
-    from ..detect import OrderForm, read_weights  # noqa: PLC0415
+def _build_config(request: _Request, stack: contextlib.ExitStack) -> tuple[TrainConfig, Sequence[str]]:
+    """Return the config of a new or resumed run, and notes to print; writes the demo dataset if it is used."""
+    from ..detect import load_config, read_settings, write_demo_dataset  # noqa: PLC0415
 
-    weights = given.get("weights")
+    notes: Sequence[str] = ()
+    if request.resume is not None:
+        saved = load_config(find_run(request.resume, request.name))
+        config, notes = _resumed_config(saved, request.values, request.settings)
+    else:
+        config = _new_config(request.values, stack.enter_context(create_run_dir(request.name or "exp")))
+        if request.settings is not None:
+            config, notes = read_settings(request.settings, config)
+    if config.data == _DEMO_DATA:
+        try:
+            write_demo_dataset(_DEMO_DATA.parent)
+        except OSError as error:
+            raise not_writable(_DEMO_DATA.parent, error) from None
+    return config, notes
+
+
+def _new_config(values: dict[str, Any], run_dir: Path) -> TrainConfig:
+    from ..detect import TrainConfig, demo_config, read_weights  # noqa: PLC0415
+
+    weights = values.get("weights")
     if weights is not None and not weights.exists():
-        raise MissingFile(f"there is no file {str(weights)!r}", "download it first: oomph fetches nothing")
-    form = OrderForm(data=given["data"], folder=folder) if "data" in given else _embedded(folder)
-    if weights is not None:  # read now, so that a wrong file is told before anything is planned
-        form = replace(form, network=read_weights(weights).size)
-    return replace(form, **given, spare=None if "budget" in given else form.spare)
+        raise MissingFile(f"there is no file {str(weights)!r}", "download it first: oomph downloads nothing")
+    config = TrainConfig(values["data"], run_dir) if "data" in values else demo_config(_DEMO_DATA, run_dir)
+    if weights is not None:  # read now, so that an invalid file is reported before anything is planned
+        config = replace(config, cfg=read_weights(weights).size)
+    above_start = None if "budget" in values else config.budget_above_start
+    return replace(config, **values, budget_above_start=above_start)
 
 
-def _embedded(folder: Path) -> OrderForm:
-    from ..detect import EmbeddedRun, OrderForm  # noqa: PLC0415
-    from ..units import parse_size  # noqa: PLC0415
-
-    course = EmbeddedRun()
-    return OrderForm(
-        data=_EMBEDDED,
-        folder=folder,
-        network=course.network,
-        size=course.size,
-        batch=course.batch,
-        epochs=course.epochs,
-        recipe=course.recipe,
-        spare=parse_size(course.spare),
-        every=course.every,
-    )
-
-
-def _again(order: Order, given: dict[str, Any], settings: Path | None) -> tuple[OrderForm, tuple[str, ...]]:
-    """The order of a run that is resumed, and what is told about flags that were given beside.
+def _resumed_config(
+    saved: SavedConfig, values: dict[str, Any], settings: Path | None
+) -> tuple[TrainConfig, tuple[str, ...]]:
+    """Return the config of a resumed run, and notes about changed flags.
 
     Raises:
-        UsageError: a flag asks for something that the run was not begun with and that would change what is learned.
+        UsageError: a flag differs from the run's and would change the result.
     """
     from ..detect import FLAGS, read_settings  # noqa: PLC0415
 
-    words = [f"resuming {order.asked.folder}"]
+    requested = saved.requested
+    notes = [f"resuming {requested.run_dir}"]
     changes: dict[str, Any] = {}
-    for field, value in given.items():
-        before, wanted = getattr(order.asked, field), value.absolute() if isinstance(value, Path) else value
-        if wanted == before:
+    for field, value in values.items():
+        before, now = getattr(requested, field), value.absolute() if isinstance(value, Path) else value
+        if now == before:
             continue
-        if field not in _OF_THE_MACHINE:
+        if field not in _CHANGEABLE:
             raise UsageError(
-                f"{FLAGS[field]} is {value}, and the run in {order.asked.folder} was begun with {before}",
-                "leave it out, or begin a new run",
+                f"{FLAGS[field]} is {value}, but the run in {requested.run_dir} was started with {before}",
+                "remove it, or start a new run",
             )
         changes[field] = value
-        words.append(f"{FLAGS[field]} is {value} from now on, and was {before}")
-    if settings is not None and read_settings(settings, order.asked)[0] != order.asked:
-        raise UsageError(f"{settings} has other settings than the run", "leave it out, or begin a new run")
-    spare = None if "budget" in changes else order.settled.spare
-    return replace(order.settled, **changes, spare=spare), tuple(words)
+        notes.append(f"{FLAGS[field]} changed from {before} to {value}")
+    if settings is not None and read_settings(settings, requested)[0] != requested:
+        raise UsageError(f"the settings in {settings} differ from those of the run", "remove it, or start a new run")
+    above_start = None if "budget" in changes else saved.resolved.budget_above_start
+    return replace(saved.resolved, **changes, budget_above_start=above_start), tuple(notes)
 
 
 @contextlib.contextmanager
-def _telling_how_to_go_on(folder: Path, ranks: Ranks) -> Iterator[None]:
-    """Say the command that goes on with a run that was stopped by Ctrl-C or SIGTERM, and saved."""
+def _print_resume_hint(run_dir: Path, dist: DistContext) -> Iterator[None]:
+    """Print the command that resumes a run when Ctrl-C or SIGTERM stops it after a checkpoint."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        if ranks.is_first and any((folder / "weights").glob("state*.pt")):
-            begin = f"torchrun --nproc-per-node {ranks.ranks} -m oomph" if ranks.are_several else "oomph"
-            typer.echo(f"stopped; go on with: {begin} train --resume {shlex.quote(str(folder))}", err=True)
+        if dist.is_main and any((run_dir / "weights").glob("state*.pt")):
+            launcher = f"torchrun --nproc-per-node {dist.world_size} -m oomph" if dist.is_distributed else "oomph"
+            typer.echo(f"stopped; resume with: {launcher} train --resume {shlex.quote(str(run_dir))}", err=True)
         raise
 
 
-def _size(cfg: str) -> str:
-    """YOLOv5 names its networks by files: models/yolov5s.yaml."""
+def _network_size(cfg: str) -> str:
+    """Return the size in a YOLOv5 config name such as models/yolov5s.yaml."""
     return Path(cfg).stem.lower().removeprefix("yolov5")
-
-
-def device_name(text: str | None) -> str | None:
-    """The device as torch calls it: YOLOv5 counts GPUs."""
-    if text is None or text == "cpu":
-        return text
-    if text.isdigit():
-        return f"cuda:{text}"
-    if text == "cuda" or (text.startswith("cuda:") and text[5:].isdigit()):
-        return text
-    several = text.replace("cuda:", "").split(",")
-    if len(several) > 1 and all(one.strip().isdigit() for one in several):
-        ours = ",".join(one.strip() for one in several)
-        raise UsageError(
-            f"'{text}' are {len(several)} GPUs, and a process trains on one",
-            f"write `CUDA_VISIBLE_DEVICES={ours} torchrun --nproc-per-node {len(several)} -m oomph train …` with the "
-            "other flags and without --device",
-        )
-    raise UsageError(f"{text!r} is no device", "write cpu or the number of a GPU; for several use torchrun")

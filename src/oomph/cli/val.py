@@ -9,48 +9,47 @@ from typing import Annotated
 import typer
 
 from ..errors import UsageError
+from ._devices import device_name
 from ._options import Device, Json, Side, Weights, check_shares
 
 _SPLITS = ("train", "val", "test")
+_MIN_IMGSZ = 32  # the largest stride
 
 
 def val(
     context: typer.Context,
     weights: Weights,
-    data: Annotated[Path, typer.Option(metavar="YAML", help="The data set.")],
-    task: Annotated[str, typer.Option(metavar="train|val|test", help="Which of its splits.")] = "val",
+    data: Annotated[Path, typer.Option(metavar="YAML", help="The dataset.")],
+    task: Annotated[str, typer.Option(metavar="train|val|test", help="The split to score.")] = "val",
     img: Side = 640,
     tiles: Annotated[
         int,
-        typer.Option(metavar="PIXELS", help="Look at images by windows of this side.", show_default="whole"),
+        typer.Option(metavar="PIXELS", help="Side of the tiles that images are cut into.", show_default="no tiles"),
     ] = 0,
-    sure: Annotated[float, typer.Option("--conf-thres", help="How sure a box must be to be scored.")] = 0.001,
-    overlap: Annotated[float, typer.Option("--iou-thres", help="How much boxes of one object overlap.")] = 0.6,
-    batch: Annotated[int, typer.Option("--batch", "--batch-size", help="Images that are run at once.")] = 16,
+    conf_thres: Annotated[float, typer.Option("--conf-thres", help="Minimum confidence of a box.")] = 0.001,
+    iou_thres: Annotated[float, typer.Option("--iou-thres", help="IoU threshold of NMS.")] = 0.6,
+    batch: Annotated[int, typer.Option("--batch", "--batch-size", help="Images per batch.")] = 16,
     device: Device = None,
     json: Json = False,
 ) -> None:
-    """Tell how good a detector is on a data set: mAP, by class and by object size."""
-    from ..detect import VALIDATION, evaluate_weights  # noqa: PLC0415
-    from ..report import ScoresReport, TrainTeller, emit  # noqa: PLC0415
+    """Score a detector on a dataset: mAP, also by class and object size."""
+    from ..detect import VAL_NMS, InferenceConfig, validate_weights  # noqa: PLC0415
+    from ..report import ConsoleProgress, ScoresReport, emit  # noqa: PLC0415
 
     if task not in _SPLITS:
-        raise UsageError(f"{task!r} is no split", f"it must be one of {', '.join(_SPLITS)}")
-    if batch < 1 or img < 32:  # noqa: PLR2004  the largest stride
-        raise UsageError(f"batch is {batch} and the image size {img}", "make them at least 1 and 32")
-    from .train import device_name  # noqa: PLC0415
+        raise UsageError(f"{task!r} is not a split", f"choose one of {', '.join(_SPLITS)}")
+    if batch < 1 or img < _MIN_IMGSZ:
+        raise UsageError(f"batch is {batch} and the image size is {img}", f"use at least 1 and {_MIN_IMGSZ}")
+    check_shares(conf_thres, iou_thres)
+    nms = replace(VAL_NMS, conf_thres=conf_thres, iou_thres=iou_thres)
+    config = InferenceConfig(weights, img, device_name(device), tiles, nms)
+    progress, notes = ConsoleProgress(quiet=json), list[str]()
 
-    check_shares(sure, overlap)
-    teller, notes = TrainTeller(quiet=json), list[str]()
+    def log(message: str) -> None:
+        notes.append(message)
+        progress.log(message)
 
-    def say(words: str) -> None:
-        notes.append(words)
-        teller.said(words)
-
-    for one in context.obj:
-        say(one)
-    limits = replace(VALIDATION, confidence=sure, overlap=overlap)
-    scores = evaluate_weights(
-        weights, data, task, img, batch, device_name(device), tiles=tiles, limits=limits, said=say
-    )
+    for note in context.obj:
+        log(note)
+    scores = validate_weights(config, data, task, batch, log)
     emit(ScoresReport(scores, tuple(notes)), as_json=json)

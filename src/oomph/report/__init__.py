@@ -1,21 +1,22 @@
 """Reports of the commands, for the terminal, a pipe or JSON. No torch."""
 
 from ._catalog import CloudMachineList, GpuDetails, GpuList
-from ._detect import FoundReport, ScoresReport
+from ._detect import DetectReport, ScoresReport
 from ._doctor import DoctorReport
 from ._emit import Report, emit
 from ._explain import ExplainReport
 from ._live import LiveView
 from ._predict import PredictReport
 from ._text import printable
-from ._train import TrainReport, TrainTeller
+from ._train import ConsoleProgress, TrainReport
 from ._watch import WatchView
 
 __all__ = [
     "CloudMachineList",
+    "ConsoleProgress",
+    "DetectReport",
     "DoctorReport",
     "ExplainReport",
-    "FoundReport",
     "GpuDetails",
     "GpuList",
     "LiveView",
@@ -23,7 +24,6 @@ __all__ = [
     "Report",
     "ScoresReport",
     "TrainReport",
-    "TrainTeller",
     "WatchView",
     "emit",
     "printable",

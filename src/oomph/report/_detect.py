@@ -1,4 +1,4 @@
-"""The reports of `oomph val` and `oomph detect`."""
+"""Reports of `oomph val` and `oomph detect`."""
 
 from __future__ import annotations
 
@@ -14,55 +14,55 @@ from ..units import count_of
 from ._table import table
 
 if TYPE_CHECKING:
-    from ..detect import FoundObjects, Scores
+    from ..detect import DetectResult, Scores
 
 
 @dataclass(frozen=True)
 class ScoresReport:
-    """How good a detector is, and what was said on the way: what of the data was set aside."""
+    """Metrics of a detector, and notes about issues of the data."""
 
     scores: Scores
     notes: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """Everything, curves included."""
+        """Return all metrics and curves as JSON values."""
         return {"oomph": "scores", "version": 1, **document.encode(self.scores), "notes": list(self.notes)}
 
     def render(self, *, plain: bool) -> RenderableType:
-        """A table by class, and by size of the objects."""
+        """Return a table by class, and a line by object size."""
         scores = self.scores
         rows = table("", ">boxes", ">mAP50", ">mAP50-95", ">precision", ">recall", plain=plain)
-        whole = (scores.map50, scores.map50_95, scores.precision, scores.recall)
-        rows.add_row(Text("all", "bold"), str(scores.boxes), *(_share(value) for value in whole))
-        for one in scores.by_class:
-            figures = (one.map50, one.map50_95, one.precision, one.recall)
-            rows.add_row(one.name, str(one.boxes), *(_share(value) for value in figures))
-        sizes = ", ".join(f"{name} {_share(value)}" for name, value in scores.by_size.items())
+        overall = (scores.map50, scores.map50_95, scores.precision, scores.recall)
+        rows.add_row(Text("all", "bold"), str(scores.boxes), *(_format_score(value) for value in overall))
+        for item in scores.by_class:
+            values = (item.map50, item.map50_95, item.precision, item.recall)
+            rows.add_row(item.name, str(item.boxes), *(_format_score(value) for value in values))
+        sizes = ", ".join(f"{name} {_format_score(value)}" for name, value in scores.by_size.items())
         return Group(rows, Text(), Text(f"mAP50-95 by object size: {sizes}; {count_of(scores.images, 'image')}"))
 
 
 @dataclass(frozen=True)
-class FoundReport:
-    """What was found in images."""
+class DetectReport:
+    """Objects detected in images."""
 
-    found: FoundObjects
+    result: DetectResult
 
     def document(self) -> dict[str, Any]:
-        """Every box."""
-        return {"oomph": "found", "version": 1, **document.encode(self.found)}
+        """Return every box as JSON values."""
+        return {"oomph": "detections", "version": 1, **document.encode(self.result)}
 
     def render(self, *, plain: bool) -> RenderableType:
-        """A line an image."""
+        """Return a line per image."""
         del plain
         lines = []
-        for one in self.found.images:
-            counts = Counter(box[4] for box in one.boxes)
-            words = ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "nothing"
-            lines.append(f"{one.image}: {words} ({one.picture})")
-        lines += [f"{path}: set aside, {reason}" for path, reason in self.found.set_aside]
-        lines += [self.found.advice] if self.found.advice else []
+        for image in self.result.images:
+            counts = Counter(box[4] for box in image.boxes)
+            objects = ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "no objects"
+            lines.append(f"{image.image}: {objects} ({image.drawing})")
+        lines += [f"{path}: skipped, {reason}" for path, reason in self.result.skipped]
+        lines += [self.result.hint] if self.result.hint else []
         return Group(*(Text(line) for line in lines))
 
 
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"  # noqa: RUF001  a dash, as tables have it where there is nothing
+def _format_score(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"  # noqa: RUF001  an en dash, as in tables

@@ -1,4 +1,4 @@
-"""How a training run is shown: sentences, a bar with figures, and what came of it."""
+"""A training run on the console: messages, a progress bar, and a summary."""
 
 from __future__ import annotations
 
@@ -14,140 +14,153 @@ from rich.text import Text
 from ..units import count_of, format_size, format_time
 
 if TYPE_CHECKING:
-    from ..detect import Outcome
+    from ..detect import StepStats, TrainResult
     from ..planner import Plan
 
 
-class TrainTeller:
-    """Tells how a run goes: bars on a terminal, a line an epoch in a pipe, nothing where a document was asked for."""
+class ConsoleProgress:
+    """Shows a run: progress bars on a terminal, a line per epoch in a pipe, nothing if `quiet`."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._console = Console(file=sys.stderr if quiet else sys.stdout, highlight=False, soft_wrap=True)
         self._bar = Progress(
-            TextColumn("{task.fields[what]}"),
+            TextColumn("{task.fields[title]}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
+            TextColumn("{task.fields[details]}"),
             console=self._console,
             transient=True,
             disable=quiet or not self._console.is_terminal,
         )
-        self._task, self._counts = self._bar.add_task("", total=None, what="", facts=""), ""
+        self._task, self._task_name = self._bar.add_task("", total=None, title="", details=""), ""
 
-    def __enter__(self) -> TrainTeller:  # noqa: PYI034  Self is newer than Python 3.10
+    def __enter__(self) -> ConsoleProgress:  # noqa: PYI034  Self is newer than Python 3.10
         self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._bar.stop()
 
-    def said(self, words: str) -> None:
-        """A sentence about what was found or decided."""
+    def log(self, message: str) -> None:
+        """Print a message."""
         if not self._quiet:
-            self._bar.console.print(words, markup=False)
+            self._bar.console.print(message, markup=False)
             self._console.file.flush()
 
-    def counted(self, what: str, done: int, total: int | None) -> None:
-        """So many of something are done, and of how many, before the training begins."""
-        if self._counts != what:  # a task of its own: rich keeps a total that it was told once
+    def on_progress(self, task: str, done: int, total: int | None) -> None:
+        """Update the bar of a task before training."""
+        if self._task_name != task:  # a new task, because rich can't reset a total to None
             self._bar.remove_task(self._task)
-            self._task, self._counts = self._bar.add_task("", total=total, what=what, facts=""), what
+            self._task, self._task_name = self._bar.add_task("", total=total, title=task, details=""), task
         self._bar.update(self._task, completed=done, total=total)
 
-    def planned(self, made: Plan) -> None:
-        """What the run will need."""
-        for line in plan_lines(made):
-            self.said(line)
+    def on_plan(self, plan: Plan) -> None:
+        """Print the memory plan."""
+        for line in plan_lines(plan):
+            self.log(line)
 
-    def stepped(self, epoch: int, done: int, total: int, facts: dict[str, Any]) -> None:
-        """An iteration is done."""
-        speed, host = f"{facts['images_per_second']:.0f} images/s", f"host {format_size(facts['host'])}"
-        memory = [format_size(facts["memory"])] if facts["memory"] else []
-        left = f"{format_time(facts['seconds_left'])} left"
-        words = [
-            left,
-            f"loss {facts['loss']:.3f}",
-            speed,
-            count_of(facts["micro_batches"], "micro-batch", "micro-batches"),
-            *memory,
-            host,
+    def on_step(self, stats: StepStats) -> None:
+        """Update the bar of the epoch."""
+        details = [
+            f"{format_time(stats.seconds_left)} left",
+            f"loss {stats.loss:.3f}",
+            f"{stats.images_per_second:.0f} images/s",
+            count_of(stats.micro_batches, "micro-batch", "micro-batches"),
+            *([f"peak {format_size(stats.peak_bytes)}"] if stats.peak_bytes else []),
+            f"RSS {format_size(stats.rss_bytes)}",
         ]
-        what = f"epoch {epoch + 1}/{facts['epochs']}"
-        self._bar.update(self._task, completed=done, total=total, what=what, facts="  ".join(words))
+        self._bar.update(
+            self._task,
+            completed=stats.iteration,
+            total=stats.iterations,
+            title=f"epoch {stats.epoch}/{stats.epochs}",
+            details="  ".join(details),
+        )
 
-    def ended_epoch(self, row: dict[str, Any]) -> None:
-        """An epoch is done."""
-        scored = "" if row.get("map50") is None else f"  mAP50 {row['map50']:.3f}  mAP50-95 {row['map50_95']:.3f}"
-        known = row["images_per_second"] is not None  # not where the epoch was only validated
-        speed = f"  {row['images_per_second']:.0f} images/s" if known else ""
-        memory = format_size(row["memory"])
-        self.said(f"epoch {row['epoch']}: loss {row['loss']:.3f}{scored}{speed}  {memory} at most")
+    def on_epoch_end(self, row: dict[str, Any]) -> None:
+        """Print the results of an epoch."""
+        scores = "" if row.get("map50") is None else f"  mAP50 {row['map50']:.3f}  mAP50-95 {row['map50_95']:.3f}"
+        is_timed = row["images_per_second"] is not None  # not if the run was resumed at the validation
+        speed = f"  {row['images_per_second']:.0f} images/s" if is_timed else ""
+        self.log(f"epoch {row['epoch']}: loss {row['loss']:.3f}{scores}{speed}  peak {format_size(row['peak_bytes'])}")
 
 
-def plan_lines(made: Plan) -> list[str]:
-    """A plan in words."""
-    need = f"{format_size(made.requested_need.device.value)} (up to {format_size(made.requested_need.device.high)})"
-    asked = f"asked: batch {made.requested.batch} at {made.requested.size}, {made.requested.precision}: needs {need}"
-    asked = f"{asked} of {format_size(made.budget)}"
-    if made.reserved:
-        asked += f" ({format_size(made.budget + made.reserved)} less what waiting batches and the guard need)"
-    if not made.changes:
-        return [asked, "plan: it fits as asked"]
-    moves = [f"plan: {move.what}, since {move.why}. {move.cost}." for move in made.changes]
-    return [asked, *moves, f"plan: it will need {format_size(made.planned_need.device.value)}"]
+def plan_lines(plan: Plan) -> list[str]:
+    """Describe a memory plan."""
+    need = plan.requested_need.device
+    settings = f"batch {plan.requested.batch} at {plan.requested.size}, {plan.requested.precision}"
+    requested = f"requested: {settings}: needs {format_size(need.value)} (up to {format_size(need.high)})"
+    requested = f"{requested} of {format_size(plan.budget)}"
+    if plan.reserved:
+        total = format_size(plan.budget + plan.reserved)
+        requested += f" ({total} minus {format_size(plan.reserved)} for loaded batches and the guard)"
+    if not plan.changes:
+        return [requested, "plan: the requested settings fit"]
+    changes = [f"plan: {change.what}, because {change.why}. {change.cost}." for change in plan.changes]
+    return [requested, *changes, f"plan: predicted need {format_size(plan.planned_need.device.value)}"]
 
 
 @dataclass(frozen=True)
 class TrainReport:
-    """What came of a run."""
+    """Report of a training run."""
 
-    outcome: Outcome
+    result: TrainResult
 
     def document(self) -> dict[str, Any]:
-        """Everything."""
-        done = self.outcome
+        """Return the result as JSON values."""
+        result = self.result
         return {
             "oomph": "training",
             "version": 1,
-            "folder": done.folder,
-            "epochs": done.epochs,
-            "best": done.best,
-            "kept": done.kept,
-            "memory": {"predicted": done.predicted, "measured": done.measured},
-            "asked_needs": done.plan.requested_need.device.value,
-            "budget": done.plan.budget + done.plan.reserved,
-            "retries": done.retries,
-            "micro_batches": len(done.plan.settings.micro_batch_sizes),
+            "run_dir": result.run_dir,
+            "epochs": result.epochs,
+            "best": result.best,
+            "saved_epoch": result.saved_epoch,
+            "memory": {"predicted": result.predicted, "measured": result.measured},
+            "requested_need": result.plan.requested_need.device.value,
+            "budget": result.plan.budget + result.plan.reserved,
+            "retries": result.retries,
+            "micro_batches": len(result.plan.settings.micro_batch_sizes),
         }
 
     def render(self, *, plain: bool) -> RenderableType:
-        """A few lines."""
+        """Return a summary of a few lines."""
         del plain
-        done, best = self.outcome, self.outcome.best
-        lines = []
-        if best is not None:
-            figures = f"mAP50 {best['map50']:.3f}, mAP50-95 {best['map50_95']:.3f}"
-            lines.append(f"best: epoch {best['epoch']}, {figures}")
-            if done.kept != best["epoch"]:
-                held = "there is no best.pt" if done.kept is None else f"best.pt holds epoch {done.kept}"
-                lines.append(f"its weights could not be written: {held}")
-        off = 100 * (done.predicted / max(done.measured, 1) - 1)
-        sizes = f"predicted {format_size(done.predicted)}, measured {format_size(done.measured)}"
-        lines.append(f"memory: {sizes} ({off:+.1f} %)")
-        if done.plan.changes:
-            lines.append(_otherwise(done.plan))
-        if done.retries:
+        result = self.result
+        lines = [*_best_lines(result), _memory_line(result)]
+        if result.plan.changes:
+            lines.append(_without_plan(result.plan))
+        if result.retries:
             lines.append(
-                f"{count_of(done.retries, 'time')} a step ran short of memory and was tried again; none was lost"
+                f"{count_of(result.retries, 'retry', 'retries')} because memory ran out; every step was completed"
             )
-        lines.append(f"everything is in {done.folder}")
+        lines.append(f"results are in {result.run_dir}")
         return Group(*(Text(line) for line in lines))
 
 
-def _otherwise(made: Plan) -> str:
-    """What would have become of the run as it was asked for."""
-    need, room = made.requested_need.device, format_size(made.budget)
-    if need.value > made.budget:
-        return f"as asked it would have needed {format_size(need.value)}, and there were {room}"
-    return f"as asked it might have needed {format_size(need.high)}, and there were {room}"
+def _best_lines(result: TrainResult) -> list[str]:
+    best = result.best
+    if best is None:
+        return []
+    lines = [f"best: epoch {best['epoch']}, mAP50 {best['map50']:.3f}, mAP50-95 {best['map50_95']:.3f}"]
+    if result.saved_epoch != best["epoch"]:
+        content = "there is no best.pt" if result.saved_epoch is None else f"best.pt is epoch {result.saved_epoch}"
+        lines.append(f"the weights of epoch {best['epoch']} could not be written: {content}")
+    return lines
+
+
+def _memory_line(result: TrainResult) -> str:
+    deviation = 100 * (result.predicted / max(result.measured, 1) - 1)
+    sizes = f"predicted {format_size(result.predicted)}, measured {format_size(result.measured)}"
+    return f"memory: {sizes} ({deviation:+.1f} %)"
+
+
+def _without_plan(plan: Plan) -> str:
+    """Describe what the requested settings would have needed."""
+    need, budget = plan.requested_need.device, format_size(plan.budget)
+    if need.value > plan.budget:
+        return f"the requested settings would have needed {format_size(need.value)} of {budget}"
+    return f"the requested settings might have needed {format_size(need.high)} of {budget}"

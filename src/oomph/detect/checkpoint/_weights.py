@@ -1,0 +1,192 @@
+"""Weights files: the reference's checkpoints and oomph's format, which is written atomically."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import UsageError
+from ...files import write_atomically
+from ..model import HEAD_INDEX, SIZES, STRIDES, Yolov5, yolov5
+from ._safe_checkpoint import open_checkpoint
+from ._safe_unpickle import LazyTensor, OpaqueObject
+
+_FORMAT, _VERSION = "oomph weights", 1
+_HEAD_PREFIX = f"model.{HEAD_INDEX}."
+_BOX_OUTPUTS = 5
+_MAX_MODULE_DEPTH, _MAX_TENSORS = 12, 10_000
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Content of a weights file.
+
+    Attributes:
+        size: size of the network, "n" to "x".
+        classes: number of classes.
+        names: class names, if the file has them.
+        state: tensors under the reference's names, floating-point ones in fp32.
+        origin: part of the file that they are from: "ema", "model" or "weights" (oomph's format).
+    """
+
+    size: str
+    classes: int
+    names: tuple[str, ...] | None
+    state: dict[str, Tensor]
+    origin: str
+
+    def build(self) -> Yolov5:
+        """Build the network with these weights."""
+        model = yolov5(self.size, self.classes)
+        model.load_state_dict(self.state, strict=True)
+        return model
+
+
+def read_weights(path: Path) -> Weights:
+    """Read a reference checkpoint, a plain state dict or an oomph weights file, executing nothing from it.
+
+    Raises:
+        MissingFile: the file doesn't exist.
+        UsageError: it is damaged, tries to execute code, or doesn't contain a YOLOv5 of version 6 or 7.
+    """
+    with open_checkpoint(path) as checkpoint:
+        tensors, names, origin = _find_tensors(checkpoint.content, path)
+        state = {name: _to_fp32(checkpoint.tensor(lazy)) for name, lazy in tensors.items()}
+    size, classes = _identify(state, path)
+    return Weights(size, classes, names if names and len(names) == classes else None, state, origin)
+
+
+def load_weights(model: Yolov5, weights: Weights) -> str | None:
+    """Load weights into a network; if the number of classes differs, all layers but the head.
+
+    Returns:
+        A sentence about the tensors that were left out, or None.
+
+    Raises:
+        UsageError: the weights are those of another size.
+    """
+    if weights.size != model.size:
+        raise UsageError(
+            f"the weights are yolov5{weights.size} and the network is yolov5{model.size}",
+            f"train yolov5{weights.size}, or pass other weights",
+        )
+    if weights.classes == model.classes:
+        model.load_state_dict(weights.state, strict=True)
+        return None
+    # The anchors stay with the head that they belong to.
+    fresh = model.state_dict()
+    state = {name: fresh[name] if name.startswith(_HEAD_PREFIX) else value for name, value in weights.state.items()}
+    model.load_state_dict(state, strict=True)
+    return (
+        f"the weights have {weights.classes} classes and the data has {model.classes}: "
+        "all layers but the head were loaded, the head starts fresh"
+    )
+
+
+def save_weights(path: Path, model: nn.Module, names: Sequence[str], extra: Mapping[str, Any] | None = None) -> None:
+    """Write a network's weights: plain tensors under the reference's names, with class names, anchors and strides.
+
+    Args:
+        path: the file; it is replaced atomically.
+        model: the network, possibly inside DistributedDataParallel.
+        names: class names.
+        extra: further plain values, such as epoch and mAP.
+
+    Raises:
+        OSError: the disk is full or not writable; a previous file is untouched.
+    """
+    network = getattr(model, "module", model)
+    if not isinstance(network, Yolov5):
+        raise UsageError(f"the model is a {type(network).__name__}", "pass a model built by oomph.detect.yolov5")
+    anchors = network.head.anchors.float().cpu() * torch.tensor(STRIDES).view(-1, 1, 1)
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "size": network.size,
+        "names": [str(name) for name in names],
+        "anchors": anchors.tolist(),
+        "stride": list(STRIDES),
+        "extra": dict(extra or {}),
+        "model": {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()},
+    }
+    write_atomically(path, lambda file: torch.save(content, file))
+
+
+def _to_fp32(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
+def _find_tensors(content: Any, path: Path) -> tuple[dict[str, LazyTensor], tuple[str, ...] | None, str]:
+    """Return the tensors of a file's content, its class names, and the part that they are from."""
+    if isinstance(content, dict) and content.get("format") == _FORMAT:
+        return _plain_state(content["model"], path), _parse_names(content.get("names")), "weights"
+    parts = content if isinstance(content, dict) else {"model": content}
+    for origin in ("ema", "model"):
+        part = parts.get(origin)
+        if isinstance(part, OpaqueObject):
+            attributes = part.state if isinstance(part.state, dict) else {}
+            return dict(_module_state(part, "", [])), _parse_names(attributes.get("names")), origin
+        if isinstance(part, dict) and part:
+            return _plain_state(part, path), _parse_names(parts.get("names")), origin
+    return _plain_state(parts, path), None, "model"
+
+
+def _plain_state(values: Any, path: Path) -> dict[str, LazyTensor]:
+    if isinstance(values, dict):
+        tensors = {str(name): value for name, value in values.items() if isinstance(value, LazyTensor)}
+        if tensors:
+            return tensors
+    raise UsageError(f"{path} contains no model", "pass a YOLOv5 checkpoint or weights written by oomph")
+
+
+def _module_state(
+    module: OpaqueObject, prefix: str, tensors: list[tuple[str, LazyTensor]]
+) -> list[tuple[str, LazyTensor]]:
+    """Collect the tensors of a pickled module and its submodules under their state-dict names."""
+    attributes = module.state if isinstance(module.state, dict) else {}
+    excluded = attributes.get("_non_persistent_buffers_set") or set()
+    if prefix.count(".") > _MAX_MODULE_DEPTH or len(tensors) > _MAX_TENSORS:
+        raise UsageError("the file contains endlessly nested modules", "use another checkpoint")
+    for table in ("_parameters", "_buffers"):
+        for name, value in _items(attributes.get(table)):
+            if isinstance(value, LazyTensor) and name not in excluded:
+                tensors.append((f"{prefix}{name}", value))
+    for name, child in _items(attributes.get("_modules")):
+        if isinstance(child, OpaqueObject):
+            _module_state(child, f"{prefix}{name}.", tensors)
+    return tensors
+
+
+def _items(table: Any) -> list[tuple[Any, Any]]:
+    return list(table.items()) if isinstance(table, dict) else []
+
+
+def _parse_names(names: Any) -> tuple[str, ...] | None:
+    if isinstance(names, dict):
+        names = [names[key] for key in sorted(names, key=lambda key: (isinstance(key, str), key))]
+    return tuple(str(name) for name in names) if isinstance(names, (list, tuple)) else None
+
+
+def _identify(state: dict[str, Tensor], path: Path) -> tuple[str, int]:
+    """Return size and number of classes of the network; every name and shape must match."""
+    state.pop(f"{_HEAD_PREFIX}anchor_grid", None)  # older files store what follows from the anchors
+    first, last = state.get("model.0.conv.weight"), state.get(f"{_HEAD_PREFIX}m.0.weight")
+    if first is not None and last is not None and len(last) % 3 == 0 and len(last) // 3 > _BOX_OUTPUTS:
+        classes = len(last) // 3 - _BOX_OUTPUTS
+        for size, (_, width) in SIZES.items():
+            if len(first) != math.ceil(64 * width / 8) * 8:
+                continue
+            with torch.device("meta"):
+                expected = {name: value.shape for name, value in yolov5(size, classes).state_dict().items()}
+            if expected == {name: value.shape for name, value in state.items()}:
+                return size, classes
+    raise UsageError(
+        f"the tensors in {path} are not those of YOLOv5 n, s, m, l or x (version 6 or 7)",
+        "use a checkpoint of one of these",
+    )

@@ -1,0 +1,53 @@
+"""Score weights on a dataset: the function behind `oomph val`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from ...errors import UsageError
+from ..checkpoint import read_weights
+from ..dataset import LoadConfig, index_split, read_dataset, read_split, tiling
+from ..metrics import Scores, score
+from ..model import VAL_NMS, round_to_stride
+from ._config import InferenceConfig, build_model
+from ._validation import run_unguarded, validate, validation_loader
+
+
+def validate_weights(
+    config: InferenceConfig,
+    data: Path,
+    split_name: str = "val",
+    batch: int = 16,
+    log: Callable[[str], object] = lambda _: None,
+) -> Scores:
+    """Score weights on a split of a dataset. Weights with one class are scored with all classes merged into one.
+
+    Args:
+        config: weights, image size, device, tiles and NMS thresholds.
+        data: the data.yaml.
+        split_name: "train", "val" or "test".
+        batch: images per batch.
+        log: called with a sentence about each issue of the data.
+
+    Raises:
+        MissingFile: a file doesn't exist.
+        UsageError: weights and data don't match, or one of them can't be read.
+    """
+    weights, dataset = read_weights(config.weights), read_dataset(data)
+    if weights.classes not in {1, len(dataset.names)}:
+        raise UsageError(
+            f"the weights have {weights.classes} classes and {data} has {len(dataset.names)}",
+            "use weights that were trained on this data",
+        )
+    split, names = read_split(dataset, split_name), dataset.names
+    if weights.classes < len(names):
+        split, names = replace(split, labels=split.labels.as_single_cls()), weights.names or ("item",)
+        log(f"the weights have one class: the {len(dataset.names)} classes of {data} are merged into one")
+    indexed = index_split(split)
+    for issue in indexed.issues:
+        log(f"{split_name}: {issue}")
+    model, imgsz = build_model(weights, config.device), round_to_stride(config.imgsz)
+    with validation_loader(indexed, LoadConfig(imgsz, batch), tiling(config.tiles, imgsz)) as loader:
+        return score(validate(model, indexed, loader, run_unguarded, config.nms or VAL_NMS), names)

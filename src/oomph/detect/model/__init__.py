@@ -1,0 +1,36 @@
+"""The YOLOv5 network, its loss and its post-processing."""
+
+from ._anchors import AnchorCheck, check_anchors
+from ._batch import DetectionBatch, downscale_batch, split_detection_batch
+from ._boxes import box_iou, cxcywh_to_xyxy, xyxy_to_cxcywh
+from ._loss import DetectionLoss, LossGains, LossParts, Positives
+from ._network import ANCHORS, HEAD_INDEX, MAX_STRIDE, SIZES, STRIDES, Anchors, Yolov5, round_to_stride, yolov5
+from ._nms import VAL_NMS, NmsConfig, nms, nms_indices
+
+__all__ = [
+    "ANCHORS",
+    "HEAD_INDEX",
+    "MAX_STRIDE",
+    "SIZES",
+    "STRIDES",
+    "VAL_NMS",
+    "AnchorCheck",
+    "Anchors",
+    "DetectionBatch",
+    "DetectionLoss",
+    "LossGains",
+    "LossParts",
+    "NmsConfig",
+    "Positives",
+    "Yolov5",
+    "box_iou",
+    "check_anchors",
+    "cxcywh_to_xyxy",
+    "downscale_batch",
+    "nms",
+    "nms_indices",
+    "round_to_stride",
+    "split_detection_batch",
+    "xyxy_to_cxcywh",
+    "yolov5",
+]

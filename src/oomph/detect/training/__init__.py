@@ -1,0 +1,45 @@
+"""Training of a detector: configuration, planning, the training loop and its files."""
+
+from ._config import TrainConfig, demo_config
+from ._dist import DistContext, init_distributed
+from ._ema import Ema
+from ._hyperparameters import Hyperparameters, parse_hyperparameters, read_hyperparameters
+from ._job import detection_job
+from ._optimizer import build_optimizer, freeze, parameter_groups
+from ._progress import ProgressCallback, StepStats, TrainResult
+from ._saved_config import SavedConfig, load_config
+from ._schedule import Schedule, ScheduleStep, accumulation, set_lr, should_stop
+from ._settings_file import FLAGS, changed_settings, read_settings, settings_text
+from ._train import train
+from ._train_loss import TrainLoss
+
+__all__ = [
+    "FLAGS",
+    "DistContext",
+    "Ema",
+    "Hyperparameters",
+    "ProgressCallback",
+    "SavedConfig",
+    "Schedule",
+    "ScheduleStep",
+    "StepStats",
+    "TrainConfig",
+    "TrainLoss",
+    "TrainResult",
+    "accumulation",
+    "build_optimizer",
+    "changed_settings",
+    "demo_config",
+    "detection_job",
+    "freeze",
+    "init_distributed",
+    "load_config",
+    "parameter_groups",
+    "parse_hyperparameters",
+    "read_hyperparameters",
+    "read_settings",
+    "set_lr",
+    "settings_text",
+    "should_stop",
+    "train",
+]

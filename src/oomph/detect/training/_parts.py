@@ -1,0 +1,147 @@
+"""The parts of a training run: model, loss, optimizer, EMA, guard, loaders and schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from ... import patches
+from ...data import Loader
+from ...monitor import Recorder
+from ...planner import Plan
+from ...recovery import Guard, guard
+from ..checkpoint import load_weights, read_weights
+from ..dataset import Dataset, IndexedSplit
+from ..model import AnchorCheck, DetectionLoss, Yolov5, downscale_batch, round_to_stride, split_detection_batch, yolov5
+from ._config import TrainConfig
+from ._dist import DistContext
+from ._ema import Ema
+from ._loaders import build_train_loader, build_val_loader, limit_torch_threads
+from ._optimizer import build_optimizer, freeze
+from ._progress import ProgressCallback
+from ._run_dir import RunDirectory
+from ._schedule import Schedule
+from ._train_loss import TrainLoss
+
+_RANK_TIMEOUT_SECONDS = 60.0  # scoring many images may keep a rank from responding for a while
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Inputs of a training run and its execution environment.
+
+    Attributes:
+        config: the resolved configuration.
+        dataset: the data.yaml.
+        train_split, val_split: the images.
+        plan: the memory plan of one rank.
+        device: where this rank trains.
+        dist: the ranks.
+        run_dir: where results are written.
+        progress: progress callbacks.
+    """
+
+    config: TrainConfig
+    dataset: Dataset
+    train_split: IndexedSplit
+    val_split: IndexedSplit
+    plan: Plan
+    device: torch.device
+    dist: DistContext
+    run_dir: RunDirectory
+    progress: ProgressCallback
+
+    @property
+    def batch(self) -> int:
+        """Images per iteration on this rank."""
+        return self.dist.per_rank_batch(self.config.batch)
+
+
+@dataclass(frozen=True)
+class TrainingParts:
+    """The parts of a training run, except for the guard, which needs the trainer's checkpoint function.
+
+    Attributes:
+        model: the network, in DistributedDataParallel if there are several ranks.
+        loss, optimizer, ema: of the network.
+        train_loader, val_loader: of this rank.
+        schedule: of the run.
+    """
+
+    model: nn.Module
+    loss: TrainLoss
+    optimizer: Optimizer
+    ema: Ema
+    train_loader: Loader
+    val_loader: Loader
+    schedule: Schedule
+
+
+def build_parts(context: RunContext, anchors: AnchorCheck) -> TrainingParts:
+    """Build the parts of a run; the weights depend on the seed."""
+    config, settings, device, dist = context.config, context.plan.settings, context.device, context.dist
+    torch.manual_seed(config.seed)
+    network = _build_network(context, anchors).to(device)
+    network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    hyp = config.hyp
+    loss = DetectionLoss(network, hyp.gains, round_to_stride(config.imgsz), hyp.anchor_t, hyp.label_smoothing)
+    fused = settings.optimizer == "fused" or None
+    optimizer = build_optimizer(network, hyp, config.batch, fused=fused)
+    ema = Ema(network)
+    if settings.checkpointing == "blocks":  # after the EMA, which is a copy that needs none
+        patches.checkpoint(network, patches.blocks(network))
+    limit_torch_threads(config, device)
+    train_loader = build_train_loader(config, context.train_split, device, dist, context.batch)
+    return TrainingParts(
+        model=DistributedDataParallel(network) if dist.is_distributed else network,
+        loss=TrainLoss(loss, device, dist),
+        optimizer=optimizer,
+        ema=ema,
+        train_loader=train_loader,
+        val_loader=build_val_loader(config, context.val_split, dist, settings.micro_batch or context.batch),
+        schedule=Schedule(hyp, config.batch, len(train_loader), config.epochs),
+    )
+
+
+def build_guard(
+    context: RunContext, parts: TrainingParts, recorder: Recorder, checkpoint: Callable[[Any], object]
+) -> Guard:
+    """Build the guard; `checkpoint` is called when it stops the run."""
+    config, settings = context.config, context.plan.settings
+    return guard(
+        model=parts.model,
+        optimizer=parts.optimizer,
+        loss=parts.loss,
+        split=split_detection_batch,
+        micro_batch=settings.micro_batch,
+        clip_grad_norm=config.hyp.clip_grad_norm,
+        ema=parts.ema,
+        precision=settings.precision if settings.precision.startswith("amp") else None,
+        budget=config.budget,
+        allow=config.allow,
+        resize=downscale_batch if "size" in config.allow else None,
+        checkpoint=checkpoint,
+        recorder=recorder,
+        rank_timeout=_RANK_TIMEOUT_SECONDS,
+    )
+
+
+def _build_network(context: RunContext, anchors: AnchorCheck) -> Yolov5:
+    config, log = context.config, context.progress.log
+    network = yolov5(config.cfg, len(context.dataset.names), anchors.anchors if anchors.fitted else None)
+    if config.weights is not None:
+        log(load_weights(network, read_weights(config.weights)) or f"initial weights: {config.weights}")
+    elif anchors.fitted:
+        log(
+            f"the anchors match {anchors.recall:.1%} of the boxes: new ones were fitted to the data and match "
+            f"{anchors.fitted_recall:.1%}"
+        )
+    if config.freeze:
+        log(f"{config.freeze} layers are frozen: {freeze(network, config.freeze):,} parameters")
+    return network

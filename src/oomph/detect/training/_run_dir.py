@@ -1,0 +1,260 @@
+"""The run directory: checkpoints, weights, results.csv and plots, each written atomically."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import nn
+
+from ...data import ImageIndex
+from ...errors import InvalidFile, MissingFile, OomphError, UsageError
+from ...files import write_atomically
+from ...units import GIB
+from ..checkpoint import open_checkpoint, read_checkpoint, save_weights
+from ..dataset import Pixels
+from ..metrics import ImageResult, Scores, write_results
+from ..plots import Chart, draw_chart, epoch_chart, precision_recall_chart, prediction_grid
+from ._train_loss import LOSS_PARTS
+
+_log = logging.getLogger("oomph")
+RESULT_COLUMNS = (
+    "epoch",
+    "loss",
+    *LOSS_PARTS,
+    "map50",
+    "map50_95",
+    "precision",
+    "recall",
+    "lr",
+    "images_per_second",
+    "micro_batches",
+    "peak_bytes",
+)
+_STATE_FILES = ("state.pt", "state-previous.pt")
+_STATE_FORMAT, _STATE_VERSION = "oomph training", 3
+_NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS}
+_MAX_REASON = 80
+
+
+def has_state(folder: Path) -> bool:
+    """Return True if a run directory has a checkpoint to resume from."""
+    return any((folder / "weights" / name).is_file() for name in _STATE_FILES)
+
+
+class RunDirectory:
+    """Writes the files of a run. A full disk costs a warning and the new file, never an existing one.
+
+    Raises:
+        UsageError: the folder isn't writable.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.weights = folder / "weights"
+        try:
+            self.weights.mkdir(parents=True, exist_ok=True)
+            for path in (folder, self.weights):
+                _check_writable(path)
+        except OSError as error:
+            why = f"{str(folder)!r} is not writable ({error.strerror})"
+            raise UsageError(why, "make it writable, or start the run in another folder") from None
+
+    @property
+    def state_file(self) -> Path:
+        """The latest checkpoint."""
+        return self.weights / _STATE_FILES[0]
+
+    @property
+    def previous_state_file(self) -> Path:
+        """The previous checkpoint, used if the latest is damaged."""
+        return self.weights / _STATE_FILES[1]
+
+    @property
+    def record_file(self) -> Path:
+        """The Record of the run."""
+        return self.folder / "record.jsonl"
+
+    def save_state(self, state: dict[str, Any]) -> None:
+        """Write a checkpoint; the current one becomes the previous one."""
+        content = {"format": _STATE_FORMAT, "version": _STATE_VERSION, **state}
+
+        def write() -> None:
+            if self.state_file.exists():
+                self._keep_previous_state()
+            write_atomically(self.state_file, lambda file: torch.save(content, file))
+
+        self._try_write("the checkpoint", write)
+
+    def _keep_previous_state(self) -> None:
+        try:
+            self.previous_state_file.unlink(missing_ok=True)
+            self.previous_state_file.hardlink_to(self.state_file)
+        except OSError:  # exFAT, SMB and others have no hard links
+            with contextlib.suppress(OSError):  # the new checkpoint matters more than the previous one
+                shutil.copyfile(self.state_file, self.previous_state_file)
+
+    def load_state(self) -> dict[str, Any]:
+        """Read the latest intact checkpoint, with a warning if it is the previous one.
+
+        Raises:
+            MissingFile: there is no checkpoint.
+            InvalidFile: none can be read.
+        """
+        failures = []
+        for path in (self.state_file, self.previous_state_file):
+            try:
+                state = _read_state(path)
+            except MissingFile:
+                continue
+            except Exception as error:  # noqa: BLE001  for any reason, the previous checkpoint may be intact
+                failures.append(f"{path.name}: {_reason(error)}")
+                continue
+            if path == self.previous_state_file:
+                why = failures[0] if failures else f"{self.state_file.name} is missing"
+                _log.warning("%s. Resuming from the previous checkpoint, %s.", why, path.name)
+            return state
+        if failures:
+            raise InvalidFile(f"no checkpoint in {self.weights} can be read ({'; '.join(failures)})", "start a new run")
+        raise MissingFile(f"there is no checkpoint in {self.weights}", "pass the folder of a run, or start a new one")
+
+    def save_model(self, name: str, model: nn.Module, names: Sequence[str], extra: dict[str, Any]) -> None:
+        """Write weights as `best.pt` or `last.pt`."""
+        self._try_write(f"{name}.pt", lambda: save_weights(self.weights / f"{name}.pt", model, names, extra))
+
+    def saved_epoch(self, name: str) -> int | None:
+        """Return the epoch of the weights in `best.pt` or `last.pt`; None if there is no such file."""
+        try:
+            with open_checkpoint(self.weights / f"{name}.pt") as checkpoint:
+                return int(checkpoint.content["extra"]["epoch"])
+        except (OomphError, LookupError, TypeError, ValueError):
+            return None
+
+    def save_results(self, rows: Sequence[dict[str, Any]], predicted_bytes: int) -> None:
+        """Rewrite results.csv and its charts; `predicted_bytes` is the memory that the plan predicts."""
+        lines = [",".join(RESULT_COLUMNS), *(",".join(_cell(row.get(name)) for name in RESULT_COLUMNS) for row in rows)]
+        self.save_text("results.csv", "\n".join(lines) + "\n")
+        scored = [row for row in rows if row.get("map50") is not None]
+        if scored:
+            values = {"mAP50": [row["map50"] for row in scored], "mAP50-95": [row["map50_95"] for row in scored]}
+            self.save_chart("map", epoch_chart("mAP", _epochs(scored), values))
+        losses = {name: [float(row[name]) for row in rows] for name in ("loss", *LOSS_PARTS)}
+        self.save_chart("loss", epoch_chart("Training loss, mean of each epoch", _epochs(rows), losses))
+        memory = {
+            "measured": [row["peak_bytes"] / GIB for row in rows],
+            "predicted": [predicted_bytes / GIB] * len(rows),
+        }
+        self.save_chart("memory", epoch_chart("Peak memory in GiB", _epochs(rows), memory))
+
+    def save_predictions(
+        self, results: Mapping[int, ImageResult], index: ImageIndex, names: Sequence[str], *, grid: bool = True
+    ) -> None:
+        """Write the predictions of validation images, keyed by image number, and a grid of the first ones."""
+        path = self.folder / "predictions.npz"
+        self._try_write(path.name, lambda: write_results(path, list(results.values()), names))
+        if grid:
+            self.save_image("val_predictions", prediction_grid(index, results, names))
+
+    def save_scores(self, scores: Scores) -> None:
+        """Write the precision-recall chart."""
+        self.save_chart("precision_recall", precision_recall_chart(scores))
+
+    def save_chart(self, name: str, chart: Chart) -> None:
+        """Write a chart as PNG."""
+        self.save_image(name, draw_chart(chart))
+
+    def save_image(self, name: str, pixels: Pixels) -> None:
+        """Write an image as PNG."""
+        path, image = self.folder / f"{name}.png", Image.fromarray(pixels)
+        self._try_write(
+            path.name,
+            lambda: write_atomically(path, lambda file: image.save(file, format="PNG", compress_level=1)),
+        )
+
+    def save_json(self, name: str, value: dict[str, Any]) -> None:
+        """Write plain values as JSON."""
+        self.save_text(name, json.dumps(value, indent=1, default=str) + "\n")
+
+    def save_text(self, name: str, text: str) -> None:
+        """Write a text file."""
+        self._try_write(name, lambda: write_atomically(self.folder / name, lambda file: file.write(text.encode())))
+
+    def _try_write(self, name: str, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                _log.warning("%s could not be written: %s. Training continues.", name, error.strerror or error)
+
+
+class ReadOnlyRunDirectory(RunDirectory):
+    """Run directory of ranks > 0: read-only except for their Record."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        super().__init__(folder)
+        self._rank = rank
+
+    @property
+    def record_file(self) -> Path:
+        """The Record of this rank."""
+        return self.folder / f"record-{self._rank}.jsonl"
+
+    def save_results(self, rows: Sequence[dict[str, Any]], predicted_bytes: int) -> None:
+        """Do nothing."""
+
+    def save_predictions(
+        self, results: Mapping[int, ImageResult], index: ImageIndex, names: Sequence[str], *, grid: bool = True
+    ) -> None:
+        """Do nothing."""
+
+    def save_chart(self, name: str, chart: Chart) -> None:
+        """Do nothing."""
+
+    def _try_write(self, name: str, write: Callable[[], None]) -> None:
+        pass
+
+
+def _check_writable(folder: Path) -> None:
+    """Create and remove a file. A full disk is tolerated: it may have space later.
+
+    Raises:
+        OSError: files may not be created there.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        if error.errno in _NOT_WRITABLE:
+            raise
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    state = read_checkpoint(path)
+    expected = (_STATE_FORMAT, _STATE_VERSION)
+    if not isinstance(state, dict) or (state.get("format"), state.get("version")) != expected:
+        raise InvalidFile("not a checkpoint of this version of oomph", "use another one")
+    return state
+
+
+def _reason(error: Exception) -> str:
+    text = error.why if isinstance(error, OomphError) else str(error)
+    return " ".join(text.split())[:_MAX_REASON]
+
+
+def _epochs(rows: Sequence[dict[str, Any]]) -> list[float]:
+    return [float(row["epoch"]) for row in rows]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

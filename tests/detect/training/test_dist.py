@@ -1,0 +1,162 @@
+"""Training on two ranks that torchrun starts, with gloo."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+import oomph
+from oomph.detect import DemoSize, DistContext, init_distributed, read_results, write_demo_dataset
+
+REPO = Path(__file__).parents[3]
+TIMEOUT = 240
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="gloo and signals of Linux")
+
+
+def torchrun(*arguments: str, folder: Path) -> list[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return [*launcher, "--log-dir", str(folder / "logs"), "--redirects", "3", *arguments]
+
+
+def environment() -> dict[str, str]:
+    source = Path(oomph.__file__).parent.parent
+    return {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{REPO}", "OMP_NUM_THREADS": "1"}
+
+
+def output(folder: Path, rank: int, name: str = "stderr") -> str:
+    return "".join(path.read_text() for path in (folder / "logs").glob(f"*/attempt_0/{rank}/{name}.log"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_demo_dataset(tmp_path_factory.mktemp("data"), DemoSize(train=22, val=7))
+
+
+def state(folder: Path, name: str, rank: int = 0) -> Any:
+    return torch.load(folder / f"{name}-{rank}.pt", weights_only=True)
+
+
+def assert_same_weights(first: Any, second: Any, tolerance: float = 0.0) -> None:
+    for part in ("model", "ema"):
+        assert first[part].keys() == second[part].keys()
+        for name, value in second[part].items():
+            torch.testing.assert_close(first[part][name], value, atol=tolerance, rtol=tolerance, msg=name)
+
+
+@on_linux
+@pytest.mark.subprocess
+def test_two_ranks_train_like_one_process_and_survive_faults(data: Path, tmp_path: Path) -> None:
+    command = torchrun("-m", "tests.detect.training.rank", str(data), str(tmp_path), folder=tmp_path)
+    process = subprocess.run(
+        command, env=environment(), cwd=tmp_path, timeout=TIMEOUT, check=False, capture_output=True
+    )
+    assert process.returncode == 0, output(tmp_path, 0) + output(tmp_path, 1)
+    assert_ranks_agree(tmp_path)
+    assert_two_ranks_learn_what_one_process_learns(tmp_path)
+    assert_all_ranks_survive_the_out_of_memory_error_of_one(tmp_path)
+    assert_all_ranks_stop_after_the_same_update_and_resume_bit_for_bit(tmp_path)
+    assert_validation_is_distributed_and_scored_once(tmp_path)
+
+
+def assert_ranks_agree(runs: Path) -> None:
+    for name in ("plain", "oom", "resumed"):
+        assert_same_weights(state(runs, name, 1), state(runs, name))
+        assert state(runs, name, 1)["rows"] == state(runs, name)["rows"]
+
+
+def assert_two_ranks_learn_what_one_process_learns(runs: Path) -> None:
+    assert_same_weights(state(runs, "plain"), state(runs, "single"), 1e-5)
+    ema = state(runs, "plain")["ema"]
+    assert any(not torch.equal(ema[name], value) for name, value in state(runs, "plain")["model"].items())
+
+
+def assert_all_ranks_survive_the_out_of_memory_error_of_one(runs: Path) -> None:
+    assert [state(runs, "oom", rank)["retries"] for rank in range(2)] == [1, 1]
+    assert_same_weights(state(runs, "oom"), state(runs, "plain"), 1e-5)
+    # Each rank has its own Record, and the error was rank 1's.
+    records = [oomph.Record.load(runs / "oom" / name) for name in ("record.jsonl", "record-1.jsonl")]
+    assert [sum(event["event"] == "oom" for event in record.events) for record in records] == [0, 1]
+
+
+def assert_all_ranks_stop_after_the_same_update_and_resume_bit_for_bit(runs: Path) -> None:
+    assert [state(runs, "stop", rank)["iterations"] for rank in range(2)] == [4, 4]
+    assert_same_weights(state(runs, "resumed"), state(runs, "plain"))
+
+
+def assert_validation_is_distributed_and_scored_once(runs: Path) -> None:
+    results, expected = (read_results(runs / name / "predictions.npz")[0] for name in ("plain", "single"))
+    assert len(results) == len(expected) == 7
+    for result, other in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result.truth, other.truth)
+    names = {path.name for path in (runs / "plain").iterdir()}
+    assert names == {path.name for path in (runs / "single").iterdir()} | {"record-1.jsonl"}
+
+
+@on_linux
+@pytest.mark.subprocess
+@pytest.mark.slow
+def test_the_command_ends_with_a_reason_when_a_rank_dies(data: Path, tmp_path: Path) -> None:
+    flags = ["train", "--data", str(data), "--cfg", "n", "--img", "64", "--batch", "8", "--epochs", "99"]
+    command = torchrun("-m", "oomph", *flags, "--device", "cpu", "--workers", "1", folder=tmp_path)
+    with subprocess.Popen(command, env=environment(), cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + TIMEOUT
+        while "epoch 1:" not in output(tmp_path, 0, "stdout"):
+            assert process.poll() is None, output(tmp_path, 0)
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        ranks = {child.environ()["RANK"]: child for child in psutil.Process(process.pid).children()}
+        ranks["1"].kill()
+        assert process.wait(60) == 1
+        assert not psutil.pid_exists(ranks["0"].pid)
+    assert "rank" in output(tmp_path, 0)
+    assert "Traceback" not in output(tmp_path, 0)
+    assert output(tmp_path, 1, "stdout") == ""
+    assert (tmp_path / "runs" / "train" / "exp" / "weights" / "state.pt").is_file()
+    assert not (tmp_path / "runs" / "train" / "exp2").exists()
+
+
+def test_a_batch_must_be_a_multiple_of_the_world_size() -> None:
+    dist = DistContext(0, 2)
+    assert dist.per_rank_batch(8) == 4
+    assert dist.per_rank_batch(-1) == -1
+    with pytest.raises(oomph.UsageError, match="a batch of 7 can't be divided evenly among 2 ranks"):
+        dist.per_rank_batch(7)
+
+
+def test_each_rank_uses_the_gpu_of_its_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    dist = DistContext(1, 2, 1, 2)
+    assert DistContext().device_name("cuda:1") == "cuda:1"
+    with pytest.raises(oomph.UsageError, match="requests one GPU"):
+        dist.device_name("cuda:1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert dist.device_name(None) == "cuda:1"
+    assert dist.device_name("cpu") == "cpu"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(oomph.UsageError, match="2 ranks on this machine but only 1 GPUs"):
+        dist.device_name(None)
+
+
+def test_without_torchrun_there_is_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    with init_distributed(None) as dist:
+        assert dist == DistContext()
+        assert (dist.broadcast(lambda: 3), dist.all_reduce_sum([1, 2]), dist.gather("a")) == (3, [1, 2], ["a"])
+
+
+def test_incomplete_variables_of_torchrun_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    with pytest.raises(oomph.UsageError, match="LOCAL_RANK"), init_distributed(None):
+        pass

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from oomph.detect import DemoSize, TrainConfig, train, write_demo_dataset
+from oomph.detect.training import _planning
+from oomph.detect.training._extra_memory import ExtraMemory
+from oomph.errors import CannotFit
+from oomph.planner import Plan
+from oomph.settings import Settings
+from oomph.units import MIB
+
+from .runs import RecordingProgress, StopAtPlan, Stopped
+
+pytestmark = pytest.mark.usefixtures("quick_predictions")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_demo_dataset(tmp_path_factory.mktemp("data"), DemoSize(train=4, val=2))
+
+
+def plan_of(data: Path, **changes: Any) -> Plan:
+    """Return the plan of a run, without training it."""
+    defaults: dict[str, Any] = {"cfg": "n", "imgsz": 64, "batch": 2, "epochs": 1, "device": "cpu"}
+    progress = StopAtPlan()
+    with pytest.raises(Stopped):
+        train(TrainConfig(data, data.parent / "run", **{**defaults, **changes}), progress)
+    assert progress.tasks["plan: settings predicted"] >= 1
+    return progress.plans[0]
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "implementation"),
+    [("cuda", "amp-bf16", "fused"), ("cuda", "fp32", "fused"), ("cuda", "amp-fp16", "given"), ("cpu", "fp32", "given")],
+)
+def test_gpus_use_fused_optimizers_except_with_fp16(device: str, precision: str, implementation: str) -> None:
+    assert _planning.optimizer_implementation(precision, torch.device(device)) == implementation
+
+
+def test_plans_include_the_extra_memory(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = []
+    for extra in (ExtraMemory(0, 0), ExtraMemory(10 * MIB, 0)):
+        monkeypatch.setattr(_planning, "extra_memory", lambda *_, extra=extra: extra)
+        needs.append(plan_of(data).planned_need.allocated.value)
+    assert needs[1] - needs[0] == 10 * MIB
+
+
+def test_the_optimizer_implementation_follows_the_planned_precision(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lower_precision(requested: Settings, budget: int, need: Any, *_: Any) -> Plan:
+        prediction = need(requested)
+        return Plan(requested, replace(requested, precision="amp-fp16"), budget, prediction, prediction, ())
+
+    monkeypatch.setattr(_planning, "plan_settings", lower_precision)
+    monkeypatch.setattr(
+        _planning, "optimizer_implementation", lambda precision, _: "given" if precision == "amp-fp16" else "fused"
+    )
+    plan = plan_of(data)
+    assert (plan.requested.optimizer, plan.settings.optimizer) == ("fused", "given")
+
+
+def test_no_batch_is_planned_larger_than_the_data(data: Path) -> None:
+    exact, large, automatic = (plan_of(data, batch=batch) for batch in (4, 100, -1))
+    assert large.planned_need.allocated == exact.planned_need.allocated
+    assert large.settings.batch == 100  # accumulation follows the requested batch
+    assert automatic.settings.batch == 4
+
+
+def test_a_budget_that_is_too_small_explains_what_is_reserved(data: Path, tmp_path: Path) -> None:
+    config = TrainConfig(data, tmp_path, cfg="n", imgsz=64, batch=2, device="cpu", budget=200 * MIB, epochs=1)
+    with pytest.raises(CannotFit, match=r"136 MiB.*\(200 MiB minus 64\.\d MiB for loaded batches and the guard\)"):
+        train(config, RecordingProgress())
+
+
+@dataclass
+class LinearNeed:
+    """Needs 100 MiB plus 10 MiB per image."""
+
+    samples: int
+
+    def __call__(self, settings: Settings) -> SimpleNamespace:
+        return SimpleNamespace(device=SimpleNamespace(high=(100 + 10 * settings.batch) * MIB))
+
+
+@pytest.mark.parametrize(("budget", "batch"), [(10_000, 24), (200, 10), (115, 2), (50, 2)])
+def test_the_automatic_batch_is_at_least_two_images_and_at_most_all(budget: int, batch: int) -> None:
+    settings = _planning._with_largest_batch(Settings(batch=1, size=64), budget * MIB, LinearNeed(24))  # type: ignore[arg-type]
+    assert settings.batch == batch
