@@ -46,7 +46,6 @@ NO_TORCH = {
     "document",
     "settings",
     "job",
-    "batch",
     "machine",
     "failures",
     "prediction",

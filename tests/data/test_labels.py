@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oomph.data import ImageIndex, LabeledSamples, Loader, read_classes, read_coco, read_yolo, yolo_label
+from oomph.data import ImageIndex, LabeledSamples, Loader, read_classes, read_coco, read_yolo, yolo_label_path
 from oomph.errors import InvalidFile, MissingFile, UsageError
 
 
@@ -42,9 +42,9 @@ def test_yolo_labels_in_pixels(tmp_path: Path) -> None:
     assert np.allclose(labels.of(4)[1], [[20, 20, 100, 90]])  # a polygon
     assert np.allclose(labels.of(5)[1], [[50, 25, 150, 75]])  # after a byte-order mark
     assert [(Path(issue.path).name, issue.line, issue.reason) for issue in labels.issues] == [
-        ("d.txt", 2, "duplicate"),
-        ("d.txt", 3, "class is not one of 0 to 1"),
-        ("d.txt", 4, "not numbers"),
+        ("d.txt", 2, "listed twice: used once"),
+        ("d.txt", 3, "class not in 0 to 1"),
+        ("d.txt", 4, "a value is not a number"),
     ]
     assert read_yolo(index).names == tuple(map(str, range(8)))
 
@@ -58,8 +58,8 @@ def test_labeled_samples_move_boxes_to_the_canvas(tmp_path: Path) -> None:
 
 
 def test_yolo_label_replaces_the_last_images_folder() -> None:
-    assert yolo_label("/images/set/images/a b/x.y.jpg") == "/images/set/labels/a b/x.y.txt"
-    assert yolo_label("/pictures/x.jpg") == "/pictures/x.txt"
+    assert yolo_label_path("/images/set/images/a b/x.y.jpg") == "/images/set/labels/a b/x.y.txt"
+    assert yolo_label_path("/pictures/x.jpg") == "/pictures/x.txt"
 
 
 def coco_file(root: Path, **changes: object) -> Path:
@@ -97,9 +97,9 @@ def test_coco_annotations(tmp_path: Path) -> None:
     assert labels.of(2)[0].tolist() == []
     assert [(issue.line, issue.reason) for issue in labels.issues] == [
         (3, "no box, or an unknown category"),
-        (5, "duplicate"),
+        (5, "listed twice: used once"),
         (6, "zero width or height, or outside the image"),
-        (7, "contains NaN or infinity"),
+        (7, "a value is NaN or infinite"),
     ]
 
 

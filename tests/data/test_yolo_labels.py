@@ -33,18 +33,18 @@ def test_valid_labels_are_unchanged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("0 0.5 0.5 0.2", "neither a class and 4 numbers nor a class and a polygon"),
-        ("0 0.5 0.5 0.2 0.4 0.9", "neither a class and 4 numbers nor a class and a polygon"),
-        ("zero 0.5 0.5 0.2 0.4", "not numbers"),
-        ("0 nan 0.5 0.2 0.4", "contains NaN or infinity"),
-        ("inf 0.5 0.5 0.2 0.4", "contains NaN or infinity"),
-        ("2 0.5 0.5 0.2 0.4", "class is not one of 0 to 1"),
-        ("-1 0.5 0.5 0.2 0.4", "class is not one of 0 to 1"),
-        ("0.5 0.5 0.5 0.2 0.4", "class is not one of 0 to 1"),
+        ("0 0.5 0.5 0.2", "neither 5 values nor a polygon"),
+        ("0 0.5 0.5 0.2 0.4 0.9", "neither 5 values nor a polygon"),
+        ("zero 0.5 0.5 0.2 0.4", "a value is not a number"),
+        ("0 nan 0.5 0.2 0.4", "a value is NaN or infinite"),
+        ("inf 0.5 0.5 0.2 0.4", "a value is NaN or infinite"),
+        ("2 0.5 0.5 0.2 0.4", "class not in 0 to 1"),
+        ("-1 0.5 0.5 0.2 0.4", "class not in 0 to 1"),
+        ("0.5 0.5 0.5 0.2 0.4", "class not in 0 to 1"),
         ("0 0.5 0.5 0 0.4", "zero width or height"),
         ("0 0.5 0.5 -0.1 0.4", "zero width or height"),
         ("0 1.5 0.5 0.1 0.4", "outside the image"),
-        ("0 320 240 64 64", "coordinates in pixels, not in fractions of the image"),
+        ("0 320 240 64 64", "in pixels, not in fractions of the image"),
     ],
 )
 def test_invalid_row_is_dropped_with_its_line(tmp_path: Path, row: str, reason: str) -> None:
@@ -56,7 +56,7 @@ def test_invalid_row_is_dropped_with_its_line(tmp_path: Path, row: str, reason: 
 def test_any_class_is_valid_without_a_class_count(tmp_path: Path) -> None:
     labels = parse(tmp_path, "900 0.5 0.5 0.2 0.4\n-1 0.5 0.5 0.2 0.4\n", class_count=None)
     assert labels.classes.tolist() == [900]
-    assert issues(labels) == [(2, "class is not a non-negative integer", True, True)]
+    assert issues(labels) == [(2, "class is negative or not an integer", True, True)]
 
 
 def test_polygons_overhanging_boxes_and_duplicates_are_corrected(tmp_path: Path) -> None:
@@ -69,9 +69,9 @@ def test_polygons_overhanging_boxes_and_duplicates_are_corrected(tmp_path: Path)
     )
     labels = parse(tmp_path, "\n".join(rows))
     assert issues(labels) == [
-        (1, "partly outside the image: clipped", False, False),
-        (2, "polygon converted to its bounding box", False, False),
-        (4, "duplicate", True, False),
+        (1, "clipped at the edge of the image", False, False),
+        (2, "converted from a polygon", False, False),
+        (4, "listed twice: used once", True, False),
     ]
     assert labels.classes.tolist() == [0, 1, 1, 0]
     assert np.allclose(
@@ -82,7 +82,7 @@ def test_polygons_overhanging_boxes_and_duplicates_are_corrected(tmp_path: Path)
 def test_byte_order_mark_line_ends_and_odd_bytes(tmp_path: Path) -> None:
     labels = parse(tmp_path, b"\xef\xbb\xbf0 0.5\t0.5  0.2 0.4 \r\n\r\n\xff\xfe garbage\r\n")
     assert np.allclose(labels.boxes, [[0.5, 0.5, 0.2, 0.4]])
-    assert issues(labels) == [(3, "not numbers", True, True)]
+    assert issues(labels) == [(3, "a value is not a number", True, True)]
 
 
 def test_missing_or_empty_file_is_an_image_without_objects(tmp_path: Path) -> None:

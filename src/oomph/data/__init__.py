@@ -3,7 +3,7 @@
 from ._cache import Cache
 from ._image_files import ImageFile, walk_images
 from ._index import ImageIndex, SkippedImage
-from ._labels import Labels, read_classes, read_coco, read_yolo, yolo_label
+from ._labels import Labels, read_classes, read_coco, read_yolo, yolo_label_path
 from ._loader_memory import PER_PIXEL, LoaderMemory, LoaderWorkload, default_budget, predict_loader_memory
 from ._prefetch import prefetch_to_device
 from ._profile import DatasetProfile, profile_dataset, sample_bytes
@@ -130,5 +130,5 @@ __all__ = [
     "transcode",
     "usable_cores",
     "walk_images",
-    "yolo_label",
+    "yolo_label_path",
 ]

@@ -69,7 +69,7 @@ class _LabelsBuilder:
         left, top, right, bottom = corners
         clipped = (max(left, 0.0), max(top, 0.0), min(right, 1.0), min(bottom, 1.0))
         if not np.isfinite(corners).all():
-            reason = "contains NaN or infinity"
+            reason = "a value is NaN or infinite"
         elif (label, corners) in self._seen:
             reason = "duplicate"
         elif clipped[0] >= clipped[2] or clipped[1] >= clipped[3]:
@@ -105,13 +105,13 @@ def read_yolo(
     Args:
         index: the images.
         names: names of the classes; their numbers by default.
-        label_of: returns the label file of an image; `yolo_label` by default.
+        label_of: returns the label file of an image; `yolo_label_path` by default.
     """
     builder = _LabelsBuilder(names)
     class_count = len(names) if names is not None else None
     for number in range(len(index)):
         if index.reason(number) is None:
-            labels = parse_yolo_labels((label_of or yolo_label)(index.path(number)), class_count)
+            labels = parse_yolo_labels((label_of or yolo_label_path)(index.path(number)), class_count)
             builder.issues += [issue for issue in labels.issues if issue.dropped]
             size = index[number].display_size
             for label, corners in zip(labels.classes.tolist(), labels.corners.tolist(), strict=True):
@@ -120,7 +120,7 @@ def read_yolo(
     return builder.build()
 
 
-def yolo_label(image: str) -> str:
+def yolo_label_path(image: str) -> str:
     """Return the YOLO label file of an image: the last folder "images" becomes "labels", and the suffix ".txt"."""
     path = Path(image)
     parts = list(path.parts)

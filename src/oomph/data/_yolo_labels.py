@@ -150,9 +150,9 @@ def _parse_line(
         issues.append(LabelIssue(path, number, str(error)))
         return None
     if len(values) > _BOX_COLUMNS:
-        issues.append(_note(path, number, "polygon converted to its bounding box", dropped=False))
+        issues.append(_note(path, number, "converted from a polygon", dropped=False))
     if max((clipped_low - low).max(), (high - clipped_high).max()) > _CLIP_TOLERANCE:
-        issues.append(_note(path, number, "partly outside the image: clipped", dropped=False))
+        issues.append(_note(path, number, "clipped at the edge of the image", dropped=False))
     return np.concatenate((values[:1], (clipped_low + clipped_high) / 2, clipped_high - clipped_low))
 
 
@@ -160,18 +160,19 @@ def _parse_values(words: Sequence[str], class_count: int | None) -> NDArray[np.f
     try:
         values = np.array([float(word) for word in words])
     except ValueError:
-        raise _InvalidLabel("not numbers") from None
+        raise _InvalidLabel("a value is not a number") from None
     if not np.isfinite(values).all():
-        raise _InvalidLabel("contains NaN or infinity")
+        raise _InvalidLabel("a value is NaN or infinite")
     is_polygon = len(values) >= _MIN_POLYGON_COLUMNS and len(values) % 2 == 1
     if len(values) != _BOX_COLUMNS and not is_polygon:
-        raise _InvalidLabel("neither a class and 4 numbers nor a class and a polygon")
+        raise _InvalidLabel("neither 5 values nor a polygon")
     limit = np.inf if class_count is None else class_count
     if values[0] != np.floor(values[0]) or not 0 <= values[0] < limit:
-        classes = "a non-negative integer" if class_count is None else f"one of 0 to {class_count - 1}"
-        raise _InvalidLabel(f"class is not {classes}")
+        raise _InvalidLabel(
+            "class is negative or not an integer" if class_count is None else f"class not in 0 to {class_count - 1}"
+        )
     if np.abs(values[1:]).max() > _MAX_FRACTION:
-        raise _InvalidLabel("coordinates in pixels, not in fractions of the image")
+        raise _InvalidLabel("in pixels, not in fractions of the image")
     return values
 
 
@@ -199,5 +200,5 @@ def _drop_duplicates(
     if len(first) == len(rows):
         return rows
     duplicates = sorted(set(range(len(rows))) - set(first.tolist()))
-    issues += [_note(path, numbers[row], "duplicate", dropped=True) for row in duplicates]
+    issues += [_note(path, numbers[row], "listed twice: used once", dropped=True) for row in duplicates]
     return rows[np.sort(first)]

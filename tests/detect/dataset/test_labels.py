@@ -30,7 +30,7 @@ ROWS = {
     "0 0.5 0.5 0.2": "neither 5 values nor a polygon",
     "0 0.5 0.5 0.2 0.4 0.9": "neither 5 values nor a polygon",
     "zero 0.5 0.5 0.2 0.4": "a value is not a number",
-    "0 nan 0.5 0.2 0.4": "a value is not finite",
+    "0 nan 0.5 0.2 0.4": "a value is NaN or infinite",
     "2 0.5 0.5 0.2 0.4": "class not in 0 to 1",
     "-1 0.5 0.5 0.2 0.4": "class not in 0 to 1",
     "0.5 0.5 0.5 0.2 0.4": "class not in 0 to 1",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from ...data import walk_images
 from ._issues import OUTSIDE_ROOTS, IssueLog
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"})
@@ -45,24 +46,19 @@ def _walk_folder(folder: Path, roots: Sequence[Path], log: IssueLog) -> Iterator
 
     A link to an image is an image. A link to a folder elsewhere may lead to a whole disk, so the yaml must name it.
     """
-    visited: set[str] = set()
-    for place, folders, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
-        images = [Path(place, file) for file in sorted(files) if _suffix(file) in IMAGE_SUFFIXES]
-        if not any(Path(real).is_relative_to(root) for root in roots):
-            log.add("image", f"in a linked folder {OUTSIDE_ROOTS}", f"{place} -> {real}", count=max(len(images), 1))
-            folders.clear()
-            continue
-        if real in visited:
-            folders.clear()
-            continue
-        visited.add(real)
-        folders.sort()
-        yield from images
 
+    def follow_link(path: str, target: str) -> bool:
+        if any(Path(target).is_relative_to(root) for root in roots):
+            return True
+        images = sum(file.suffix.lower() in IMAGE_SUFFIXES for file in Path(target).iterdir())
+        log.add("image", f"in a linked folder {OUTSIDE_ROOTS}", f"{path} -> {target}", count=max(images, 1))
+        return False
 
-def _suffix(file: str) -> str:
-    return os.path.splitext(file)[1].lower()  # noqa: PTH122
+    files = walk_images(folder, suffixes=IMAGE_SUFFIXES, files_first=True, check_links=False, follow_link=follow_link)
+    for file in files:
+        path = folder / os.fsdecode(file.name)
+        if path.suffix.lower() in IMAGE_SUFFIXES:  # not a folder that can't be read
+            yield path
 
 
 def _read_list(file: Path, root: Path, log: IssueLog) -> Iterator[Path]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...data import walk_images
 from ...errors import MissingFile, UsageError
 from ..dataset import IMAGE_SUFFIXES, LIST_SUFFIXES
 
@@ -81,7 +82,8 @@ def _images_of(source: str) -> Iterator[SourceImage]:
 
 
 def _images_in_folder(folder: Path) -> Iterator[SourceImage]:
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+    files = walk_images(folder, suffixes=IMAGE_SUFFIXES, check_links=False)
+    paths = [folder / os.fsdecode(file.name) for file in files if file.reason is None]
     if not paths:
         raise UsageError(f"there are no images in {folder}", "pass a folder with images")
     for path in paths:
