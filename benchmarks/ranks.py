@@ -27,7 +27,8 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
-from oomph.detect import StepStats, demo_config, init_distributed, train, write_demo_dataset
+from oomph.detect import StepStats, demo_config, train, write_demo_dataset
+from oomph.distributed import init_distributed
 from oomph.planner import Plan
 
 FAILING_RANK = 1

@@ -18,7 +18,8 @@ from ._options import Json
 from ._runs import NEWEST, create_run_dir, find_run, not_writable
 
 if TYPE_CHECKING:
-    from ..detect import DistContext, SavedConfig, TrainConfig
+    from ..detect import SavedConfig, TrainConfig
+    from ..distributed import DistContext
 
 _DEMO_DATA = Path("runs/demo/data.yaml")  # generated if no data is given
 # Settings that may change when a run is resumed: they don't affect the result, or need permission to.
@@ -135,7 +136,8 @@ class _Request:
 
 
 def _train(request: _Request, *, as_json: bool) -> None:
-    from ..detect import init_distributed, train  # noqa: PLC0415
+    from ..detect import train  # noqa: PLC0415
+    from ..distributed import init_distributed  # noqa: PLC0415
     from ..report import ConsoleProgress, TrainReport, emit  # noqa: PLC0415
 
     with init_distributed(request.values.get("device")) as dist, contextlib.ExitStack() as stack:

@@ -71,11 +71,11 @@ class _LabelsBuilder:
         if not np.isfinite(corners).all():
             reason = "a value is NaN or infinite"
         elif (label, corners) in self._seen:
-            reason = "duplicate"
+            reason = "listed twice: used once"
         elif clipped[0] >= clipped[2] or clipped[1] >= clipped[3]:
             reason = "zero width or height, or outside the image"
         if reason is not None:
-            self.issues.append(LabelIssue(*place, reason, broken=reason != "duplicate"))
+            self.issues.append(LabelIssue(*place, reason, broken=reason != "listed twice: used once"))
             return
         self._seen.add((label, corners))
         self.add(label, clipped, size)

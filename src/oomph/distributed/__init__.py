@@ -1,5 +1,7 @@
-"""Processes that train together: votes, heartbeats, and lost ranks."""
+"""Processes that train together: ranks, votes, heartbeats, and lost ranks."""
 
-from ._control_group import NO_TIMEOUT, ControlGroup, NoControlGroup, is_rank_error
+from ._collectives import is_rank_error
+from ._context import SINGLE, DistContext, init_distributed
+from ._control_group import ControlGroup, NoControlGroup
 
-__all__ = ["NO_TIMEOUT", "ControlGroup", "NoControlGroup", "is_rank_error"]
+__all__ = ["SINGLE", "ControlGroup", "DistContext", "NoControlGroup", "init_distributed", "is_rank_error"]

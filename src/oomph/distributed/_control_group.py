@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from ..errors import OomphError, RankLost
-from ..failures import Family, classify_exception
+from ..errors import OomphError
 from ..monitor import Recorder
+from ._collectives import NO_TIMEOUT, as_rank_lost, rank_lost_errors
 from ._watchdog import Watchdog
-
-NO_TIMEOUT = dt.timedelta(days=7)  # waiting for a slow rank is not an error; the watchdog finds dead ones
 
 
 class NoControlGroup:
@@ -85,23 +82,13 @@ class ControlGroup(NoControlGroup):
             dist.all_reduce(maxima, dist.ReduceOp.MAX, group=self.group)
         return [int(value) for value in maxima]
 
-    @contextlib.contextmanager
-    def collective(self) -> Iterator[None]:
-        """Turn an error of a collective into RankLost if another rank is gone."""
-        try:
-            yield
-        except RuntimeError as error:
-            lost = self.as_rank_lost(error)
-            if lost is None:
-                raise
-            raise lost from error
+    def collective(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context that turns an error of a collective into RankLost if another rank is gone."""
+        return rank_lost_errors(self._watchdog.reason)
 
     def as_rank_lost(self, error: BaseException) -> OomphError | None:
         """Return a RankLost error with the reason that the other rank gave, if the error is about another rank."""
-        if isinstance(error, OomphError) or not is_rank_error(error):
-            return None
-        first_line = str(error).strip().partition("\n")[0][:200] or type(error).__name__
-        return RankLost(self._watchdog.reason(first_line), "look at the output of that rank, then resume")
+        return as_rank_lost(error, self._watchdog.reason)
 
     def announce_failure(self, reason: str) -> None:
         """Tell the other ranks why this one stops."""
@@ -110,9 +97,3 @@ class ControlGroup(NoControlGroup):
     def close(self) -> None:
         """Stop the heartbeats."""
         self._watchdog.close()
-
-
-def is_rank_error(error: BaseException) -> bool:
-    """Return True if an error is about another rank, by its message or else by its type."""
-    finding = classify_exception(error) if isinstance(error, Exception) else None
-    return isinstance(error, dist.DistError) if finding is None else finding.cause.family is Family.RANKS

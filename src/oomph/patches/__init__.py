@@ -1,6 +1,6 @@
 """Settings applied to a model and optimizer, real or fake; each change is reversible."""
 
-from ._allocator import allocator_limit, cap_allocator, cap_allocator_below_spill
+from ._allocator import allocator_limit, cap_allocator, cap_allocator_below_spill, configure_allocator
 from ._autocast import AUTOCAST_DTYPES, autocast
 from ._checkpointing import blocks, checkpoint
 from ._conversion import convert_batch, convert_model
@@ -16,6 +16,7 @@ __all__ = [
     "cap_allocator",
     "cap_allocator_below_spill",
     "checkpoint",
+    "configure_allocator",
     "convert_batch",
     "convert_model",
     "set_variant",

@@ -1,9 +1,12 @@
-"""A cap on the memory that torch's CUDA allocator may reserve."""
+"""Settings of torch's CUDA allocator: expandable segments, and a cap on the memory that it may reserve."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import platform
+import sys
 from typing import Any
 
 import torch
@@ -14,7 +17,27 @@ from ..units import MIB, format_size
 _log = logging.getLogger("oomph")
 _SPILL_MARGIN_BYTES, _SPILL_MARGIN_FRACTION = 256 * MIB, 0.03  # distance of the cap from all free memory
 
+_ENV_NAMES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # the second is the name in newer versions
+_EXPANDABLE = "expandable_segments:True"
+
 _spill_warned: set[int] = set()  # devices
+
+
+def configure_allocator(device: torch.device) -> str:
+    """Enable expandable segments before CUDA starts, and return the allocator settings that a plan should assume.
+
+    The user's settings in the environment have priority.
+    """
+    settings = next((os.environ[name] for name in _ENV_NAMES if os.environ.get(name)), None)
+    if device.type == "cuda" and settings is None and sys.platform == "linux" and not torch.cuda.is_initialized():
+        os.environ[_ENV_NAMES[0]] = _EXPANDABLE
+        # torch may have read the environment when it was imported. There is no public function for this.
+        set_allocator = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
+        if set_allocator is not None:
+            with contextlib.suppress(RuntimeError):
+                set_allocator(_EXPANDABLE)
+        return "expandable"
+    return settings or "default"
 
 
 def allocator_limit(device: torch.device) -> int:

@@ -1,7 +1,6 @@
 """Training of a detector: configuration, planning, the training loop and its files."""
 
 from ._config import TrainConfig, demo_config
-from ._dist import DistContext, init_distributed
 from ._ema import Ema
 from ._hyperparameters import Hyperparameters, parse_hyperparameters, read_hyperparameters
 from ._job import detection_job
@@ -15,7 +14,6 @@ from ._train_loss import TrainLoss
 
 __all__ = [
     "FLAGS",
-    "DistContext",
     "Ema",
     "Hyperparameters",
     "ProgressCallback",
@@ -32,7 +30,6 @@ __all__ = [
     "demo_config",
     "detection_job",
     "freeze",
-    "init_distributed",
     "load_config",
     "parameter_groups",
     "parse_hyperparameters",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from ...data import Cache, Loader, LoaderOptions, Shard, default_budget, read_resources, usable_cores
+from ...distributed import DistContext
 from ..dataset import IndexedSplit, LoadConfig, MosaicSamples, collate_boxes, tile_train_loader, tiling
 from ..inference import validation_loader
 from ..model import round_to_stride
 from ._config import TrainConfig
-from ._dist import DistContext
 
 _MAX_WORKERS = 16
 _PREFETCHED_BATCHES = 4  # that worker processes prepare while an epoch is validated

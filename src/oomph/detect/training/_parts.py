@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from ... import patches
 from ...data import Loader
+from ...distributed import DistContext
 from ...monitor import Recorder
 from ...planner import Plan
 from ...recovery import Guard, guard
@@ -20,7 +21,6 @@ from ..checkpoint import load_weights, read_weights
 from ..dataset import Dataset, IndexedSplit
 from ..model import AnchorCheck, DetectionLoss, Yolov5, downscale_batch, round_to_stride, split_detection_batch, yolov5
 from ._config import TrainConfig
-from ._dist import DistContext
 from ._ema import Ema
 from ._loaders import build_train_loader, build_val_loader, limit_torch_threads
 from ._optimizer import build_optimizer, freeze

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ...distributed import SINGLE, DistContext
 from ...errors import CannotFit
 from ...job import Job
 from ...machine import Target, find_target, rss_bytes, this_device
@@ -21,7 +22,6 @@ from ...units import MIB, format_size
 from ..dataset import IndexedSplit, samples_per_epoch, tiling
 from ..model import MAX_STRIDE, round_to_stride, yolov5
 from ._config import AUTO_BATCH, TrainConfig
-from ._dist import SINGLE, DistContext
 from ._extra_memory import ExtraMemory, extra_memory, update_bytes
 from ._job import detection_job
 

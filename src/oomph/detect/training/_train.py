@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from ...distributed import SINGLE, DistContext
 from ...errors import UsageError
+from ...patches import configure_allocator
 from ...planner import Plan
 from ...units import count_of
-from .._device import configure_allocator, find_device
+from .._device import find_device
 from ..dataset import (
     Dataset,
     IndexedSplit,
@@ -26,7 +28,6 @@ from ..dataset import (
 )
 from ..model import MAX_STRIDE, check_anchors, round_to_stride
 from ._config import TrainConfig
-from ._dist import SINGLE, DistContext
 from ._parts import RunContext, build_parts
 from ._planning import Placement, per_rank_config, plan_document, plan_training, resolve_budget
 from ._progress import ProgressCallback, TrainResult

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...distributed import SINGLE, DistContext
 from ..model import DetectionBatch, DetectionLoss, Positives
-from ._dist import SINGLE, DistContext
 
 LOSS_PARTS = ("box_loss", "obj_loss", "cls_loss")
 

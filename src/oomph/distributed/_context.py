@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -13,11 +11,11 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from ...errors import OomphError, RankLost, UsageError
-from .._device import configure_allocator
+from ..errors import OomphError, RankLost, UsageError
+from ..patches import configure_allocator
+from ._collectives import NO_TIMEOUT, rank_lost_errors
 
 T = TypeVar("T")
-_NO_TIMEOUT = dt.timedelta(days=7)  # slow ranks are fine; the guard's watchdog and torchrun detect dead ones
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,8 @@ class DistContext:
             error = raised
         gathered: list[Any] = [None] * self.world_size
         message = (result, None) if error is None else (None, (error.why, error.fix))
-        _run_collective(lambda: dist.all_gather_object(gathered, message))
+        with rank_lost_errors():
+            dist.all_gather_object(gathered, message)
         if error is not None:
             raise error
         for rank, (_, failure) in enumerate(gathered):
@@ -121,7 +120,8 @@ class DistContext:
         if not self.is_distributed:
             return [value]
         gathered: list[Any] | None = [None] * self.world_size if self.is_main else None
-        _run_collective(lambda: dist.gather_object(value, gathered, dst=0))
+        with rank_lost_errors():
+            dist.gather_object(value, gathered, dst=0)
         return gathered
 
     def all_reduce_sum(self, counts: Sequence[int]) -> list[int]:
@@ -133,7 +133,8 @@ class DistContext:
         if not self.is_distributed:
             return list(counts)
         totals = torch.tensor(counts, dtype=torch.int64)
-        _run_collective(lambda: dist.all_reduce(totals))
+        with rank_lost_errors():
+            dist.all_reduce(totals)
         return [int(value) for value in totals]
 
 
@@ -142,15 +143,6 @@ SINGLE = DistContext()
 
 def _no_result() -> Any:
     return None
-
-
-def _run_collective(collective: Callable[[], object]) -> None:
-    try:
-        collective()
-    except RuntimeError as error:
-        text = re.sub(r"^\[[^]]*\]\s*", "", str(error).strip())  # without torch's source file
-        reason = text.partition("\n")[0].partition(". ")[0]
-        raise RankLost(f"another rank is gone ({reason})", "check the output of that rank, then resume") from error
 
 
 @contextlib.contextmanager
@@ -172,7 +164,7 @@ def init_distributed(device: str | None) -> Iterator[DistContext]:
         configure_allocator(torch.device("cuda"))  # set_device starts CUDA, after which it is too late
         torch.cuda.set_device(name)
     # Objects and counts always use gloo, so that they never wait for a GPU.
-    dist.init_process_group("gloo" if name == "cpu" else "cpu:gloo,cuda:nccl", timeout=_NO_TIMEOUT)
+    dist.init_process_group("gloo" if name == "cpu" else "cpu:gloo,cuda:nccl", timeout=NO_TIMEOUT)
     try:
         yield context
     finally:
