@@ -47,9 +47,9 @@ def update_bytes(prediction: Prediction) -> int:
 def extra_memory(config: TrainConfig, classes: int, implementation: str, device: torch.device) -> ExtraMemory:
     """Return the extra memory of a run.
 
-    The guard backs up what an update may leave half written: on a GPU the trainable weights and the optimizer's state,
-    and for SGD with Nesterov momentum, which writes to them, the gradients. A fused optimizer on a GPU updates
-    everything in one kernel and needs no backup. On the CPU the average is backed up as well.
+    The guard backs up what an update may leave half written: the trainable weights, the optimizer's state and, for SGD
+    with Nesterov momentum, which writes to them, the gradients. A fused optimizer needs a backup only of the weights,
+    before its first update, when it has no state. On the CPU the EMA is backed up as well.
 
     Args:
         config: the run.
@@ -62,13 +62,11 @@ def extra_memory(config: TrainConfig, classes: int, implementation: str, device:
     ema = _tensor_bytes((*model.parameters(), *model.buffers()))
     freeze(model, config.freeze)
     weights = _tensor_bytes(parameter for parameter in model.parameters() if parameter.requires_grad)
-    is_adam = config.hyp.optimizer == "AdamW"
-    if device.type != "cuda":
-        return ExtraMemory(ema, ema + (3 if is_adam else 2) * weights, backup_adds_up=True)
-    if implementation == "fused":
-        return ExtraMemory(ema, 0)
-    state, gradients = (2, 0) if is_adam else (1, 1)
-    return ExtraMemory(ema, (1 + state + gradients) * weights)
+    state, gradients = (2, 0) if config.hyp.optimizer == "AdamW" else (1, 1)
+    backup = weights if implementation == "fused" else (1 + state + gradients) * weights
+    if device.type == "cuda":
+        return ExtraMemory(ema, backup)
+    return ExtraMemory(ema, ema + backup, backup_adds_up=True)
 
 
 def _tensor_bytes(tensors: Iterable[Tensor]) -> int:
