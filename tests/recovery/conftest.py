@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+import torch._dynamo  # the first optimizer step imports it, which must happen before the heap is frozen
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
+
+from oomph import recovery
 
 CUDA_OOM = (
     "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 7.79 GiB of which 9 MiB is free."
@@ -157,3 +162,49 @@ def failing_forward(call: int = 1, loss: Callable[..., Any] = nn.functional.mse_
 
     fail = FailingCall(lambda: None, call)
     return forward
+
+
+class InterruptAt:
+    """Raise KeyboardInterrupt at a line of the guard's own code.
+
+    Args:
+        line: the number of the executed line, counted from 1.
+        start: the function of the guard at which counting starts; None to start at once.
+    """
+
+    _FOLDER = str(Path(recovery.__file__).parent)
+
+    def __init__(self, line: int, start: str | None = None) -> None:
+        self.line, self.start = line, start
+        self.count = 0
+        self.is_counting, self.raised = start is None, False
+
+    def run(self, work: Callable[[], object]) -> None:
+        """Call the function with the interrupt; `raised` says if it has that many lines."""
+        before = sys.gettrace()
+        sys.settrace(self._on_call)
+        try:
+            work()
+        except KeyboardInterrupt:
+            if not self.raised:
+                raise
+        finally:
+            sys.settrace(before)
+            torch.set_grad_enabled(True)  # an interrupt between the lines of `with torch.no_grad()` leaves it disabled
+
+    def _on_call(self, frame: FrameType, event: str, argument: object) -> Any:
+        del event, argument
+        if not frame.f_code.co_filename.startswith(self._FOLDER):
+            return None
+        self.is_counting |= frame.f_code.co_name == self.start
+        return self._on_line
+
+    def _on_line(self, frame: FrameType, event: str, argument: object) -> Any:
+        del frame, argument
+        if event == "line" and self.is_counting:
+            self.count += 1
+            if self.count == self.line:
+                sys.settrace(None)
+                self.raised = True
+                raise KeyboardInterrupt
+        return self._on_line

@@ -40,11 +40,11 @@ class Snapshot(Protocol):
 
 
 class TensorCopies:
-    """Copies of tensors, reused from one capture to the next while the tensors and their shapes stay the same."""
+    """Copies of tensors, reused from one capture to the next while tensors, shapes and dtypes stay the same."""
 
     def __init__(self) -> None:
         self._tensors: Sequence[Tensor] = ()
-        self._shapes: list[torch.Size] = []
+        self._kinds: list[tuple[torch.Size, torch.dtype]] = []
         self._copies: list[Tensor] = []
         self._groups: list[tuple[list[Tensor], list[Tensor]]] = []  # copies and tensors of one device and dtype
 
@@ -65,13 +65,12 @@ class TensorCopies:
     def _can_reuse(self, tensors: Sequence[Tensor]) -> bool:
         if len(tensors) != len(self._copies) or not all(map(is_, tensors, self._tensors)):
             return False
-        return [tensor.shape for tensor in tensors] == self._shapes
+        return [(tensor.shape, tensor.dtype) for tensor in tensors] == self._kinds
 
     def _allocate(self, tensors: Sequence[Tensor], *, on_host: bool) -> None:
-        self._copies, self._groups = [], []
-        self._tensors, self._shapes = tensors, [tensor.shape for tensor in tensors]
-        if on_host or catch_oom(lambda: self._allocate_on(None)) is not None:
-            self._allocate_on(_CPU)
+        self._copies, self._groups, self._kinds = [], [], []
+        if on_host or catch_oom(lambda: self._allocate_on(tensors, None)) is not None:
+            self._allocate_on(tensors, _CPU)
         groups: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
         for tensor, duplicate in zip(tensors, self._copies, strict=True):
             key = (tensor.device, tensor.dtype, tensor.layout, duplicate.device)
@@ -79,9 +78,11 @@ class TensorCopies:
             copies.append(duplicate)
             sources.append(tensor)
         self._groups = list(groups.values())
+        # Last, so that an interrupted allocation is not reused.
+        self._tensors, self._kinds = tensors, [(tensor.shape, tensor.dtype) for tensor in tensors]
 
-    def _allocate_on(self, device: torch.device | None) -> None:
-        self._copies = [_empty_copy(tensor, device or tensor.device) for tensor in self._tensors]
+    def _allocate_on(self, tensors: Sequence[Tensor], device: torch.device | None) -> None:
+        self._copies = [_empty_copy(tensor, device or tensor.device) for tensor in tensors]
 
     def _restore(self) -> None:
         with torch.no_grad():
