@@ -152,16 +152,18 @@ class BufferSnapshot:
         if self._scans:
             self._scans -= 1
             self._tables = _buffer_tables(self._modules)
-        bindings = [dict(table) for table in self._tables]
+        tables = self._tables
+        bindings = [dict(table) for table in tables]
         restore_values = self._copies.capture(
-            [tensor for table in self._tables for tensor in table.values() if tensor is not None]
+            [tensor for table in tables for tensor in table.values() if tensor is not None]
         )
         if self._copies.nbytes > _MAX_KEPT_BYTES:
             self._copies = TensorCopies()
 
         def restore() -> None:
+            self._scans = _MODULE_SCANS  # the failed forward may not have registered its buffers yet
             restore_values()
-            for table, binding in zip(self._tables, bindings, strict=True):
+            for table, binding in zip(tables, bindings, strict=True):
                 table.update(binding)  # buffers registered since the capture stay
 
         return restore
