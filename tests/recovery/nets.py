@@ -70,9 +70,7 @@ class Rig:
         options: passed to the guard.
     """
 
-    def __init__(
-        self, *, adam: bool = True, foreach: bool | None = None, scaled: bool = False, **options: Any
-    ) -> None:
+    def __init__(self, *, adam: bool = True, foreach: bool | None = None, scaled: bool = False, **options: Any) -> None:
         torch.manual_seed(0)
         random.seed(0)
         np.random.seed(0)

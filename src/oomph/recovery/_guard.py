@@ -164,7 +164,7 @@ class Guard:
         self._ranks = connect_ranks(model, config)
         self.model = self._ranks.model
         reject_lazy_modules(self.model)
-        check_restorable(config.extra_state)
+        check_restorable(config.extra_state, exclude=[self.model, *optimizers])
         if self._ranks.is_first:
             check_checkpoint_path(config.checkpoint)
         device = _model_device(self.model) if config.device is None else parse_device(config.device)

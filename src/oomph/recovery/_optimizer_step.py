@@ -91,7 +91,9 @@ class OptimizerStep:
         ]
         if config.ema is not None:
             skipped = modules_of(config.ema) if _updates_in_place(config.ema, model) else []
-            self._objects.append(ObjectSnapshot(owner_of(config.ema), exclude=[model, *skipped], submodules=False))
+            self._objects.append(
+                ObjectSnapshot(owner_of(config.ema), exclude=[model, *optimizers, *skipped], submodules=False)
+            )
         self.level = 0
         self._backoff = Backoff(config.cooldown_steps)
         self.backup_bytes = 0

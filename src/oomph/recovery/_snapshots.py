@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import collections
 import copy
+import functools
 import random
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any, Protocol
@@ -329,7 +331,8 @@ class ObjectSnapshot:
 
     Args:
         target: the object.
-        exclude: modules and optimizers that other snapshots save; references to them are kept as they are.
+        exclude: modules and optimizers that other snapshots save. References to them, and to the submodules, parameters
+            and buffers of the modules, are kept as they are.
         submodules: save the attributes of a module's submodules, too, as metrics need it.
     """
 
@@ -345,53 +348,81 @@ class ObjectSnapshot:
     def collect(self) -> tuple[list[Restore], list[Tensor]]:
         """Return functions that restore what was deep-copied, and the tensors to restore in place."""
         target: Any = self._target
+        kept = self._kept()
         restores: list[Restore] = []
         tensors: list[Tensor] = []
         if isinstance(target, Tensor):
             tensors.append(target)
         elif isinstance(target, nn.Module):
-            tensors += [*target.parameters(), *target.buffers()]
-            for owner in target.modules() if self._submodules else (target,):
+            tensors += [tensor for tensor in (*target.parameters(), *target.buffers()) if id(tensor) not in kept]
+            owners = target.modules() if self._submodules else (target,)
+            for owner in [owner for owner in owners if id(owner) not in kept]:
                 table = owner._buffers  # noqa: SLF001  rebinding needs the table itself
                 restores.append(lambda table=table, saved=dict(table): table.update(saved))  # type: ignore[misc]
-                restores.append(self._capture_attributes(owner, tensors))
+                restores.append(_capture_attributes(owner, tensors, kept))
         elif isinstance(target, (list, dict, set, collections.deque)):
-            saved = self._deepcopy(target)
-            restores.append(lambda: _refill(target, self._deepcopy(saved)))
-        elif isinstance(target, torch.Generator):
-            state = target.get_state()
-            restores.append(lambda: target.set_state(state))
+            saved = _deepcopy(target, kept)
+            restores.append(lambda: _refill(target, _deepcopy(saved, kept)))
+            if hasattr(target, "__dict__"):
+                restores.append(_capture_attributes(target, tensors, kept))
+        elif isinstance(target, (torch.Generator, random.Random)):
+            restores.append(_capture_generator(target))
         elif _has_state_dict(target) and not isinstance(target, torch.amp.GradScaler):
-            saved = self._deepcopy(target.state_dict())
-            restores.append(lambda: target.load_state_dict(self._deepcopy(saved)))
+            saved = _deepcopy(target.state_dict(), kept)
+            restores.append(lambda: target.load_state_dict(_deepcopy(saved, kept)))
         elif getattr(target, "__dict__", None):  # a GradScaler, too: its state_dict() waits for the GPU
-            restores.append(self._capture_attributes(target, tensors))
+            restores.append(_capture_attributes(target, tensors, kept))
         return restores, tensors
 
-    def _capture_attributes(self, target: Any, tensors: list[Tensor]) -> Restore:
-        attributes: dict[str, Any] = vars(target)
-        skipped = {name for name in attributes if isinstance(target, nn.Module) and _is_module_internal(name)}
-        saved = {}
-        for name, value in attributes.items():
-            if isinstance(value, nn.Module) and not any(value is item for item in self._exclude):
-                tensors += [*value.parameters(), *value.buffers()]
-            elif isinstance(value, Tensor):
-                tensors.append(value)
-            if name not in skipped:
-                saved[name] = self._copy_value(value)
+    def _kept(self) -> dict[int, object]:
+        """Return the objects that deep copies refer to instead of copying them, by id."""
+        references = (reference() for reference in self._references)
+        return {id(item): item for item in references if item is not None}
 
-        def restore() -> None:
-            for name in attributes.keys() - saved.keys() - skipped:
-                del attributes[name]
-            attributes.update({name: self._copy_value(value) for name, value in saved.items()})
+    @functools.cached_property
+    def _references(self) -> list[weakref.ref[Any]]:
+        # Searching a large model takes milliseconds, so this happens once. Weak, so that replaced weights are freed.
+        parts = list(self._exclude)
+        for module in self._exclude:
+            if isinstance(module, nn.Module):
+                parts += [*module.modules(), *module.parameters(), *module.buffers()]
+        return [weakref.ref(part) for part in parts]
 
-        return restore
 
-    def _copy_value(self, value: Any) -> Any:
-        return value if isinstance(value, (nn.Module, Tensor)) else self._deepcopy(value)
+def _capture_generator(generator: torch.Generator | random.Random) -> Restore:
+    if isinstance(generator, random.Random):
+        state = generator.getstate()
+        return lambda: generator.setstate(state)
+    tensor = generator.get_state()
+    return lambda: generator.set_state(tensor)
 
-    def _deepcopy(self, value: Any) -> Any:
-        return copy.deepcopy(value, {id(item): item for item in self._exclude})
+
+def _capture_attributes(target: Any, tensors: list[Tensor], kept: Mapping[int, object]) -> Restore:
+    """Copy attributes; those that are tensors, or modules with tensors, are added to `tensors` instead."""
+    attributes: dict[str, Any] = vars(target)
+    skipped = {name for name in attributes if isinstance(target, nn.Module) and _is_module_internal(name)}
+    saved = {name: _copy_value(value, kept) for name, value in attributes.items() if name not in skipped}
+    for value in attributes.values():
+        if isinstance(value, nn.Module):
+            tensors += [tensor for tensor in (*value.parameters(), *value.buffers()) if id(tensor) not in kept]
+        elif isinstance(value, Tensor) and id(value) not in kept:
+            tensors.append(value)
+
+    def restore() -> None:
+        for name in attributes.keys() - saved.keys() - skipped:
+            del attributes[name]
+        attributes.update({name: _copy_value(value, kept) for name, value in saved.items()})
+
+    return restore
+
+
+def _copy_value(value: Any, kept: Mapping[int, object]) -> Any:
+    return value if isinstance(value, (nn.Module, Tensor)) else _deepcopy(value, kept)
+
+
+def _deepcopy(value: Any, kept: Mapping[int, object]) -> Any:
+    is_plain = value is None or isinstance(value, (bool, int, float, str))
+    return value if is_plain else copy.deepcopy(value, dict(kept))
 
 
 def _has_state_dict(target: object) -> bool:
@@ -410,15 +441,19 @@ def _refill(container: Any, values: Any) -> None:
         container.update(values)
 
 
-def check_restorable(targets: Iterable[object]) -> None:
+def check_restorable(targets: Iterable[object], exclude: Iterable[object] = ()) -> None:
     """Check that the state of user objects can be saved and restored.
+
+    Args:
+        targets: the objects.
+        exclude: modules and optimizers that they may refer to.
 
     Raises:
         UsageError: an object has no state, or its state can't be copied.
     """
     for target in targets:
         try:
-            restores, tensors = ObjectSnapshot(target).collect()
+            restores, tensors = ObjectSnapshot(target, exclude=exclude).collect()
         except Exception as error:
             raise UsageError(
                 f"extra_state has a {type(target).__name__} that can't be copied ({type(error).__name__}: {error})",
