@@ -316,11 +316,16 @@ def _clone_tensor(value: Any) -> Any:
 
 def may_write_grads(optimizer: Optimizer) -> bool:
     """Return True unless the optimizer is one of torch's that leave gradients unchanged and has no pre-step hooks."""
-    if getattr(optimizer, "_optimizer_step_pre_hooks", None):
+    if has_step_hooks(optimizer):
         return True
     if type(optimizer) is SGD:
         return any(group["nesterov"] and not group.get("fused") for group in optimizer.param_groups)
     return type(optimizer) not in {Adam, AdamW}
+
+
+def has_step_hooks(optimizer: Optimizer) -> bool:
+    """Return True if the user registered hooks that run before each step: they may write to weights and gradients."""
+    return bool(getattr(optimizer, "_optimizer_step_pre_hooks", None))
 
 
 class ObjectSnapshot:
