@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
 import itertools
 import logging
@@ -309,17 +310,18 @@ def test_a_fused_update_that_fails_before_its_first_write_is_retried() -> None:
 
 
 @pytest.mark.parametrize("write", ["weights", "state"])
-def test_a_fused_update_that_fails_after_its_first_write_ends_the_run(write: str, tmp_path: Path) -> None:
+def test_a_fused_update_that_fails_after_its_first_write_ends_the_run(
+    write: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """AdamW counts its steps before it updates weights: a repeated update would count the step twice."""
     guard = adamw_guard(fused=True, checkpoint=tmp_path / "last.pt")
     guard.step(plain_batch())
     optimizer = guard.optimizers[0]
-    step = FailingCall(optimizer.step, after=True, error=oom)
-    with pytest.MonkeyPatch.context() as monkeypatch, pytest.raises(oomph.RetriesExhausted) as caught:
-        if write == "weights":
-            monkeypatch.setattr(optimizer, "step", step)
-        else:
-            monkeypatch.setattr(torch, "_fused_adamw_", FailingCall(torch._fused_adamw_, error=oom))
+    if write == "weights":
+        monkeypatch.setattr(optimizer, "step", FailingCall(optimizer.step, after=True, error=oom))
+    else:
+        monkeypatch.setattr(torch, "_fused_adamw_", FailingCall(torch._fused_adamw_, error=oom))
+    with pytest.raises(oomph.RetriesExhausted) as caught:
         guard.step(plain_batch())
     assert "the weights may be partly updated, so resume from the last checkpoint" in caught.value.why
     assert caught.value.checkpoint is None
@@ -448,21 +450,18 @@ def nesterov_guard() -> Guard:
     return guard_of(net, optimizer=SGD(groups, lr=0.1, momentum=0.9, nesterov=True, foreach=True))
 
 
-SGD_FUNCTIONS = ("_foreach_add", "_foreach_add_", "_foreach_mul_")
-
-
 @contextlib.contextmanager
 def failing_sgd(call: int) -> Iterator[FailingCall]:
     """Let one of the operations of a multi-tensor SGD update run out of memory."""
     fail = FailingCall(lambda: None, call, error=oom)
+
+    def run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        fail()
+        return function(*args, **kwargs)
+
     with pytest.MonkeyPatch.context() as monkeypatch:
-        for name in SGD_FUNCTIONS:
-
-            def run(*args: Any, function: Any = getattr(torch, name), **kwargs: Any) -> Any:
-                fail()
-                return function(*args, **kwargs)
-
-            monkeypatch.setattr(torch, name, run)
+        for name in ("_foreach_add", "_foreach_add_", "_foreach_mul_"):
+            monkeypatch.setattr(torch, name, functools.partial(run, getattr(torch, name)))
         yield fail
 
 
