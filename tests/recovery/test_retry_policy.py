@@ -32,11 +32,12 @@ def test_backoff_counts_quiet_steps_and_doubles_the_wait_after_a_failed_try() ->
 
 def test_backoff_starts_to_count_again_after_an_interruption() -> None:
     backoff = Backoff(3)
-    backoff.count()
-    backoff.count()
-    assert backoff.is_due_next
+    due = []
+    for _ in range(2):
+        backoff.count()
+        due.append(backoff.is_due_next)
     backoff.interrupt()
-    assert not backoff.is_due_next
+    assert [*due, backoff.is_due_next] == [False, True, False]
     assert [backoff.count() for _ in range(3)] == [False, False, True]
 
 
@@ -83,7 +84,11 @@ def test_the_order_of_fallbacks() -> None:
     applied: list[str] = []
 
     def last(name: str, *, works: bool = True) -> LastFallback:
-        return LastFallback(Fallback(name, name, "time"), lambda: applied.append(name) or works)  # type: ignore[func-returns-value]
+        def apply() -> bool:
+            applied.append(name)
+            return works
+
+        return LastFallback(Fallback(name, name, "time"), apply)
 
     policy = RetryPolicy(frees_cache=True, last_fallbacks=(last("checkpoint"), last("none", works=False), last("size")))
     names = []
