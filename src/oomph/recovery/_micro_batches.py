@@ -141,7 +141,8 @@ class MicroBatchRunner:
                 return forward(self.model, part, *normalizer)
             assert self._loss is not None  # noqa: S101  `run` checked it
             inputs, targets = _pair(part)
-            outputs = call_model(self.model, inputs)
+            args, kwargs = model_arguments(inputs)
+            outputs = self.model(*args, **kwargs)
             if can_check and self.check_loss_once is not None:
                 check, self.check_loss_once = self.check_loss_once, None
                 check(outputs, targets)
@@ -157,8 +158,8 @@ def _pair(batch: Any) -> tuple[Any, Any]:
     )
 
 
-def call_model(model: nn.Module, inputs: Any) -> Any:
-    """Call a model with a dict as keyword arguments, with a sequence as positional arguments, else with the value."""
+def model_arguments(inputs: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Return the arguments for a model: the entries of a dict by name, those of a sequence by position, or the value."""
     if isinstance(inputs, dict):
-        return model(**inputs)
-    return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
+        return (), inputs
+    return (inputs if isinstance(inputs, (tuple, list)) else (inputs,)), {}
