@@ -1,4 +1,4 @@
-"""Memory that runs short in Python itself: in each thing that the guard calls or keeps, before it or after it."""
+"""Python itself runs out of memory: before or after each function that the guard calls for a snapshot or an update."""
 
 from __future__ import annotations
 
@@ -8,81 +8,85 @@ from typing import Any
 
 import pytest
 import torch
+from torch.optim.swa_utils import AveragedModel
 
-from oomph.recovery import _keepers, _randomness, _update
+from oomph.recovery import _snapshots
+from oomph.recovery._snapshots import Restore
 
-from .nets import Rig, differences
-
-
-class Short:
-    """A function that runs short once, at its n-th call, before or after its work."""
-
-    def __init__(self, function: Callable[..., Any], at: int, *, after: bool) -> None:
-        self.function, self.at, self.after = function, at, after
-        self.calls = self.raised = 0
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.calls += 1
-        if self.calls != self.at:
-            return self.function(*args, **kwargs)
-        self.raised += 1
-        if self.after:
-            self.function(*args, **kwargs)
-        raise MemoryError
+from .faults import FailingCall
+from .nets import NoisyNet, Rig, cloned, differences
 
 
 @functools.cache
-def undisturbed(pieces: tuple[int, ...]) -> dict[str, Any]:
-    """The state after steps in given numbers of pieces, with nothing going wrong."""
+def undisturbed(micro_batches: tuple[int, ...]) -> dict[str, Any]:
+    """Return the state after steps with these numbers of micro-batches and no error."""
     rig = Rig()
-    for count, batch in zip(pieces, rig.batches(len(pieces)), strict=True):
-        rig.guard.ladder._forced = count
+    for count, batch in zip(micro_batches, rig.batches(len(micro_batches)), strict=True):
+        rig.guard.retry_policy._max_micro_batch = 8 // count
         rig.guard.step(batch)
-    return rig.state()
+    return cloned(rig.state())
 
 
-POINTS: dict[str, tuple[Any, str]] = {
-    "random states": (_randomness.Randomness, "take"),
-    "buffers": (_keepers.Buffers, "take"),
-    "gradients aside": (_keepers.Gradients, "take"),
-    "optimizer's copy": (_keepers.OptimizerState, "take"),
-    "objects": (_keepers.ObjectState, "take"),
+CALLS: dict[str, tuple[Any, str]] = {
+    "random states": (_snapshots.RngSnapshot, "capture"),
+    "buffers": (_snapshots.BufferSnapshot, "capture"),
+    "gradients": (_snapshots.GradStash, "capture"),
+    "optimizer": (_snapshots.OptimizerSnapshot, "capture"),
+    "objects": (_snapshots.ObjectSnapshot, "capture"),
     "clipping": (torch.nn.utils, "clip_grad_norm_"),
-    "average": (_update, "_no_grad"),
+    "ema": (AveragedModel, "update_parameters"),
 }
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("after", [False, True])
-def test_a_fault_in_python(point: str, after: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
-    home, name = POINTS[point]
-    for at in (1, 2):
-        rig = Rig()
-        with monkeypatch.context() as patch:
-            short = Short(getattr(home, name), at, after=after)
-            patch.setattr(home, name, lambda *args, short=short, **kwargs: short(*args, **kwargs))
-            pieces = [rig.guard.step(batch).pieces for batch in rig.batches(3)]
-        assert short.raised == 1
-        assert differences(rig.state(), undisturbed(tuple(pieces))) == []
+def test_an_error_in_a_function_that_the_guard_calls(name: str, *, after: bool) -> None:
+    owner, function = CALLS[name]
+    for call in (1, 2):
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            fail = FailingCall(getattr(owner, function), call, after=after)
+            monkeypatch.setattr(owner, function, lambda *args, fail=fail, **kwargs: fail(*args, **kwargs))
+            rig = Rig()
+            micro_batches = [rig.guard.step(batch).micro_batches for batch in rig.batches(3)]
+        assert fail.raised == 1
+        assert differences(rig.state(), undisturbed(tuple(micro_batches))) == []
 
 
-@pytest.mark.parametrize("name", ["Randomness", "Buffers", "Gradients", "ObjectState", "OptimizerState"])
+def failing_restore(capture: Callable[[Any], Restore], *, after: bool) -> tuple[Callable[[Any], Restore], list[int]]:
+    """Return a capture whose first restore runs out of memory, and the number of failures."""
+    raised: list[int] = []
+
+    def run(snapshot: Any) -> Restore:
+        restore = capture(snapshot)
+
+        def fail_once() -> None:
+            if not raised:
+                raised.append(1)
+                if after:
+                    restore()
+                raise MemoryError
+            restore()
+
+        return fail_once
+
+    return run, raised
+
+
+IN_FORWARD = ("RngSnapshot", "BufferSnapshot", "GradStash")
+
+
+@pytest.mark.parametrize("name", [*IN_FORWARD, "ObjectSnapshot", "OptimizerSnapshot"])
 @pytest.mark.parametrize("after", [False, True])
-def test_a_fault_while_putting_back(name: str, after: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
-    """The first fault is in the update, so that all keepers have something to put back."""
-    truth = Rig()
-    for batch in truth.batches(2):
-        truth.guard.step(batch)
-    rig = Rig(pieces=1)
-    batches = rig.batches(2)
-    rig.guard.step(batches[0])
-    keeper = getattr(_randomness if name == "Randomness" else _keepers, name)
-    back = Short(keeper.put_back, 1, after=after)
-    monkeypatch.setattr(keeper, "put_back", lambda self: back(self))  # noqa: PLW0108  a method, which back is not
-    fault = Short(rig.ema.update_parameters, 1, after=True)
-    rig.guard._update._average = lambda: fault(rig.net)
-    report = rig.guard.step(batches[1])
-    assert report.retries == 1
-    if name in {"ObjectState", "OptimizerState"}:
-        assert back.raised == 1
-    assert differences(rig.state(), truth.state()) == []
+def test_an_error_during_a_restore(name: str, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> None:
+    """The first error is in the forward or in the update, so that every snapshot has something to restore."""
+    snapshot = getattr(_snapshots, name)
+    capture, raised = failing_restore(snapshot.capture, after=after)
+    monkeypatch.setattr(snapshot, "capture", capture)
+    owner, method = (NoisyNet, "forward") if name in IN_FORWARD else (AveragedModel, "update_parameters")
+    fail = FailingCall(getattr(owner, method), 2, after=True)
+    monkeypatch.setattr(owner, method, lambda *args: fail(*args))  # noqa: PLW0108  a method, which `fail` is not
+    rig = Rig()
+    reports = [rig.guard.step(batch) for batch in rig.batches(2)]
+    assert [report.retries for report in reports] == [0, 1]
+    assert raised == [1]
+    assert differences(rig.state(), undisturbed((1, reports[1].micro_batches))) == []

@@ -159,7 +159,7 @@ def _pair(batch: Any) -> tuple[Any, Any]:
 
 
 def model_arguments(inputs: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Return the arguments for a model: the entries of a dict by name, those of a sequence by position, or the value."""
+    """Return the arguments of a model: the entries of a dict by name, those of a sequence by position, or the value."""
     if isinstance(inputs, dict):
         return (), inputs
     return (inputs if isinstance(inputs, (tuple, list)) else (inputs,)), {}
