@@ -222,7 +222,8 @@ class Guard:
             RetriesExhausted: no fallback made it fit; everything is as before the step, and was saved.
             RankLost: another rank died or gave up.
         """
-        state, number = _StepState(batch, self._runner.count_samples(batch)), self.steps
+        state = _StepState(batch, self._runner.count_samples(batch))
+        number, pending = self.steps, self.pending
         if state.samples == 0:
             raise UsageError("the batch has no samples", "skip empty batches")
         self._timer.start(state.started_at)
@@ -238,6 +239,8 @@ class Guard:
             if self._commit_state.is_final():
                 self._end_step(number, update=update)
                 self.optimizer_step.reset_scaler()
+            else:
+                self.pending = pending
             self._grads.release()
             self._raise_rank_lost(error)
             raise
