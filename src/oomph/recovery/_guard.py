@@ -451,6 +451,10 @@ class Guard:
         """Stop the heartbeats to other ranks; a single process has nothing to close."""
         self._ranks.control.close()
 
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        """Reject copies: a copy would update the EMA of the original."""
+        raise UsageError("a guard can't be copied", "create another one for the copy of the model")
+
 
 def _model_device(model: nn.Module) -> torch.device:
     first = next(model.parameters(), None)
