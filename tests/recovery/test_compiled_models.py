@@ -1,4 +1,4 @@
-"""Compiled models stay compiled under the guard."""
+"""Compiled models stay compiled under the guard, and scripted ones can be guarded."""
 
 from __future__ import annotations
 
@@ -11,34 +11,33 @@ from torch import Tensor, nn
 
 import oomph
 
-from .faults import CUDA
-from .nets import plain_batch
+from .faults import CUDA_OOM, failing_forward
+from .nets import guard_of, plain_batch
 
-# torch's own compiler looks at gradients that aren't there.
+# torch's compiler reads gradients of tensors that aren't leaves.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 
 
 class Net(nn.Module):
-    """A class of its own: torch compiles none of its own containers by themselves."""
+    """A class of its own, because torch compiles none of its own containers in place."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.body, self.second = nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8), nn.Tanh()), nn.Linear(8, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.second(self.body(self.first(x)))
-        return found
+        return self.second(self.body(self.first(x)))
 
 
-class Counter:
-    """A backend that runs what it is given as it is, and counts."""
+class CountingBackend:
+    """Runs graphs unchanged, and counts compilations and runs."""
 
     def __init__(self) -> None:
-        self.made = self.runs = 0
+        self.compilations = self.runs = 0
 
     def __call__(self, graph: Any, inputs: Any) -> Callable[..., Any]:
         del inputs
-        self.made += 1
+        self.compilations += 1
 
         def run(*args: Any) -> Any:
             self.runs += 1
@@ -48,79 +47,74 @@ class Counter:
 
 
 @pytest.fixture
-def backend() -> Iterator[Counter]:
+def backend() -> Iterator[CountingBackend]:
     torch._dynamo.reset()
-    yield Counter()
+    yield CountingBackend()
     torch._dynamo.reset()
 
 
-def _whole(net: nn.Module, backend: Counter) -> dict[str, Any]:
+def compile_model(net: nn.Module, backend: CountingBackend) -> dict[str, Any]:
     return {"model": torch.compile(net, backend=backend), "loss": nn.functional.mse_loss}
 
 
-def _in_place(net: nn.Module, backend: Counter) -> dict[str, Any]:
+def compile_in_place(net: nn.Module, backend: CountingBackend) -> dict[str, Any]:
     net.compile(backend=backend)
     return {"model": net, "loss": nn.functional.mse_loss}
 
 
-def _part(net: nn.Module, backend: Counter) -> dict[str, Any]:
+def compile_part(net: nn.Module, backend: CountingBackend) -> dict[str, Any]:
     net.body = torch.compile(net.body, backend=backend)  # type: ignore[assignment, arg-type]
     return {"model": net, "loss": nn.functional.mse_loss}
 
 
-def _function(net: nn.Module, backend: Counter) -> dict[str, Any]:
+def compile_forward(net: nn.Module, backend: CountingBackend) -> dict[str, Any]:
     def forward(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         return nn.functional.mse_loss(model(batch[0]), batch[1])
 
     return {"model": net, "forward": torch.compile(forward, backend=backend)}
 
 
-@pytest.mark.parametrize("way", [_whole, _in_place, _part, _function])
+@pytest.mark.parametrize("compiled", [compile_model, compile_in_place, compile_part, compile_forward])
 @pytest.mark.parametrize("budget", [None, "1TiB"])
-def test_a_compiled_model_runs_compiled_in_every_step(way: Any, budget: str | None, backend: Counter) -> None:
+def test_a_compiled_model_runs_compiled_in_every_step(
+    compiled: Any, budget: str | None, backend: CountingBackend
+) -> None:
     net = Net()
-    guard = oomph.guard(optimizer=torch.optim.SGD(net.parameters(), lr=0.1), budget=budget, **way(net, backend))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    guard = oomph.guard(optimizer=optimizer, budget=budget, **compiled(net, backend))
     runs = []
-    for _ in range(6):  # with a look before each module in the first three
+    for _ in range(6):  # modules are watched in the first three
         guard.step(plain_batch())
         runs.append(backend.runs)
     assert runs == [1, 2, 3, 4, 5, 6]
-    assert guard.evaluate([plain_batch()], lambda model, piece: len(model(piece[0]))) == [8]
-    assert backend.runs == 6 + (way is not _function), "validation too"
-    assert backend.made <= 3, "a step, a step without the look, validation"
+    assert guard.evaluate([plain_batch()], lambda model, batch: len(model(batch[0]))) == [8]
+    assert backend.runs == 6 + (compiled is not compile_forward), "validation, too"
+    assert backend.compilations <= 3, "watched steps, other steps, validation"
 
 
-def test_a_model_that_is_first_compiled_in_a_retry_runs_compiled_ever_after(backend: Counter) -> None:
+def test_a_model_that_is_first_compiled_in_a_retry_stays_compiled(backend: CountingBackend) -> None:
     net = Net()
-    guard = oomph.guard(optimizer=torch.optim.SGD(net.parameters(), lr=0.1), calm=100, **_whole(net, backend))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    guard = oomph.guard(optimizer=optimizer, cooldown_steps=100, **compile_model(net, backend))
     calls = []
 
     def forward(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         calls.append(1)
         if len(calls) == 1:
-            raise torch.OutOfMemoryError(CUDA)
+            raise torch.OutOfMemoryError(CUDA_OOM)
         return nn.functional.mse_loss(model(batch[0]), batch[1])
 
     runs = []
     for _ in range(4):
-        assert guard.step(plain_batch(), forward=forward).pieces == 2
+        assert guard.step(plain_batch(), forward=forward).micro_batches == 2
         runs.append(backend.runs)
     assert runs == [2, 4, 6, 8]
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit")  # torch means to take it away one day
-def test_scripted_models_can_be_guarded() -> None:
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+def test_buffers_of_a_scripted_model_are_restored() -> None:
     torch.manual_seed(0)
     net: Any = torch.jit.script(nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)))
-    short = [True]
-
-    def forward(model: nn.Module, piece: Any) -> Tensor:
-        outputs = model(piece[0])
-        if short:
-            short.clear()
-            raise torch.OutOfMemoryError(CUDA)
-        return nn.functional.mse_loss(outputs, piece[1])
-
-    guard = oomph.guard(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), forward=forward)
-    assert guard.step(plain_batch()).pieces == 2
+    guard = guard_of(net, forward=failing_forward())
+    assert guard.step(plain_batch()).micro_batches == 2
     assert float(dict(net.named_buffers())["1.num_batches_tracked"]) == 2
