@@ -1,7 +1,8 @@
-"""Ranks of runs with several, as processes: `python -m tests.recovery.rank`, which reads what to start."""
+"""Ranks of distributed runs: `python -m tests.recovery.rank_process` forks the ranks of each scenario it reads."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -17,50 +18,50 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import oomph
-from oomph.recovery import Guard, _overlap
-from oomph.recovery._ranks import DdpRanks
+from oomph.recovery import Guard, _distributed
 
-from .faults import CUDA, FaultAt, FaultIn
+from .faults import CUDA_OOM, FaultIn
 
 STEPS = 3
-_overlap._BUCKET = 64  # bytes, so that there are several
+_distributed.BUCKET_BYTES = 64  # so that small gradients need several buckets, and some are larger than a bucket
 
 
 class Net(nn.Module):
-    """With a buffer that is averaged, and a fault in the middle of its backward on demand."""
+    """Has BatchNorm buffers, an unused layer, and on demand an error in the middle of its backward."""
 
     def __init__(self) -> None:
         super().__init__()
-        # No bias before the norm: its gradient would be nothing but rounding, which AdamW makes large.
+        # No bias before the norm: its gradient would be only rounding errors, which AdamW makes large.
         self.first, self.norm, self.second = nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.Linear(8, 2)
         self.unused = nn.Linear(2, 2)
-        self.fail_in_backward = self.twice = self.longer = False
+        self.fails_in_backward = self.uses_layer_twice = self.uses_all_layers = False
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.tanh(self.norm(self.first(x)))
-        if self.twice:  # gradients arrive after each of them
-            x = x + sum(checkpoint(self._wide, x, use_reentrant=True) for _ in range(2))
-        if self.fail_in_backward:
-            self.fail_in_backward = False
-            x.register_hook(self._fail)
-        found: Tensor = self.second(x)
-        return self.unused(found) if self.longer else found
+        if self.uses_layer_twice:  # so its gradient arrives several times in a backward
+            x = x + sum(checkpoint(self._through_second, x, use_reentrant=True) for _ in range(2))
+        if self.fails_in_backward:
+            self.fails_in_backward = False
+            x.register_hook(raise_oom)
+        outputs: Tensor = self.second(x)
+        return self.unused(outputs) if self.uses_all_layers else outputs
 
-    def _wide(self, x: Tensor) -> Tensor:
-        found: Tensor = self.second(x) @ self.second.weight
-        return found
-
-    def _fail(self, gradient: Tensor) -> None:
-        del gradient
-        raise torch.OutOfMemoryError(CUDA)
+    def _through_second(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.second(x) @ self.second.weight
+        return outputs
 
 
-def build(*, ddp: bool = True, **options: Any) -> tuple[Net, Guard]:
+def raise_oom(*_: object) -> None:
+    raise torch.OutOfMemoryError(CUDA_OOM)
+
+
+def build(**options: Any) -> tuple[Net, Guard]:
     torch.manual_seed(0)
     net = Net()
-    model = DistributedDataParallel(net, find_unused_parameters=True) if ddp else net
+    model = DistributedDataParallel(net, find_unused_parameters=True)
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
-    return net, oomph.guard(model=model, optimizer=optimizer, loss=nn.functional.mse_loss, clip=1.0, **options)
+    loss = nn.functional.mse_loss
+    return net, oomph.guard(model=model, optimizer=optimizer, loss=loss, clip_grad_norm=1.0, **options)
 
 
 def batch(rank: int, step: int, samples: int = 8) -> tuple[Tensor, Tensor]:
@@ -68,93 +69,117 @@ def batch(rank: int, step: int, samples: int = 8) -> tuple[Tensor, Tensor]:
     return torch.randn(samples, 4, generator=generator), torch.randn(samples, 2, generator=generator)
 
 
-def train(where: str, rank: int, size: int, *, steps: int = STEPS, every: int = 1, **options: Any) -> dict[str, Any]:
-    """Some steps with a fault on the last rank in the second; what came out."""
+def uneven_batch(rank: int, step: int) -> tuple[Tensor, Tensor]:
+    """Return a batch that has one more sample on the first rank in the second step."""
+    return batch(rank, step, 8 + (rank == 0 and step == 1))
+
+
+def values(tensors: Any) -> list[list[float]]:
+    return [tensor.detach().double().flatten().tolist() for tensor in tensors]
+
+
+def train(case: str, rank: int, size: int, *, steps: int = STEPS, accumulated: int = 1, **options: Any) -> Any:
+    """Train some steps, with an error on the last rank in the second one if the case is named after a place."""
     net, guard = build(**options)
-    net.twice = where == "twice"
-    assert isinstance(guard._ranks, DdpRanks)
-    overlap = guard._ranks.overlap
-    reports, overlapped = [], []
+    net.uses_layer_twice = case == "layer used twice"
+    reports = []
     for step in range(steps):
-        net.first.requires_grad_(where != "thaw" or step > 1)
-        if where == "crowded" and step == 1:
-            overlap.is_crowded, overlap._looked = lambda: rank == 0, 0.0
-        own = batch(rank, step, 8 + (rank == 0 and step == 1))
-        unlucky = step == 1 and rank == size - 1
-        if unlucky and where == "backward":
-            net.fail_in_backward = True
-        if unlucky and where == "forward":
-            with _Once("addmm"):
-                reports.append(guard.step(own))
-        elif unlucky and where == "optimizer":
-            with _Once("addcdiv"):
-                reports.append(guard.step(own))
-        else:
-            reports.append(guard.step(own, update=(step + 1) % every == 0))
-        used = overlap.used
-        overlapped.append(used is not None)
-        if used is not None and every == 1:
-            assert used.early == len(used._buckets) > 2, "buckets were sent after backward"
+        net.first.requires_grad_(case != "unfrozen" or step > 1)
+        is_failing = step == 1 and rank == size - 1
+        net.fails_in_backward = is_failing and case == "backward"
+        operation = {"forward": "addmm", "optimizer": "addcdiv"}.get(case)
+        with FaultIn(operation, times=1) if is_failing and operation else contextlib.nullcontext():
+            reports.append(guard.step(uneven_batch(rank, step), update=(step + 1) % accumulated == 0))
     sizes: list[int] = []
-    if where == "validation":
-        loader = [batch(rank, step) for step in range(2)]
-        with _Once("addmm") if rank == size - 1 else FaultAt():
-            sizes = guard.evaluate(loader, lambda model, piece: len(model(piece[0])))
+    if case == "validation":
+        with FaultIn("addmm", times=1) if rank == size - 1 else contextlib.nullcontext():
+            sizes = guard.evaluate([batch(rank, step) for step in range(2)], lambda model, part: len(model(part[0])))
     guard.close()
     return {
-        "state": [one.double().flatten().tolist() for one in net.state_dict().values()],
-        "pieces": [report.pieces for report in reports],
+        "state": values(net.state_dict().values()),
+        "parameters": values(net.parameters()),
+        "micro_batches": [report.micro_batches for report in reports],
         "retries": [report.retries for report in reports],
-        "overlapped": overlapped,
-        "samples": sum(sizes),
-        "unused": net.unused.weight.grad is None,
+        "validated": sum(sizes),
+        "unused_has_no_grad": net.unused.weight.grad is None,
     }
 
 
-class _Once(FaultIn):
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.raised:
-            return func(*args, **(kwargs or {}))
-        return super().__torch_dispatch__(func, types, args, kwargs)
-
-
-def recover(rank: int, size: int, folder: Path) -> None:
-    places = ("nowhere", "forward", "backward", "optimizer", "validation")
-    found = {where: train(where, rank, size) for where in places}
-    found["after"] = train("backward", rank, size, overlap=False)
-    found["calm"] = train("backward", rank, size, steps=6, calm=1)
-    found["twice"] = train("twice", rank, size)
-    found["twice after"] = train("twice", rank, size, overlap=False)
-    found["crowded"] = train("crowded", rank, size)
-    found["thaw"] = train("thaw", rank, size, steps=4)
-    found["thaw after"] = train("thaw", rank, size, steps=4, overlap=False)
-    found["accumulated"] = train("nowhere", rank, size, steps=6, every=2)
-    found["accumulated after"] = train("nowhere", rank, size, steps=6, every=2, overlap=False)
-    found["pieces"] = train("nowhere", rank, size, pieces=2)
-    found["pieces after"] = train("nowhere", rank, size, pieces=2, overlap=False)
-    found["plain"] = {"state": plain(rank)}
-    (folder / f"{rank}.json").write_text(json.dumps(found))
-
-
-def plain(rank: int, *, longer: bool = False) -> list[list[float]]:
-    """The same steps by DDP itself."""
+def reference(rank: int, case: str = "", *, steps: int = STEPS, accumulated: int = 1, sizes: Any = ()) -> Any:
+    """Train without the guard: average the gradients by hand, and split batches into the given sizes."""
     torch.manual_seed(0)
     net = Net()
-    net.longer = longer
+    net.uses_layer_twice = case == "layer used twice"
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    for step in range(steps):
+        net.first.requires_grad_(case != "unfrozen" or step > 1)
+        group = range(step - step % accumulated, step - step % accumulated + accumulated)
+        total = sum(len(uneven_batch(rank, member)[0]) for member in group)
+        inputs, targets = uneven_batch(rank, step)
+        micro_batches = sizes[step] if sizes else 1
+        for part in zip(inputs.tensor_split(micro_batches), targets.tensor_split(micro_batches), strict=True):
+            (nn.functional.mse_loss(net(part[0]), part[1]) * (len(part[0]) / total)).backward()
+        if (step + 1) % accumulated == 0:
+            update_by_hand(net, optimizer)
+    return values(net.parameters())
+
+
+def update_by_hand(net: Net, optimizer: torch.optim.Optimizer) -> None:
+    for param in net.parameters():
+        if param.grad is not None:
+            dist.all_reduce(param.grad)
+            param.grad /= dist.get_world_size()
+    for buffer in net.buffers():
+        dist.broadcast(buffer, 0)
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def ddp_reference(rank: int, *, uses_all_layers: bool = False) -> Any:
+    """Train with DistributedDataParallel, without the guard."""
+    torch.manual_seed(0)
+    net = Net()
+    net.uses_all_layers = uses_all_layers
     model = DistributedDataParallel(net, find_unused_parameters=True)
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
     for step in range(STEPS):
-        inputs, targets = batch(rank, step, 8 + (rank == 0 and step == 1 and not longer))
+        inputs, targets = uneven_batch(rank, step)
         optimizer.zero_grad()
         nn.functional.mse_loss(model(inputs), targets).backward()
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
-    return [one.double().flatten().tolist() for one in net.parameters()]
+    return values(net.parameters())
+
+
+def write_result(folder: Path, rank: int, result: Any) -> None:
+    (folder / f"{rank}.json").write_text(json.dumps(result))
+
+
+def recover(rank: int, size: int, folder: Path) -> None:
+    """Run out of memory on the last rank, in each part of a step."""
+    cases = ("undisturbed", "forward", "backward", "optimizer", "validation")
+    result = {case: train(case, rank, size) for case in cases}
+    result["growing back"] = train("backward", rank, size, steps=6, cooldown_steps=2)
+    result["ddp"] = ddp_reference(rank)
+    result["split from the second step"] = reference(rank, sizes=(1, 2, 2))
+    write_result(folder, rank, result)
+
+
+def exact(rank: int, size: int, folder: Path) -> None:
+    """Compare several kinds of steps with a loop that averages gradients by hand."""
+    result = {
+        "layer used twice": (train("layer used twice", rank, size), reference(rank, "layer used twice")),
+        "unfrozen": (train("unfrozen", rank, size, steps=4), reference(rank, "unfrozen", steps=4)),
+        "accumulated": (train("", rank, size, steps=6, accumulated=2), reference(rank, steps=6, accumulated=2)),
+        "split": (train("", rank, size, micro_batch=5), reference(rank, sizes=(2, 2, 2))),
+    }
+    write_result(folder, rank, result)
 
 
 def killed(rank: int, size: int, folder: Path) -> None:
-    """The last rank is killed in the middle of a step; the first has saved before."""
-    _, guard = build(patience=8.0)
+    """Kill the last rank in the middle of a step, after the first one has saved."""
+    _, guard = build(rank_timeout=8.0)
     guard.step(batch(rank, 0))
     if rank == 0:
         guard.save(folder / "last.pt")
@@ -165,9 +190,9 @@ def killed(rank: int, size: int, folder: Path) -> None:
 
 
 def hung(rank: int, size: int, folder: Path) -> None:
-    """The last rank stops in the middle of a step: no socket is closed, no exception comes."""
+    """Stop the last rank in the middle of a step: no socket is closed, and no exception is raised."""
     del folder
-    _, guard = build(patience=3.0)
+    _, guard = build(rank_timeout=3.0)
     guard.step(batch(rank, 0))
     if rank == size - 1:
         print("stopping", flush=True)
@@ -175,23 +200,43 @@ def hung(rank: int, size: int, folder: Path) -> None:
     guard.step(batch(rank, 1))
 
 
-def gives_up(rank: int, size: int, folder: Path) -> None:
-    """The last rank raises an error of its own."""
+def user_error(rank: int, size: int, folder: Path) -> None:
+    """Raise an error of the user on the last rank."""
     del folder
     _, guard = build()
     guard.step(batch(rank, 0))
     if rank == size - 1:
-        guard.step(batch(rank, 1), forward=_broken)
+        guard.step(batch(rank, 1), forward=failing_forward)
     guard.step(batch(rank, 1))
 
 
-def _broken(model: nn.Module, piece: Any) -> Tensor:
-    del model, piece
+def failing_forward(model: nn.Module, part: Any) -> Tensor:
+    del model, part
     raise ValueError("the label is 7")
 
 
+def exhausted(rank: int, size: int, folder: Path) -> None:
+    """Never find memory on the last rank; all ranks try every fallback and stop, and the first one saves."""
+    _, guard = build(checkpoint=folder / "last.pt")
+    guard.step(batch(rank, 0))
+    guard.step(batch(rank, 1), forward=out_of_memory_forward if rank == size - 1 else None)
+
+
+def out_of_memory_forward(model: nn.Module, part: Any) -> Tensor:
+    del model, part
+    raise torch.OutOfMemoryError(CUDA_OOM)
+
+
+def accumulating(rank: int, size: int, folder: Path) -> None:
+    """Never find memory on the last rank, for the second of two accumulated batches."""
+    _, guard = build(checkpoint=folder / "last.pt")
+    guard.step(batch(rank, 0))
+    guard.step(batch(rank, 1), update=False)
+    guard.step(batch(rank, 2), forward=out_of_memory_forward if rank == size - 1 else None)
+
+
 def sharded(rank: int, size: int, folder: Path) -> None:
-    """FSDP2 with a fault in the backward of the last rank, while the others wait in a collective."""
+    """Run out of memory under FSDP2 in the backward of the last rank, while the others wait in a collective."""
     del folder
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -202,77 +247,73 @@ def sharded(rank: int, size: int, folder: Path) -> None:
     for part in (net.first, net.second):
         fully_shard(part, mesh=mesh)
     fully_shard(net, mesh=mesh)
-    guard = oomph.guard(
-        model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), loss=nn.functional.mse_loss, pieces=2
-    )
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss, micro_batch=4)
     guard.step(batch(rank, 0))
-    print("one step done", flush=True)
-    net.fail_in_backward = rank == size - 1
+    print("first step done", flush=True)
+    net.fails_in_backward = rank == size - 1
     guard.step(batch(rank, 1))
 
 
-def refused(rank: int, size: int, folder: Path) -> None:
-    """What can't be guarded is refused by name."""
+def rejected(rank: int, size: int, folder: Path) -> None:
+    """Create guards of models that can't be guarded."""
     del size
-
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-    said = []
-    for wrap in ("sync", "hook", "sparse", "none"):
-        model: nn.Module = nn.Embedding(8, 2, sparse=True) if wrap == "sparse" else Net()
-        wrapped: nn.Module = model if wrap == "none" else DistributedDataParallel(model)
-        if wrap == "sync":
-            model.add_module("norm", nn.SyncBatchNorm(8))  # after DDP, which refuses it too, but only on the CPU
-        if isinstance(wrapped, DistributedDataParallel) and wrap == "hook":
+    messages = {}
+    for case in ("sync_batch_norm", "comm_hook", "sparse", "not_wrapped"):
+        model: nn.Module = nn.Embedding(8, 2, sparse=True) if case == "sparse" else Net()
+        wrapped: nn.Module = model if case == "not_wrapped" else DistributedDataParallel(model)
+        if case == "sync_batch_norm":
+            model.add_module("norm", nn.SyncBatchNorm(8))  # on the CPU, DDP itself would reject it
+        if isinstance(wrapped, DistributedDataParallel) and case == "comm_hook":
             wrapped.register_comm_hook(None, allreduce_hook)
         try:
             oomph.guard(model=wrapped, optimizer=torch.optim.SGD(wrapped.parameters(), lr=0.1), loss=None)
         except oomph.UsageError as error:
-            said.append(str(error))
-    (folder / f"refused-{rank}.json").write_text(json.dumps(said))
+            messages[case] = str(error)
+    write_result(folder, rank, messages)
 
 
-def sparse(rank: int, size: int, folder: Path) -> None:
-    """Gradients that turn out to be sparse."""
+def sparse_gradients(rank: int, size: int, folder: Path) -> None:
+    """Compute sparse gradients, which no layer announced."""
     del rank, size, folder
     _, guard = build()
-    table = torch.zeros(2, 2)
 
-    def forward(model: nn.Module, piece: Any) -> Tensor:
+    def forward(model: nn.Module, part: Any) -> Tensor:
         rows = nn.functional.embedding(torch.tensor([1]), model.get_parameter("unused.weight"), sparse=True)
-        return (model(piece[0]) @ table).sum() + rows.sum()
+        return model(part[0]).sum() + rows.sum()
 
     guard.step(batch(0, 0), forward=forward)
 
 
-def sided(rank: int, size: int, folder: Path) -> None:
-    """A layer that only the first rank uses, with gradients exchanged during backward and after it."""
+def one_sided_layer(rank: int, size: int, folder: Path) -> None:
+    """Use a layer on the first rank only."""
     del size
-    found: dict[str, Any] = {}
-    for way in ("overlap", "after"):
-        net, guard = build(overlap=way == "overlap")
-        net.longer = rank == 0
-        for step in range(STEPS):
-            guard.step(batch(rank, step))
-        guard.close()
-        found[way] = [one.double().flatten().tolist() for one in net.parameters()]
-    found["plain"] = plain(rank, longer=rank == 0)
-    (folder / f"{rank}.json").write_text(json.dumps(found))
+    net, guard = build()
+    net.uses_all_layers = rank == 0
+    for step in range(STEPS):
+        guard.step(uneven_batch(rank, step))
+    guard.close()
+    expected = ddp_reference(rank, uses_all_layers=rank == 0)
+    write_result(folder, rank, {"guarded": values(net.parameters()), "plain": expected})
 
 
-def static(rank: int, size: int, folder: Path) -> None:
-    """DDP that was told that its graph never changes, guarded and plain."""
+def static_graph(rank: int, size: int, folder: Path) -> None:
+    """Train a model whose DDP wrapper was promised a static graph, with the guard and without."""
     del size
-    found: dict[str, Any] = {}
-    for way in ("guarded", "plain"):
+    result: dict[str, Any] = {}
+    for case in ("guarded", "plain"):
         torch.manual_seed(0)
         net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
         model = DistributedDataParallel(net, static_graph=True)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        guard = oomph.guard(model=model, optimizer=optimizer, loss=nn.functional.mse_loss) if way == "guarded" else None
+        guard = (
+            oomph.guard(model=model, optimizer=optimizer, loss=nn.functional.mse_loss) if case == "guarded" else None
+        )
         for step in range(STEPS):
             if guard is not None:
-                with _Once("addmm") if rank == 1 and step == 1 else FaultAt():
+                with FaultIn("addmm", times=1) if rank == 1 and step == 1 else contextlib.nullcontext():
                     guard.step(batch(rank, step))
             else:
                 optimizer.zero_grad()
@@ -280,42 +321,43 @@ def static(rank: int, size: int, folder: Path) -> None:
                 optimizer.step()
         if guard is not None:
             guard.close()
-        found[way] = [one.double().flatten().tolist() for one in net.parameters()]
-    (folder / f"{rank}.json").write_text(json.dumps(found))
+        result[case] = values(net.parameters())
+    write_result(folder, rank, result)
 
 
-def asked(rank: int, size: int, folder: Path) -> None:
-    """The last rank alone is asked to end, after the last update."""
+def signaled(rank: int, size: int, folder: Path) -> None:
+    """Send SIGTERM to the last rank only, after the last update."""
     _, guard = build(checkpoint=folder / "last.pt")
     with guard.signals():
         for step in range(2):
             guard.step(batch(rank, step))
         if rank == size - 1:
             os.kill(os.getpid(), signal.SIGTERM)
-    print("went on", flush=True)
-
-
-def accumulating(rank: int, size: int, folder: Path) -> None:
-    """The last rank never finds memory for the second batch of two that are accumulated."""
-    _, guard = build(checkpoint=folder / "last.pt")
-    guard.step(batch(rank, 0))
-    guard.step(batch(rank, 1), update=False)
-    guard.step(batch(rank, 2), forward=_short if rank == size - 1 else None)
-
-
-def _short(model: nn.Module, piece: Any) -> Tensor:
-    del model, piece
-    raise torch.OutOfMemoryError(CUDA)
+    print("not stopped", flush=True)
 
 
 SCENARIOS = {
     function.__name__: function
-    for function in (recover, killed, hung, gives_up, sharded, refused, sparse, sided, static, asked, accumulating)
+    for function in (
+        recover,
+        exact,
+        killed,
+        hung,
+        user_error,
+        exhausted,
+        accumulating,
+        sharded,
+        rejected,
+        sparse_gradients,
+        one_sided_layer,
+        static_graph,
+        signaled,
+    )
 }
 
 
-def run(scenario: str, rank: int, size: int, port: int, folder: Path) -> int:
-    """One rank, from its first to its last word, which go to files of its own."""
+def run_rank(scenario: str, rank: int, size: int, port: int, folder: Path) -> int:
+    """Run a rank with its output in files, and return its exit code."""
     for number, name in ((1, "out"), (2, "err")):
         file = os.open(folder / f"{rank}.{name}", os.O_WRONLY | os.O_CREAT)
         os.dup2(file, number)
@@ -333,23 +375,22 @@ def run(scenario: str, rank: int, size: int, port: int, folder: Path) -> int:
 
 
 def main() -> None:
-    """Forks the ranks of each line that comes in: importing torch once is enough for all of them."""
+    """Fork the ranks of each scenario in the standard input; torch is imported only once."""
     torch.set_num_threads(1)
     net = Net()
-    oomph.guard(
-        model=net, optimizer=torch.optim.AdamW(net.parameters(), lr=0.01), loss=nn.functional.mse_loss, clip=1.0
-    ).step(batch(0, 0))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss).step(batch(0, 0))
     for line in sys.stdin:
-        scenario, size, port, folder = json.loads(line)
+        run, scenario, size, port, folder = json.loads(line)
         pids = []
         for rank in range(size):
             pids.append(os.fork())
             if pids[-1] == 0:
-                os._exit(run(scenario, rank, size, port, Path(folder)))
-        print(json.dumps(pids), flush=True)
+                os._exit(run_rank(scenario, rank, size, port, Path(folder)))
+        print(json.dumps([run, pids]), flush=True)
         for _ in pids:
             pid, status = os.wait()
-            print(json.dumps([pids.index(pid), os.waitstatus_to_exitcode(status)]), flush=True)
+            print(json.dumps([run, [pids.index(pid), os.waitstatus_to_exitcode(status)]]), flush=True)
 
 
 if __name__ == "__main__":

@@ -122,6 +122,40 @@ def test_copies_follow_a_tensor_whose_memory_was_replaced(data: Tensor) -> None:
     assert torch.equal(param, data)
 
 
+class ShardedTensor(Tensor):
+    """Like a DTensor: has a local part, and doesn't support multi-tensor functions."""
+
+    local: Tensor
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert not func.__name__.startswith("_foreach")
+        return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+
+    def to_local(self) -> Tensor:
+        return self.local
+
+
+class OtherTensor(ShardedTensor):
+    """A subclass without a local part."""
+
+    to_local = property()  # so that hasattr() is False
+
+
+def test_copies_restore_tensor_subclasses() -> None:
+    sharded = [torch.ones(4).as_subclass(ShardedTensor) for _ in range(2)]
+    for shard in sharded:
+        shard.local = torch.ones(2)
+    others = [torch.ones(3).as_subclass(OtherTensor) for _ in range(2)]
+    assert not hasattr(others[0], "to_local")
+    restore = TensorCopies().capture([*sharded, *others])
+    for tensor in (*(shard.local for shard in sharded), *others):
+        tensor.zero_()
+    restore()
+    assert [shard.local.tolist() for shard in sharded] == [[1, 1]] * 2
+    assert [tensor.tolist() for tensor in others] == [[1, 1, 1]] * 2
+
+
 @needs_cuda
 def test_copies_on_a_gpu_restore_small_and_large_tensors() -> None:
     small, large, copies = torch.ones(1000, device="cuda"), torch.ones(2 << 20, device="cuda"), TensorCopies()

@@ -28,6 +28,7 @@ from ._oom import catch_oom
 Restore = Callable[[], object]
 
 _CPU = torch.device("cpu")
+_PLAIN_TYPES = (Tensor, nn.Parameter)  # subclasses may not support multi-tensor functions
 _MAX_KEPT_BYTES = 4 * MIB  # larger copies of buffers are freed after each step
 _MODULE_SCANS = 2  # steps in which modules are searched for buffers: the first forward may register some
 _MODULE_TABLES = frozenset({"_parameters", "_buffers", "_modules"})
@@ -61,7 +62,10 @@ class TensorCopies:
             self._allocate(tensors, on_host=on_host)
         with torch.no_grad():
             for copies, sources in self._groups:
-                torch._foreach_copy_(copies, sources)
+                if len(copies) > 1:
+                    torch._foreach_copy_(copies, sources)
+                else:
+                    copies[0].copy_(sources[0])
         return self._restore
 
     def _can_reuse(self, tensors: Sequence[Tensor]) -> bool:
@@ -74,8 +78,9 @@ class TensorCopies:
         if on_host or catch_oom(lambda: self._allocate_on(tensors, None)) is not None:
             self._allocate_on(tensors, _CPU)
         groups: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
-        for tensor, duplicate in zip(tensors, self._copies, strict=True):
-            key = (tensor.device, tensor.dtype, tensor.layout, duplicate.device)
+        for tensor, duplicate in zip(map(_local_shard, tensors), self._copies, strict=True):
+            is_plain = type(tensor) in _PLAIN_TYPES
+            key = (tensor.device, tensor.dtype, tensor.layout, duplicate.device) if is_plain else (id(duplicate),)
             copies, sources = groups.setdefault(key, ([], []))
             copies.append(duplicate)
             sources.append(tensor)
@@ -84,12 +89,21 @@ class TensorCopies:
         self._tensors, self._kinds = tensors, [(tensor.shape, tensor.dtype) for tensor in tensors]
 
     def _allocate_on(self, tensors: Sequence[Tensor], device: torch.device | None) -> None:
-        self._copies = [_empty_copy(tensor, device or tensor.device) for tensor in tensors]
+        self._copies = [_empty_copy(tensor, device or tensor.device) for tensor in map(_local_shard, tensors)]
 
     def _restore(self) -> None:
         with torch.no_grad():
-            for tensor, duplicate in zip(self._tensors, self._copies, strict=True):
+            for tensor, duplicate in zip(map(_local_shard, self._tensors), self._copies, strict=True):
                 _write(tensor, duplicate)
+
+
+def _local_shard(tensor: Tensor) -> Tensor:
+    """Return this rank's part of a DTensor, such as a parameter under FSDP2; any other tensor as it is."""
+    if type(tensor) in _PLAIN_TYPES or not hasattr(tensor, "to_local"):
+        return tensor
+    with torch.no_grad():  # otherwise it would be a view with a gradient
+        local: Tensor = tensor.to_local()
+    return local
 
 
 def _empty_copy(tensor: Tensor, device: torch.device) -> Tensor:
