@@ -84,7 +84,7 @@ class Rig:
             self.optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True, foreach=foreach)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1, 0.9)
         self.ema = AveragedModel(self.net, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=2) if scaled else None
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=1) if scaled else None
         self.guard: Guard = oomph.guard(
             model=self.net,
             optimizer=self.optimizer,
