@@ -105,6 +105,15 @@ def train(case: str, rank: int, size: int, *, steps: int = STEPS, accumulated: i
     }
 
 
+def train_uneven(rank: int, size: int) -> Any:
+    """Run out of memory on the last rank, whose batch is too small to be split; return the fallbacks."""
+    _, guard = build()
+    with FaultIn("addmm", times=1) if rank == size - 1 else contextlib.nullcontext():
+        report = guard.step(batch(rank, 0, 2 if rank == size - 1 else 8))
+    guard.close()
+    return [fallback.detail for fallback in report.fallbacks]
+
+
 def reference(rank: int, case: str = "", *, steps: int = STEPS, accumulated: int = 1, sizes: Any = ()) -> Any:
     """Train without the guard: average the gradients by hand, and split batches into the given sizes."""
     torch.manual_seed(0)
@@ -161,6 +170,7 @@ def recover(rank: int, size: int, folder: Path) -> None:
     cases = ("undisturbed", "forward", "backward", "optimizer", "validation")
     result = {case: train(case, rank, size) for case in cases}
     result["growing back"] = train("backward", rank, size, steps=6, cooldown_steps=2)
+    result["uneven"] = train_uneven(rank, size)
     result["ddp"] = ddp_reference(rank)
     result["split from the second step"] = reference(rank, sizes=(1, 2, 2))
     write_result(folder, rank, result)

@@ -73,6 +73,24 @@ def test_a_resumed_run_has_the_parameters_of_the_loss_and_their_gradients() -> N
     assert torch.equal(loss.weights, resumed.weights)
 
 
+def test_a_resumed_run_has_parameters_that_only_the_optimizer_holds() -> None:
+    def build() -> tuple[Guard, nn.Parameter]:
+        net, scale = plain_net(), nn.Parameter(torch.ones(()))
+        optimizer = torch.optim.SGD([*net.parameters(), scale], lr=0.1)
+
+        def forward(model: nn.Module, batch: Any) -> Tensor:
+            return (model(batch[0]) * scale - batch[1]).pow(2).mean()
+
+        return guard_of(net, optimizer=optimizer, forward=forward), scale
+
+    guard, scale = build()
+    guard.step(plain_batch())
+    other, resumed = build()
+    other.load_state_dict(cloned(guard.state_dict()))
+    assert torch.equal(resumed, scale)
+    assert float(scale.detach()) != 1.0
+
+
 class DictEma:
     """An EMA without state_dict(): averages by name and a list of numbers."""
 

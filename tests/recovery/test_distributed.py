@@ -120,6 +120,7 @@ def test_all_ranks_recover_from_an_error_on_one_of_them(size: int, tmp_path: Pat
         assert result["optimizer"]["state"] == result["undisturbed"]["state"]
         assert result["validation"]["validated"] == 16
         assert result["growing back"]["micro_batches"] == [1, 2, 2, 1, 1, 1]
+        assert result["uneven"] == ["2 micro-batches of up to 4 samples"], "ranks choose by the largest batch"
 
 
 def test_steps_of_several_ranks_are_exact(tmp_path: Path, launcher: Launcher) -> None:

@@ -189,7 +189,14 @@ def test_references_to_the_model_and_its_parameters_are_kept(*, nested: bool) ->
     """An update that succeeded must stay, and an EMA must go on reading the weights that are trained."""
     model = plain_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    attributes = {"model": model, "weights": list(model.parameters()), "optimizer": optimizer, "layers": [*model]}
+    attributes = {
+        "model": model,
+        "head": model[2],
+        "weight": model.get_parameter("0.weight"),
+        "weights": list(model.parameters()),
+        "layers": [*model],
+        "optimizer": optimizer,
+    }
     owner = SimpleNamespace(count=0, inner=SimpleNamespace(**attributes) if nested else attributes)
     if not nested:
         vars(owner).update(attributes)
@@ -203,6 +210,7 @@ def test_references_to_the_model_and_its_parameters_are_kept(*, nested: bool) ->
     assert all(torch.equal(value, before[name] + 1) for name, value in model.state_dict().items())
     inner = owner.inner if nested else owner
     assert inner.model is model
+    assert inner.weight is model.get_parameter("0.weight")
     assert inner.optimizer is optimizer
     assert list(map(id, inner.weights)) == list(map(id, model.parameters()))
     assert list(map(id, inner.layers)) == list(map(id, model))

@@ -150,17 +150,21 @@ def test_a_caught_error_holds_no_tensors() -> None:
 def test_a_chain_of_exceptions_holds_no_tensors() -> None:
     tensors: list[weakref.ref[Tensor]] = []
 
-    def work() -> None:
+    def parse() -> int:
         large = torch.randn(1000)
         tensors.append(weakref.ref(large))
+        return int(f"{large.numel()} values")
+
+    def work() -> None:
         try:
-            int(f"{large.numel()} values")
+            parse()
         except ValueError as error:
             raise torch.OutOfMemoryError(CUDA_OOM) from error
 
     gc.disable()
     try:
-        assert catch_oom(work) is not None
+        oom = catch_oom(work)
+        assert oom is not None
         assert tensors[0]() is None
     finally:
         gc.enable()

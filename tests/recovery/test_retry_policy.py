@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -141,6 +143,21 @@ def test_a_larger_micro_batch_that_fails_is_tried_again_after_twice_the_wait() -
     assert guard.retry_policy.wait_steps == 4
 
 
+def test_a_larger_micro_batch_that_fits_resets_the_wait() -> None:
+    guard = plain_guard(cooldown_steps=2)
+    with FaultAt([5]):
+        guard.step(plain_batch())
+    guard.step(plain_batch())
+    with FaultAt([5]):
+        guard.step(plain_batch())
+    waits, counts = [], []
+    for _ in range(5):
+        counts.append(guard.step(plain_batch()).micro_batches)
+        waits.append(guard.retry_policy.wait_steps)
+    assert counts == [2, 2, 2, 1, 1]
+    assert waits == [4, 4, 4, 2, 2]
+
+
 def test_micro_batches_do_not_grow_beyond_the_requested_size() -> None:
     guard = plain_guard(micro_batch=2, cooldown_steps=1)
     assert [guard.step(plain_batch()).micro_batches for _ in range(4)] == [4] * 4
@@ -155,6 +172,31 @@ def test_a_passing_shortage_does_not_end_a_run_with_single_samples() -> None:
             report = guard.step(plain_batch(1))
         assert [fallback.name for fallback in report.fallbacks] == ["collect_garbage"]
         assert guard.steps == 2 + number
+
+
+class Node:
+    """Refers to itself, so that only the garbage collector frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_garbage_collection_frees_reference_cycles() -> None:
+    garbage: list[weakref.ref[Node]] = []
+
+    def forward(model: nn.Module, batch: Any) -> Tensor:
+        if garbage[0]() is not None:
+            raise MemoryError
+        return nn.functional.mse_loss(model(batch[0]), batch[1])
+
+    guard = plain_guard(forward=forward)
+    gc.disable()
+    try:
+        garbage.append(weakref.ref(Node()))
+        report = guard.step(plain_batch(1))
+    finally:
+        gc.enable()
+    assert [fallback.name for fallback in report.fallbacks] == ["collect_garbage"]
 
 
 def predicting_guard(predict: Any, budget: int) -> Any:
