@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from oomph.errors import RetriesExhausted
 from oomph.recovery import Guard
 
-from .faults import CUDA_OOM, FaultAt, FaultIn
+from .faults import CUDA_OOM, FailingCall, FaultAt, FaultIn
 from .nets import Rig, plain_batch, plain_guard
 
 
@@ -113,6 +114,21 @@ def test_another_model_can_be_evaluated() -> None:
     assert len(outputs) == 1
     assert rig.net.training
     torch.testing.assert_close(outputs[0], expected, rtol=0.1, atol=0.1)  # the net multiplies random noise
+
+
+def test_extra_state_keeps_its_references_when_another_model_is_evaluated() -> None:
+    metric = SimpleNamespace(weights=[], count=0)
+    rig = Rig(extra_state=metric)
+    metric.weights += rig.net.parameters()
+    fail = FailingCall(lambda: None)
+
+    def function(model: nn.Module, batch: Any) -> None:
+        metric.count += len(model(batch[0]))
+        fail()
+
+    rig.guard.evaluate(rig.batches(1), function, model=rig.ema)
+    assert metric.count == 8
+    assert list(map(id, metric.weights)) == list(map(id, rig.net.parameters()))
 
 
 def test_each_module_keeps_its_own_mode() -> None:

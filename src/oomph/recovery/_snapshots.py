@@ -367,7 +367,8 @@ class ObjectSnapshot:
     def collect(self) -> tuple[list[Restore], list[Tensor]]:
         """Return functions that restore what was deep-copied, and the tensors to restore in place."""
         target: Any = self._target
-        kept = self._kept()
+        has_state_dict = _has_state_dict(target) and not isinstance(target, nn.Module)
+        kept = {} if has_state_dict else self._kept()
         restores: list[Restore] = []
         tensors: list[Tensor] = []
         if isinstance(target, Tensor):
@@ -386,9 +387,9 @@ class ObjectSnapshot:
                 restores.append(_capture_attributes(target, tensors, kept))
         elif isinstance(target, (torch.Generator, random.Random)):
             restores.append(_capture_generator(target))
-        elif _has_state_dict(target) and not isinstance(target, torch.amp.GradScaler):
-            saved = _deepcopy(target.state_dict(), kept)
-            restores.append(lambda: target.load_state_dict(_deepcopy(saved, kept)))
+        elif has_state_dict and not isinstance(target, torch.amp.GradScaler):
+            saved = copy.deepcopy(target.state_dict())
+            restores.append(lambda: target.load_state_dict(copy.deepcopy(saved)))
         elif getattr(target, "__dict__", None):  # a GradScaler, too: its state_dict() waits for the GPU
             restores.append(_capture_attributes(target, tensors, kept))
         return restores, tensors
