@@ -131,7 +131,7 @@ def test_a_rank_that_ended_normally_ends_only_ranks_that_wait_for_it(
 
 
 class BrokenStore:
-    """A store whose host is gone."""
+    """A store with a host that is gone."""
 
     def set(self, key: str, value: str) -> None:
         """Accept everything."""

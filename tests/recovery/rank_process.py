@@ -106,7 +106,7 @@ def train(case: str, rank: int, size: int, *, steps: int = STEPS, accumulated: i
 
 
 def train_uneven(rank: int, size: int) -> Any:
-    """Run out of memory on the last rank, whose batch is too small to be split; return the fallbacks."""
+    """Run out of memory on the last rank, with a batch too small to be split; return the fallbacks."""
     _, guard = build()
     with FaultIn("addmm", times=1) if rank == size - 1 else contextlib.nullcontext():
         report = guard.step(batch(rank, 0, 2 if rank == size - 1 else 8))
@@ -310,7 +310,7 @@ def one_sided_layer(rank: int, size: int, folder: Path) -> None:
 
 
 def static_graph(rank: int, size: int, folder: Path) -> None:
-    """Train a model whose DDP wrapper was promised a static graph, with the guard and without."""
+    """Train a model in DDP with a static graph, with the guard and without."""
     del size
     result: dict[str, Any] = {}
     for case in ("guarded", "plain"):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"
 
 
 class Net(nn.Module):
-    """A class of its own, because torch compiles none of its own containers in place."""
+    """A user-defined class: torch doesn't compile its containers in place."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -120,7 +120,7 @@ def double_batch(samples: int = 8, seed: int = 1) -> tuple[Tensor, Tensor]:
 
 
 class FailingBackward:
-    """A forward whose backward runs out of memory in a micro-batch; 0 for none."""
+    """A forward with a backward that runs out of memory in a micro-batch; 0 for none."""
 
     def __init__(self, loss: Any, micro_batch: int) -> None:
         self.loss, self.fail = loss, FailingCall(lambda grad: grad, micro_batch)
@@ -209,7 +209,7 @@ def test_two_guards_of_a_gan_leave_each_other_no_gradients() -> None:
 
 
 def test_gradients_of_a_replaced_parameter_are_cleared() -> None:
-    """As in loops that grow a model: the parameter is replaced in the model and in the optimizer's list."""
+    """Loops that grow a model replace a parameter in the model and in the optimizer's list."""
     states = []
     for replaces in (True, False):
         net = plain_net()

@@ -265,10 +265,10 @@ def test_sparse_gradients_of_loss_sums_are_accumulated() -> None:
     def run(*parts: tuple[int, int]) -> Tensor:
         torch.manual_seed(0)
         net = nn.Sequential(nn.Embedding(10, 4, sparse=True))
-        words, targets = torch.randint(0, 10, (8,)), torch.randn(8, 4)
+        tokens, targets = torch.randint(0, 10, (8,)), torch.randn(8, 4)
         guard = sgd_guard(net, loss, micro_batch=2)
         for start, end in parts:
-            guard.step((words[start:end], targets[start:end]), update=end == 8)
+            guard.step((tokens[start:end], targets[start:end]), update=end == 8)
         return net.state_dict()["0.weight"]
 
     torch.testing.assert_close(run((0, 3), (3, 8)), run((0, 8)))

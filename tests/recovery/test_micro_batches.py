@@ -46,7 +46,7 @@ def test_scalars_belong_to_every_micro_batch() -> None:
 
 
 def test_a_forward_may_empty_its_batch() -> None:
-    """A retry needs the same batch again, so the forward gets a list that it may change."""
+    """A retry needs the batch again, so the forward gets a copy of the list."""
 
     def forward(model: nn.Module, batch: list[Tensor]) -> Tensor:
         targets = batch.pop()

@@ -443,7 +443,7 @@ def test_an_update_on_a_crowded_gpu_happens_completely_or_not_at_all(shape: tupl
 
 
 def nesterov_guard() -> Guard:
-    """Return a guard whose optimizer writes to the gradients of its first group."""
+    """Return a guard with an optimizer that writes to the gradients of its first group."""
     net = plain_net()
     first, second = halves(net)
     groups: list[dict[str, Any]] = [{"params": first}, {"params": second, "weight_decay": 0.1}]

@@ -53,7 +53,7 @@ def test_an_error_in_a_function_that_the_guard_calls(name: str, *, after: bool) 
 
 
 def failing_restore(capture: Callable[[Any], Restore], *, after: bool) -> tuple[Callable[[Any], Restore], list[int]]:
-    """Return a capture whose first restore runs out of memory, and the number of failures."""
+    """Return a capture with a first restore that runs out of memory, and the list of failures."""
     raised: list[int] = []
 
     def run(snapshot: Any) -> Restore:
