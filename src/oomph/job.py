@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -54,14 +54,15 @@ class Job:
             return self.step(model, batch)
         assert self.loss is not None  # noqa: S101  __post_init__ checks it
         inputs, targets = batch
-        return self.loss(call_model(model, inputs), targets)
+        args, kwargs = model_arguments(inputs)
+        return self.loss(model(*args, **kwargs), targets)
 
 
-def call_model(model: nn.Module, inputs: Any) -> Any:
-    """Call a model with a dict as keyword arguments, with a sequence as positional arguments, else with the value."""
+def model_arguments(inputs: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Return the arguments of a model: the entries of a dict by name, those of a sequence by position, or the value."""
     if isinstance(inputs, dict):
-        return model(**inputs)
-    return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
+        return (), inputs
+    return (inputs if isinstance(inputs, (tuple, list)) else (inputs,)), {}
 
 
 def load_job(reference: str) -> Job:

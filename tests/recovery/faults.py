@@ -1,23 +1,30 @@
-"""Memory that runs short on purpose: at the k-th operation, or beyond so many live bytes."""
+"""Fault injection: out-of-memory errors at chosen operations and calls, or beyond a number of live bytes."""
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-CUDA = "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 7.79 GiB of which 9 MiB is free."
-CPU = (
+from oomph import recovery
+
+CUDA_OOM = (
+    "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 7.79 GiB of which 9 MiB is free."
+)
+CPU_OOM = (
     "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8."
 )
-MAKERS: tuple[Callable[[], Exception], ...] = (
-    lambda: torch.OutOfMemoryError(CUDA),
-    lambda: RuntimeError(CPU),
+OOM_ERRORS: tuple[Callable[[], Exception], ...] = (
+    lambda: torch.OutOfMemoryError(CUDA_OOM),
+    lambda: RuntimeError(CPU_OOM),
     lambda: RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
     MemoryError,
     lambda: RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
@@ -25,76 +32,179 @@ MAKERS: tuple[Callable[[], Exception], ...] = (
 
 
 class FaultAt(TorchDispatchMode):
-    """Raises at the k-th operations, counted from 1; an operation on a list is left half done."""
+    """Raise at the given operations, counted from 1; an in-place operation on a list is left half done.
 
-    def __init__(self, at: Iterable[int] = (), make: Callable[[], Exception] = MAKERS[0]) -> None:
+    Args:
+        operations: the numbers of the operations that fail.
+        error: creates the error.
+    """
+
+    def __init__(self, operations: Iterable[int] = (), error: Callable[[], Exception] = OOM_ERRORS[0]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.at, self.make = frozenset(at), make
+        self.operations, self.error = frozenset(operations), error
         self.count = self.raised = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # skipping would cost more than most operations
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         self.count += 1
-        if self.count in self.at:
+        if self.count in self.operations:
             self.raised += 1
             if func.__name__.startswith("_foreach") and func.__name__.partition(".")[0].endswith("_"):
                 halves = [arg[: len(arg) // 2] if isinstance(arg, (list, tuple)) else arg for arg in args]
                 if halves[0]:
                     func(*halves, **(kwargs or {}))
-            raise self.make()
+            raise self.error()
         return func(*args, **(kwargs or {}))
 
 
 class FaultIn(TorchDispatchMode):
-    """Raises at every operation of a name, such as "addmm"."""
+    """Raise at every operation with a name, such as "addmm", or at the first ones.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        name: a part of the operation's name.
+        times: how many of them fail; None for all.
+    """
+
+    def __init__(self, name: str, times: int | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.name, self.raised = name, 0
+        self.name, self.times, self.raised = name, times, 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if self.name in func.__name__:
+        if self.name in func.__name__ and (self.times is None or self.raised < self.times):
             self.raised += 1
-            raise torch.OutOfMemoryError(CUDA)
+            raise torch.OutOfMemoryError(CUDA_OOM)
         return func(*args, **(kwargs or {}))
 
 
 class ByteCap(TorchDispatchMode):
-    """Counts the bytes of storages that operations made, and raises when more than the cap would be alive."""
+    """Count the bytes of new storages, and raise when more of them than the cap would be alive."""
 
     def __init__(self, cap: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.cap, self.live, self.peak, self.refused = cap, 0, 0, 0
+        self.cap, self.live, self.peak, self.raised = cap, 0, 0, 0
         self._known: set[int] = set()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        given = {_key(leaf) for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)}
+        given = {_storage_id(leaf) for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)}
         for leaf in tree_flatten(result)[0]:
-            if isinstance(leaf, Tensor) and _key(leaf) not in given and _key(leaf) not in self._known:
-                self._born(leaf)
+            if isinstance(leaf, Tensor) and _storage_id(leaf) not in given | self._known:
+                self._add(leaf)
         return result
 
-    def _born(self, tensor: Tensor) -> None:
+    def _add(self, tensor: Tensor) -> None:
         storage, size = tensor.untyped_storage(), tensor.untyped_storage().nbytes()
         if self.live + size > self.cap:
-            self.refused += 1
-            raise torch.OutOfMemoryError(CUDA)
-        key = _key(tensor)
+            self.raised += 1
+            raise torch.OutOfMemoryError(CUDA_OOM)
+        key = _storage_id(tensor)
         self._known.add(key)
         self.live += size
         self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._died, key, size)
+        weakref.finalize(storage, self._remove, key, size)
 
-    def _died(self, key: int, size: int) -> None:
+    def _remove(self, key: int, size: int) -> None:
         self._known.discard(key)
         self.live -= size
 
 
-def _key(tensor: Tensor) -> int:
+def _storage_id(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
+
+
+class FailingCall:
+    """A function that runs out of memory once, before or after its work.
+
+    Args:
+        function: the function.
+        call: the number of the call that fails, counted from 1; 0 for none.
+        after: fail after the work.
+        error: creates the error.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        call: int = 1,
+        *,
+        after: bool = False,
+        error: Callable[[], BaseException] = MemoryError,
+    ) -> None:
+        self.function, self.call, self.after, self.error = function, call, after, error
+        self.count = self.raised = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.count += 1
+        if self.count != self.call:
+            return self.function(*args, **kwargs)
+        self.raised += 1
+        if self.after:
+            self.function(*args, **kwargs)
+        raise self.error()
+
+
+def failing_forward(call: int = 1, loss: Callable[..., Any] = nn.functional.mse_loss) -> Callable[..., Any]:
+    """Return a forward that runs out of memory once, after the model was called."""
+
+    def forward(model: nn.Module, batch: Any) -> Any:
+        outputs = model(batch[0])
+        fail()
+        return loss(outputs, batch[1])
+
+    fail = FailingCall(lambda: None, call)
+    return forward
+
+
+class InterruptAt:
+    """Raise KeyboardInterrupt at a line of the guard's own code.
+
+    Args:
+        line: the number of the executed line, counted from 1.
+        start: the function of the guard at which counting starts; None to start at once.
+    """
+
+    _FOLDER = str(Path(recovery.__file__).parent)
+
+    def __init__(self, line: int, start: str | None = None) -> None:
+        self.line, self.start = line, start
+        self.count = 0
+        self.is_counting, self.raised = start is None, False
+
+    def run(self, work: Callable[[], object]) -> None:
+        """Call the function with the interrupt; `raised` says if it has that many lines."""
+        before = sys.gettrace()
+        sys.settrace(self._on_call)
+        try:
+            work()
+        except KeyboardInterrupt:
+            if not self.raised:
+                raise
+        finally:
+            sys.settrace(before)
+            torch.set_grad_enabled(True)  # an interrupt between the lines of `with torch.no_grad()` leaves it disabled
+
+    def _on_call(self, frame: FrameType, event: str, argument: object) -> Any:
+        del event, argument
+        if not frame.f_code.co_filename.startswith(self._FOLDER):
+            return None
+        self.is_counting |= frame.f_code.co_name == self.start
+        return self._on_line
+
+    def _on_line(self, frame: FrameType, event: str, argument: object) -> Any:
+        del frame, argument
+        if event == "line" and self.is_counting:
+            self.count += 1
+            if self.count == self.line:
+                sys.settrace(None)
+                self.raised = True
+                raise KeyboardInterrupt
+        return self._on_line

@@ -58,7 +58,7 @@ class Watchdog:
     def announce_failure(self, reason: str) -> None:
         """Tell the other ranks why this one stops; the first reason counts."""
         self._is_stopping = True
-        text = f"rank {self._rank}: {' '.join(reason.split())}"
+        text = f"rank {self._rank}: {' '.join(reason.split()).rstrip('.')}"
         try:
             self._store.compare_set(self._key("reason"), "", text)
         except (RuntimeError, OSError):

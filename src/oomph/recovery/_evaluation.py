@@ -44,7 +44,8 @@ class Evaluation:
 
     def run(self, model: nn.Module, batch: Any, function: _Function, results: list[Any]) -> CaughtOom | None:
         """Append the results of a batch; return the out-of-memory error if not even one sample fits."""
-        extra: list[Snapshot] = [ObjectSnapshot(target, exclude=[model]) for target in self._extra_state]
+        models = [model, self._runner.model]
+        extra: list[Snapshot] = [ObjectSnapshot(target, exclude=models) for target in self._extra_state]
         transaction = Transaction.of([RngSnapshot(self._runner.device), BufferSnapshot(model), *extra])
         samples = self._runner.count_samples(batch)
         self._largest_batch = max(self._largest_batch, samples)

@@ -164,7 +164,7 @@ class Guard:
         self._ranks = connect_ranks(model, config)
         self.model = self._ranks.model
         reject_lazy_modules(self.model)
-        check_restorable(config.extra_state)
+        check_restorable(config.extra_state, exclude=[self.model, *optimizers])
         if self._ranks.is_first:
             check_checkpoint_path(config.checkpoint)
         device = _model_device(self.model) if config.device is None else parse_device(config.device)
@@ -222,7 +222,8 @@ class Guard:
             RetriesExhausted: no fallback made it fit; everything is as before the step, and was saved.
             RankLost: another rank died or gave up.
         """
-        state, number = _StepState(batch, self._runner.count_samples(batch)), self.steps
+        state = _StepState(batch, self._runner.count_samples(batch))
+        number, pending = self.steps, self.pending
         if state.samples == 0:
             raise UsageError("the batch has no samples", "skip empty batches")
         self._timer.start(state.started_at)
@@ -238,6 +239,8 @@ class Guard:
             if self._commit_state.is_final():
                 self._end_step(number, update=update)
                 self.optimizer_step.reset_scaler()
+            else:
+                self.pending = pending
             self._grads.release()
             self._raise_rank_lost(error)
             raise
@@ -445,6 +448,10 @@ class Guard:
     def close(self) -> None:
         """Stop the heartbeats to other ranks; a single process has nothing to close."""
         self._ranks.control.close()
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        """Reject copies: a copy would update the EMA of the original."""
+        raise UsageError("a guard can't be copied", "create another one for the copy of the model")
 
 
 def _model_device(model: nn.Module) -> torch.device:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..batch import Splitter, count_samples, micro_batch_sizes, move, split_samples
 from ..errors import UsageError
-from ..job import call_model
+from ..job import model_arguments
 from ..patches import autocast
 from ._loss import LossAccumulator, read_normalizer
 
@@ -142,7 +142,8 @@ class MicroBatchRunner:
                 return forward(self.model, part, *normalizer)
             assert self._loss is not None  # noqa: S101  `run` checked it
             inputs, targets = _pair(part)
-            outputs = call_model(self.model, inputs)
+            args, kwargs = model_arguments(inputs)
+            outputs = self.model(*args, **kwargs)
             if can_check and self.check_loss_once is not None:
                 check, self.check_loss_once = self.check_loss_once, None
                 check(outputs, targets)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from ..errors import UsageError
 from ..units import format_size
@@ -25,6 +25,7 @@ from ._snapshots import (
     OptimizerSnapshot,
     ParamGroupSnapshot,
     Snapshot,
+    has_step_hooks,
     may_write_grads,
     modules_of,
     optimizer_parameters,
@@ -38,6 +39,7 @@ _FALLBACKS = (
     Fallback("host_backup", "keeping the optimizer's backup on the host", "a transfer in this step"),
     Fallback("single_tensor", "updating parameters one after the other", "more and smaller kernels in this step"),
 )
+_FUSED_TYPES = (SGD, Adam, AdamW, Adagrad)
 _EXTRA_FALLBACKS = (0, 0, 1, 2)  # of each attempt, above those that updates start with
 
 
@@ -50,7 +52,7 @@ class UpdateResult:
         retries: how often it was retried.
         fallbacks: the fallbacks that it needed.
         skipped: True if the scaler skipped it; None where only the device knows.
-        partly_updated: weights without a backup were updated before it failed.
+        partly_updated: weights without a backup may have been updated before it failed.
     """
 
     oom: CaughtOom | None = None
@@ -91,13 +93,15 @@ class OptimizerStep:
         ]
         if config.ema is not None:
             skipped = modules_of(config.ema) if _updates_in_place(config.ema, model) else []
-            self._objects.append(ObjectSnapshot(owner_of(config.ema), exclude=[model, *skipped], submodules=False))
+            self._objects.append(
+                ObjectSnapshot(owner_of(config.ema), exclude=[model, *optimizers, *skipped], submodules=False)
+            )
         self.level = 0
         self._backoff = Backoff(config.cooldown_steps)
         self.backup_bytes = 0
         self._has_announced_backup = False
         self._applied: set[Optimizer] = set()  # that stepped in this update
-        self._is_broken = False  # a step without backup failed after its first write
+        self._is_broken = False  # a step without a backup failed after it was started
         self._defer_interrupt = DeferInterrupt()
         self.grad_norm: torch.Tensor | float | None = None
 
@@ -200,15 +204,20 @@ class OptimizerStep:
             self._commit_state.committed = True  # from here on an interrupt leaves the step as it is
 
     def _step_without_backup(self, optimizer: Optimizer) -> None:
-        """Step an optimizer that can't be restored; if it fails after its first write, it is never repeated."""
-        parameters = optimizer_parameters(optimizer)
-        before = [param._version for param in parameters]  # noqa: SLF001  no public name
+        """Step an optimizer that can't be restored; if it fails after torch started the step, it is never repeated.
+
+        The first write itself can't be observed: fused kernels don't count the versions of the tensors they write.
+        """
+        started: list[bool] = []
+        handle = optimizer.register_step_pre_hook(lambda *_: started.append(True))
         try:
             self._step(optimizer)
         except BaseException:
-            self._is_broken = before != [param._version for param in parameters]  # noqa: SLF001
+            self._is_broken = bool(started)
             self._commit_state.partial |= self._is_broken
             raise
+        finally:
+            handle.remove()
         self._commit_state.partial |= optimizer in self._applied
 
     def _step(self, optimizer: Optimizer) -> None:
@@ -245,11 +254,13 @@ class OptimizerStep:
             return
         self._has_announced_backup = True
         is_on_gpu = any(param.is_cuda for param in self.parameters)
+        can_be_fused = all(type(optimizer) in _FUSED_TYPES for optimizer in not_fused)
         _log.log(
             logging.WARNING if is_on_gpu else logging.INFO,
-            "The guard backs up %s before each update (%s in the first one). With fused=True it needs no backup.",
+            "The guard backs up %s before each update (%s in the first one).%s",
             " and ".join(type(optimizer).__name__ for optimizer in not_fused),
             format_size(self.backup_bytes),
+            " With fused=True it needs no backup." if can_be_fused else "",
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -263,8 +274,11 @@ class OptimizerStep:
 
 
 def is_atomic(optimizer: Optimizer) -> bool:
-    """Return True if an update can't run out of memory after its first write: fused, with its state allocated."""
-    if not _is_fused(optimizer):
+    """Return True if an update can't run out of memory after its first write.
+
+    That is a fused update of one of torch's optimizers, without hooks of the user, once its state is allocated.
+    """
+    if type(optimizer) not in _FUSED_TYPES or not _is_fused(optimizer) or has_step_hooks(optimizer):
         return False
     if type(optimizer) is SGD and not any(group["momentum"] for group in optimizer.param_groups):
         return True

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import collections
 import copy
+import functools
 import random
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any, Protocol
@@ -26,6 +28,7 @@ from ._oom import catch_oom
 Restore = Callable[[], object]
 
 _CPU = torch.device("cpu")
+_PLAIN_TYPES = (Tensor, nn.Parameter)  # subclasses may not support multi-tensor functions
 _MAX_KEPT_BYTES = 4 * MIB  # larger copies of buffers are freed after each step
 _MODULE_SCANS = 2  # steps in which modules are searched for buffers: the first forward may register some
 _MODULE_TABLES = frozenset({"_parameters", "_buffers", "_modules"})
@@ -40,11 +43,11 @@ class Snapshot(Protocol):
 
 
 class TensorCopies:
-    """Copies of tensors, reused from one capture to the next while the tensors and their sizes stay the same."""
+    """Copies of tensors, reused from one capture to the next while tensors, shapes and dtypes stay the same."""
 
     def __init__(self) -> None:
         self._tensors: Sequence[Tensor] = ()
-        self._sizes: list[int] = []
+        self._kinds: list[tuple[torch.Size, torch.dtype]] = []
         self._copies: list[Tensor] = []
         self._groups: list[tuple[list[Tensor], list[Tensor]]] = []  # copies and tensors of one device and dtype
         self.nbytes = 0  # of the copies
@@ -55,35 +58,49 @@ class TensorCopies:
             self._allocate(tensors, on_host=on_host)
         with torch.no_grad():
             for copies, sources in self._groups:
-                torch._foreach_copy_(copies, sources)
+                if len(copies) > 1:
+                    torch._foreach_copy_(copies, sources)
+                else:
+                    copies[0].copy_(sources[0])
         return self._restore
 
     def _can_reuse(self, tensors: Sequence[Tensor]) -> bool:
         if len(tensors) != len(self._copies) or not all(map(is_, tensors, self._tensors)):
             return False
-        return list(map(Tensor.numel, tensors)) == self._sizes  # a buffer may have been resized
+        return [(tensor.shape, tensor.dtype) for tensor in tensors] == self._kinds
 
     def _allocate(self, tensors: Sequence[Tensor], *, on_host: bool) -> None:
-        self._copies, self._groups = [], []
-        self._tensors, self._sizes = tensors, list(map(Tensor.numel, tensors))
-        if on_host or catch_oom(lambda: self._allocate_on(None)) is not None:
-            self._allocate_on(_CPU)
+        self._copies, self._groups, self._kinds = [], [], []
+        if on_host or catch_oom(lambda: self._allocate_on(tensors, None)) is not None:
+            self._allocate_on(tensors, _CPU)
         groups: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
-        for tensor, duplicate in zip(tensors, self._copies, strict=True):
-            key = (tensor.device, tensor.dtype, tensor.layout, duplicate.device)
+        for tensor, duplicate in zip(map(_local_shard, tensors), self._copies, strict=True):
+            is_plain = type(tensor) in _PLAIN_TYPES
+            key = (tensor.device, tensor.dtype, tensor.layout, duplicate.device) if is_plain else (id(duplicate),)
             copies, sources = groups.setdefault(key, ([], []))
             copies.append(duplicate)
             sources.append(tensor)
         self._groups = list(groups.values())
+        # Last, so that an interrupted allocation is not reused.
+        self._tensors, self._kinds = tensors, [(tensor.shape, tensor.dtype) for tensor in tensors]
         self.nbytes = sum(duplicate.numel() * duplicate.element_size() for duplicate in self._copies)
 
-    def _allocate_on(self, device: torch.device | None) -> None:
-        self._copies = [_empty_copy(tensor, device or tensor.device) for tensor in self._tensors]
+    def _allocate_on(self, tensors: Sequence[Tensor], device: torch.device | None) -> None:
+        self._copies = [_empty_copy(tensor, device or tensor.device) for tensor in map(_local_shard, tensors)]
 
     def _restore(self) -> None:
         with torch.no_grad():
-            for tensor, duplicate in zip(self._tensors, self._copies, strict=True):
+            for tensor, duplicate in zip(map(_local_shard, self._tensors), self._copies, strict=True):
                 _write(tensor, duplicate)
+
+
+def _local_shard(tensor: Tensor) -> Tensor:
+    """Return this rank's part of a DTensor, such as a parameter under FSDP2; any other tensor as it is."""
+    if type(tensor) in _PLAIN_TYPES or not hasattr(tensor, "to_local"):
+        return tensor
+    with torch.no_grad():  # otherwise it would be a view with a gradient
+        local: Tensor = tensor.to_local()
+    return local
 
 
 def _empty_copy(tensor: Tensor, device: torch.device) -> Tensor:
@@ -156,6 +173,7 @@ class BufferSnapshot:
             self._copies = TensorCopies()
 
         def restore() -> None:
+            self._scans = _MODULE_SCANS  # the failed forward may not have registered its buffers yet
             restore_values()
             for table, binding in zip(tables, bindings, strict=True):
                 table.update(binding)  # buffers registered since the capture stay
@@ -313,11 +331,16 @@ def _clone_tensor(value: Any) -> Any:
 
 def may_write_grads(optimizer: Optimizer) -> bool:
     """Return True unless the optimizer is one of torch's that leave gradients unchanged and has no pre-step hooks."""
-    if getattr(optimizer, "_optimizer_step_pre_hooks", None):
+    if has_step_hooks(optimizer):
         return True
     if type(optimizer) is SGD:
         return any(group["nesterov"] and not group.get("fused") for group in optimizer.param_groups)
     return type(optimizer) not in {Adam, AdamW}
+
+
+def has_step_hooks(optimizer: Optimizer) -> bool:
+    """Return True if the user registered hooks that run before each step: they may write to weights and gradients."""
+    return bool(getattr(optimizer, "_optimizer_step_pre_hooks", None))
 
 
 class ObjectSnapshot:
@@ -328,7 +351,8 @@ class ObjectSnapshot:
 
     Args:
         target: the object.
-        exclude: modules and optimizers that other snapshots save; references to them are kept as they are.
+        exclude: modules and optimizers that other snapshots save. References to them, and to the submodules, parameters
+            and buffers of the modules, are kept as they are.
         submodules: save the attributes of a module's submodules, too, as metrics need it.
     """
 
@@ -344,53 +368,82 @@ class ObjectSnapshot:
     def collect(self) -> tuple[list[Restore], list[Tensor]]:
         """Return functions that restore what was deep-copied, and the tensors to restore in place."""
         target: Any = self._target
+        has_state_dict = _has_state_dict(target) and not isinstance(target, nn.Module)
+        kept = {} if has_state_dict else self._kept()
         restores: list[Restore] = []
         tensors: list[Tensor] = []
         if isinstance(target, Tensor):
             tensors.append(target)
         elif isinstance(target, nn.Module):
-            tensors += [*target.parameters(), *target.buffers()]
-            for owner in target.modules() if self._submodules else (target,):
+            tensors += [tensor for tensor in (*target.parameters(), *target.buffers()) if id(tensor) not in kept]
+            owners = target.modules() if self._submodules else (target,)
+            for owner in [owner for owner in owners if id(owner) not in kept]:
                 table = owner._buffers  # noqa: SLF001  rebinding needs the table itself
                 restores.append(lambda table=table, saved=dict(table): table.update(saved))  # type: ignore[misc]
-                restores.append(self._capture_attributes(owner, tensors))
+                restores.append(_capture_attributes(owner, tensors, kept))
         elif isinstance(target, (list, dict, set, collections.deque)):
-            saved = self._deepcopy(target)
-            restores.append(lambda: _refill(target, self._deepcopy(saved)))
-        elif isinstance(target, torch.Generator):
-            state = target.get_state()
-            restores.append(lambda: target.set_state(state))
-        elif _has_state_dict(target) and not isinstance(target, torch.amp.GradScaler):
-            saved = self._deepcopy(target.state_dict())
-            restores.append(lambda: target.load_state_dict(self._deepcopy(saved)))
+            saved = _deepcopy(target, kept)
+            restores.append(lambda: _refill(target, _deepcopy(saved, kept)))
+            if hasattr(target, "__dict__"):
+                restores.append(_capture_attributes(target, tensors, kept))
+        elif isinstance(target, (torch.Generator, random.Random)):
+            restores.append(_capture_generator(target))
+        elif has_state_dict and not isinstance(target, torch.amp.GradScaler):
+            saved = copy.deepcopy(target.state_dict())
+            restores.append(lambda: target.load_state_dict(copy.deepcopy(saved)))
         elif getattr(target, "__dict__", None):  # a GradScaler, too: its state_dict() waits for the GPU
-            restores.append(self._capture_attributes(target, tensors))
+            restores.append(_capture_attributes(target, tensors, kept))
         return restores, tensors
 
-    def _capture_attributes(self, target: Any, tensors: list[Tensor]) -> Restore:
-        attributes: dict[str, Any] = vars(target)
-        skipped = {name for name in attributes if isinstance(target, nn.Module) and _is_module_internal(name)}
-        saved = {}
-        for name, value in attributes.items():
-            if isinstance(value, nn.Module) and not any(value is item for item in self._exclude):
-                tensors += [*value.parameters(), *value.buffers()]
-            elif isinstance(value, Tensor):
-                tensors.append(value)
-            if name not in skipped:
-                saved[name] = self._copy_value(value)
+    def _kept(self) -> dict[int, object]:
+        """Return the objects that deep copies refer to instead of copying them, by id."""
+        references = (reference() for reference in self._references)
+        return {id(item): item for item in references if item is not None}
 
-        def restore() -> None:
-            for name in attributes.keys() - saved.keys() - skipped:
-                del attributes[name]
-            attributes.update({name: self._copy_value(value) for name, value in saved.items()})
+    @functools.cached_property
+    def _references(self) -> list[weakref.ref[Any]]:
+        # Searching a large model takes milliseconds, so this happens once. Weak, so that replaced weights are freed.
+        parts = list(self._exclude)
+        for module in self._exclude:
+            if isinstance(module, nn.Module):
+                parts += [*module.modules(), *module.parameters(), *module.buffers()]
+        return [weakref.ref(part) for part in parts]
 
-        return restore
 
-    def _copy_value(self, value: Any) -> Any:
-        return value if isinstance(value, (nn.Module, Tensor)) else self._deepcopy(value)
+def _capture_generator(generator: torch.Generator | random.Random) -> Restore:
+    if isinstance(generator, random.Random):
+        state = generator.getstate()
+        return lambda: generator.setstate(state)
+    tensor = generator.get_state()
+    return lambda: generator.set_state(tensor)
 
-    def _deepcopy(self, value: Any) -> Any:
-        return copy.deepcopy(value, {id(item): item for item in self._exclude})
+
+def _capture_attributes(target: Any, tensors: list[Tensor], kept: Mapping[int, object]) -> Restore:
+    """Copy attributes; those that are tensors, or modules with tensors, are added to `tensors` instead."""
+    attributes: dict[str, Any] = vars(target)
+    skipped = {name for name in attributes if isinstance(target, nn.Module) and _is_module_internal(name)}
+    saved = {name: _copy_value(value, kept) for name, value in attributes.items() if name not in skipped}
+    for value in attributes.values():
+        if isinstance(value, nn.Module):
+            tensors += [tensor for tensor in (*value.parameters(), *value.buffers()) if id(tensor) not in kept]
+        elif isinstance(value, Tensor) and id(value) not in kept:
+            tensors.append(value)
+
+    def restore() -> None:
+        for name in attributes.keys() - saved.keys() - skipped:
+            del attributes[name]
+        attributes.update({name: _copy_value(value, kept) for name, value in saved.items()})
+
+    return restore
+
+
+def _copy_value(value: Any, kept: Mapping[int, object]) -> Any:
+    return value if isinstance(value, (nn.Module, Tensor)) else _deepcopy(value, kept)
+
+
+def _deepcopy(value: Any, kept: Mapping[int, object]) -> Any:
+    is_plain = value is None or isinstance(value, (bool, int, float, str))
+    return value if is_plain else copy.deepcopy(value, dict(kept))
 
 
 def _has_state_dict(target: object) -> bool:
@@ -409,15 +462,19 @@ def _refill(container: Any, values: Any) -> None:
         container.update(values)
 
 
-def check_restorable(targets: Iterable[object]) -> None:
+def check_restorable(targets: Iterable[object], exclude: Iterable[object] = ()) -> None:
     """Check that the state of user objects can be saved and restored.
+
+    Args:
+        targets: the objects.
+        exclude: modules and optimizers that they may refer to.
 
     Raises:
         UsageError: an object has no state, or its state can't be copied.
     """
     for target in targets:
         try:
-            restores, tensors = ObjectSnapshot(target).collect()
+            restores, tensors = ObjectSnapshot(target, exclude=exclude).collect()
         except Exception as error:
             raise UsageError(
                 f"extra_state has a {type(target).__name__} that can't be copied ({type(error).__name__}: {error})",

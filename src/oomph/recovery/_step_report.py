@@ -74,11 +74,11 @@ def retries_exhausted(oom: CaughtOom, checkpoint: str | None, *, partly_updated:
     Args:
         oom: the last out-of-memory error.
         checkpoint: where the run was saved; None if it wasn't.
-        partly_updated: weights without a backup were already updated when memory ran out.
+        partly_updated: weights without a backup may have been updated when memory ran out.
     """
     fix = "; ".join(oom.finding.fix[:2]).rstrip(".") if oom.finding is not None else "look at the other rank's output"
     saved = f"the run was saved to {checkpoint}" if checkpoint else "the run was not saved"
     if partly_updated:
-        saved = "the weights were already updated when memory ran out, so resume from the last checkpoint"
+        saved = "the weights may be partly updated, so resume from the last checkpoint"
     why = f"the step doesn't fit in memory after every fallback ({oom.message}); {saved}"
     return RetriesExhausted(why, fix, checkpoint)

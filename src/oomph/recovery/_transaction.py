@@ -155,7 +155,7 @@ def _snapshots_of(objects: Sequence[object]) -> Iterator[Snapshot]:
         elif isinstance(item, Optimizer):
             yield OptimizerSnapshot(item)
         elif item is not None:
-            yield ObjectSnapshot(item)
+            yield ObjectSnapshot(item, exclude=[*modules, *optimizers])
 
 
 def _find_device(objects: Iterable[object], device: torch.device | str | None) -> torch.device:
