@@ -96,7 +96,7 @@ def test_a_bad_dataset_trains_and_its_issues_are_reported(tmp_path: Path, capsys
         f"train: 1 image skipped: listed but missing ({bad.root}/list.txt:3 'images/none.png')",
         f"train: 1 box clipped at the edge of the image ({labels}/雨.txt:4)",
         f"train: 1 box converted from a polygon ({labels}/雨.txt:5)",
-        f"train: 1 box listed twice: used once ({labels}/雨.txt)",
+        f"train: 1 box listed twice: used once ({labels}/雨.txt:7)",
         f"train: 1 image listed twice: used once ({bad.root}/images/more/b c.png)",
         "train: 1 image has no objects",
         f"train: 2 images have no label file: used as background (first: {labels}/broken.txt)",

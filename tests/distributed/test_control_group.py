@@ -64,7 +64,7 @@ def test_a_rank_is_busy_during_a_step(control: ControlGroup) -> None:
 
 
 def test_errors_of_collectives_become_rank_lost(control: ControlGroup) -> None:
-    with pytest.raises(RankLost, match=r"another rank is gone.*look at the output of that rank"), control.collective():
+    with pytest.raises(RankLost, match=r"another rank is gone.*check the output of that rank"), control.collective():
         raise RuntimeError(CLOSED)
     with pytest.raises(RuntimeError, match="the label is 7"), control.collective():
         raise RuntimeError("the label is 7")

@@ -63,7 +63,7 @@ def test_nan_gradients_are_diagnosed(clip: Any, tmp_path: Path) -> None:
     recorder, guard = recorded_guard(path, loss=loss_with_nan_gradients, clip_grad_norm=clip)
     with recorder:
         guard.step(random_batch())
-    assert finding_kinds(path) == ["bad-gradients"]
+    assert finding_kinds(path) == ["non-finite-gradients"]
 
 
 def test_gradients_of_a_skipped_update_are_not_recorded(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ from .nets import guard_of, plain_batch, plain_guard, plain_net
         ({"ema": torch.nn.Parameter(torch.ones(1))}, r"ema is a Parameter; pass an object with update\(model\)"),
         ({"ema": lambda model: model}, "ema is a function"),
     ],
-    ids=lambda value: str(value)[:40],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else value[:20],
 )
 def test_wrong_options_are_rejected_by_name(options: dict[str, Any], message: str) -> None:
     net = plain_net()
