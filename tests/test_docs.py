@@ -14,7 +14,7 @@ from oomph.cli._main import build
 
 REPO = Path(__file__).parent.parent
 COMMANDS: dict[str, Any] = dict(build().commands)
-PAGES = sorted([REPO / "README.md", *(REPO / "docs").glob("*.md")])
+PAGES = sorted([REPO / "README.md", REPO / "CONTRIBUTING.md", *(REPO / "docs").rglob("*.md")])
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -41,6 +41,14 @@ def test_every_flag_has_help_and_stands_on_the_page(name: str) -> None:
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/design/architecture.md"])
+def test_files_that_a_page_names_exist(page: str) -> None:
+    source = REPO / "src/oomph"
+    for name in re.findall(r"(?<![\w>/])[\w/]+\.py\b", (REPO / page).read_text()):
+        found = [source / name, REPO / name] if "/" in name else source.rglob(name)
+        assert any(path.exists() for path in found), f"{page} names {name}"
 
 
 def shown_commands() -> list[tuple[str, str, str]]:
