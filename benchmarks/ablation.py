@@ -26,16 +26,16 @@ def do_nothing(*_: object) -> Iterator[None]:
 
 def variants() -> dict[str, Any]:
     """Return the context that switches each correction off."""
-    from oomph.trace import _cuda_rules, _device, _recorder, _step
+    from oomph.trace import _allocation_recorder, _cuda_rules, _device, _step
 
     convolutions = {key for key in _cuda_rules.CUDA_RULES if "convolution" in key}
     reductions = {key for key in _cuda_rules.CUDA_RULES if ".sum." in key or ".mean." in key}
     return {
         "everything on": do_nothing,
         "matrix workspaces off": lambda: mock.patch.object(_device.CudaDevice, "cublas_workspace", 0),
-        "convolution workspaces off": lambda: _without(_recorder, convolutions),
-        "scratch memory of reductions off": lambda: _without(_recorder, reductions),
-        "all temporaries within operations off": lambda: _without(_recorder, set(_cuda_rules.CUDA_RULES)),
+        "convolution workspaces off": lambda: _without(_allocation_recorder, convolutions),
+        "scratch memory of reductions off": lambda: _without(_allocation_recorder, reductions),
+        "all temporaries within operations off": lambda: _without(_allocation_recorder, set(_cuda_rules.CUDA_RULES)),
         "CUDA's autocast lists off": lambda: mock.patch.object(_step, "CudaAutocast", do_nothing),
         "CUDA's attention, dropout and recurrent kernels off": lambda: mock.patch.object(
             _step, "CudaKernels", do_nothing

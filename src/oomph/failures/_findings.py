@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ._causes import CAUSES
 from ._details import details_and_advice
 from ._kinds import FailureKind, Finding
-from ._numbers import read_numbers
+from ._message_numbers import read_numbers
 
 _MAX_EVIDENCE = 400  # characters
 

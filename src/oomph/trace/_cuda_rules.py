@@ -12,7 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._convolution import ConvolutionShape, forward_workspace, input_gradient_workspace, weight_gradient_workspace
+from ._convolution_workspaces import (
+    ConvolutionShape,
+    forward_workspace,
+    input_gradient_workspace,
+    weight_gradient_workspace,
+)
 from ._device import CudaDevice
 from ._reduction import ReductionShape, scratch_sizes
 from ._rules import AllocateResult, AllocateTemporary, RuleStep, contiguous_copy, held_copy, layout_of, nbytes

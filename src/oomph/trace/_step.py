@@ -23,12 +23,12 @@ from ..errors import OomphError, UsageError, describe
 from ..job import Job
 from ..patches import AUTOCAST_DTYPES, autocast, blocks, checkpoint, convert_batch, convert_model, set_variant
 from ..settings import Settings
+from ._allocation_recorder import AllocationRecorder, report_modules
 from ._cuda_autocast import CudaAutocast
 from ._cuda_kernels import CudaKernels
 from ._data_dependent import DataAssumptions
 from ._device import CpuDevice, CudaDevice
 from ._fake_job import build_batch, build_model, build_optimizer, direct_tensors, modules_in_order
-from ._recorder import AllocationRecorder, report_modules
 from ._recurrent import flatten_weights
 from ._trace import Phase, StorageKind, Trace
 

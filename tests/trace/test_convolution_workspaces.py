@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oomph.trace._convolution import (
+from oomph.trace._convolution_workspaces import (
     ConvolutionShape,
     forward_workspace,
     input_gradient_workspace,
