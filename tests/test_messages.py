@@ -17,7 +17,7 @@ ROOT = Path(oomph.__file__).parent
 def faults(source: str) -> Iterator[tuple[int, str]]:
     """Where two adjacent literals meet with no space on either side, in what looks like prose."""
     for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, (ast.Constant, ast.JoinedStr)):
+        if not isinstance(node, (ast.Constant, ast.JoinedStr)) or node.lineno == node.end_lineno:
             continue
         text = ast.get_source_segment(source, node) or ""
         pieces = [line.strip() for line in text.splitlines()]

@@ -90,8 +90,8 @@ def test_folder_name_that_is_too_long_is_one_short_sentence(capsys: pytest.Captu
 def test_deleted_current_folder_is_one_sentence(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
-    code = "import os, sys; os.rmdir(os.getcwd()); from oomph.cli import main; sys.argv[1:] = ['doctor']; main()"
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=gone)
+    command = ["sh", "-c", f"rmdir {gone}; exec {Path(sys.executable).parent}/oomph doctor"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=gone)
     assert is_one_sentence(process)
 
 
