@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -178,7 +179,7 @@ def test_a_bound_method_as_ema_saves_its_object(tmp_path: Path) -> None:
 def test_the_state_of_another_ema_is_rejected() -> None:
     guard, _ = guard_with_ema(ModuleEma)
     other, _ = guard_with_ema(DictEma)
-    with pytest.raises(UsageError, match=r"the EMA has no 'ema', which the saved one has; create the guard as"):
+    with pytest.raises(UsageError, match=r"the DictEma has no 'ema', which the saved one has; create the guard as"):
         other.load_state_dict(guard.state_dict())
 
 
@@ -273,3 +274,59 @@ def test_an_emergency_checkpoint_that_fails_does_not_hide_the_error(caplog: pyte
     with caplog.at_level(logging.ERROR, logger="oomph"), pytest.raises(RetriesExhausted, match="the run was not saved"):
         plain_guard(checkpoint=save).step(plain_batch(), forward=out_of_memory)
     assert "The emergency checkpoint could not be written: no space left at step 0" in caplog.text
+
+
+class PlainScheduler:
+    """A scheduler of the user, without a state_dict()."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer, self.rate = optimizer, 0.1
+
+    def step(self) -> None:
+        self.rate /= 2
+        self.optimizer.param_groups[0]["lr"] = np.float64(self.rate)
+
+
+def test_a_scheduler_without_state_dict_continues(tmp_path: Path) -> None:
+    def create() -> tuple[Guard, PlainScheduler]:
+        net = plain_net()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        scheduler = PlainScheduler(optimizer)
+        return guard_of(net, optimizer=optimizer, scheduler=scheduler), scheduler
+
+    guard, _ = create()
+    guard.step(plain_batch())
+    guard.save(tmp_path / "run.pt")
+    resumed, scheduler = create()
+    resumed.load(tmp_path / "run.pt")
+    assert scheduler.rate == 0.05
+    assert type(resumed.optimizers[0].param_groups[0]["lr"]) is float, "a NumPy scalar could not be loaded"
+
+
+class ListOfModulesEma:
+    """An EMA whose state can't be saved."""
+
+    def __init__(self) -> None:
+        self.models = [plain_net()]
+
+    def update(self, model: nn.Module) -> None:
+        del model
+
+
+def test_what_a_checkpoint_lacks_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING", logger="oomph"):
+        plain_guard(ema=ListOfModulesEma()).save(tmp_path / "run.pt")
+    assert "The checkpoint lacks 'models' of ListOfModulesEma" in caplog.text
+
+
+def test_a_rejected_state_changes_nothing() -> None:
+    guard, _ = guard_with_ema(ModuleEma)
+    guard.step(plain_batch())
+    other, _ = guard_with_ema(DictEma)
+    before = copy.deepcopy(other.model.state_dict())
+    with pytest.raises(UsageError, match="has no"):
+        other.load_state_dict(guard.state_dict())
+    assert differences(dict(other.model.state_dict()), dict(before)) == []
+    scheduled = plain_guard()
+    with pytest.raises(UsageError, match="the state has 1 schedulers and the guard has 0"):
+        scheduled.load_state_dict({**scheduled.state_dict(), "schedulers": [{}]})

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from oomph.errors import RetriesExhausted
+from oomph.errors import RetriesExhausted, UsageError
 from oomph.recovery import Guard
 
 from .faults import CUDA_OOM, FailingCall, FaultAt, FaultIn
@@ -138,3 +138,16 @@ def test_each_module_keeps_its_own_mode() -> None:
     assert rig.net.training
     assert rig.net.drop.training
     assert not rig.net.norm.training
+
+
+def test_a_batch_that_the_function_changed_is_not_evaluated_again() -> None:
+    fail = FailingCall(lambda: None)
+
+    def halve(model: nn.Module, batch: Any) -> Tensor:
+        batch[0].div_(2)
+        fail()
+        result: Tensor = model(batch[0]).sum()
+        return result
+
+    with pytest.raises(UsageError, match="changed its batch in place"):
+        plain_guard().evaluate([plain_batch()], halve)

@@ -172,3 +172,22 @@ def test_an_interrupt_inside_an_optimizer_operation_is_undone(monkeypatch: pytes
     assert function.raised == 1
     assert differences(rig.state(), before) == []
     assert all(param.grad is None for param in rig.net.parameters())
+
+
+def test_an_interrupt_while_a_failed_update_is_undone_leaves_no_step() -> None:
+    rig = Rig(foreach=True)
+    rig.guard.step(rig.batches(1)[0])
+    before = cloned(rig.state())
+    rig.guard.step(rig.batches(1)[0])
+    after = cloned(rig.state())
+    outcomes = set()
+    for line in itertools.count(1, 7):
+        interrupt = InterruptAt(line, start="caught_oom")
+        with FaultIn("_foreach_addcdiv", times=1):
+            state = run_with_interrupt(rig, interrupt, before, update=True)
+        has_happened = not differences(state, after)
+        assert has_happened or not differences(state, before), f"half a step at line {line}"
+        outcomes.add(has_happened)
+        if not interrupt.raised:
+            break
+    assert outcomes == {True, False}

@@ -12,7 +12,7 @@ import oomph
 from oomph.errors import UsageError
 from oomph.recovery import Guard
 
-from .nets import plain_batch, plain_guard, plain_net
+from .nets import guard_of, plain_batch, plain_guard, plain_net
 
 mse_loss = nn.functional.mse_loss
 
@@ -328,3 +328,41 @@ def test_a_loss_that_is_a_view_does_not_keep_the_whole_tensor_alive() -> None:
     assert report.loss.untyped_storage().nbytes() <= 512
     report = plain_guard(forward=lambda model, batch: (terms + 0 * model(batch[0]).sum())[0]).step(plain_batch())
     assert report.loss.untyped_storage().nbytes() <= 512
+
+
+@pytest.mark.parametrize("loss", [token_loss, token_loss_with_int])
+@pytest.mark.parametrize("micro_batch", [None, 2])
+def test_batches_without_anything_to_count_change_nothing(loss: Any, micro_batch: int | None) -> None:
+    inputs, targets = plain_batch(4)
+    empty = inputs, torch.full_like(targets, -5)
+    expected = gradients(plain_net(), loss, (inputs, targets))
+    net = plain_net()
+    guard = sgd_guard(net, loss, micro_batch=micro_batch)
+    assert float(guard.step(empty, update=False).loss) == 0
+    guard.step(empty, update=False)
+    guard.step((inputs, targets), update=False)
+    assert max_difference([param.grad for param in net.parameters()], expected) < 1e-6
+
+
+def test_gradients_that_the_user_sets_to_none_are_forgotten() -> None:
+    net, batch = plain_net(), plain_batch()
+    guard = guard_of(net)
+    guard.step(plain_batch(seed=2), update=False)
+    net.zero_grad()
+    guard.step(batch, update=False)
+    plain = plain_net()
+    expected = backward_gradients(plain, nn.functional.mse_loss(plain(batch[0]), batch[1]))
+    assert max_difference([param.grad for param in net.parameters()], expected) < 1e-6
+
+
+def test_a_loss_must_be_a_sum_for_all_micro_batches_or_for_none() -> None:
+    values = iter([False, True])
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor | oomph.LossSum:
+        mean = nn.functional.mse_loss(outputs, targets)
+        return oomph.LossSum(mean, 1) if next(values) else mean
+
+    with pytest.raises(UsageError, match="LossSum for some micro-batches and a tensor for others"):
+        plain_guard(forward=lambda model, batch: loss(model(batch[0]), batch[1]), loss=None, micro_batch=4).step(
+            plain_batch()
+        )

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from oomph.errors import RetriesExhausted
-from oomph.machine import rss_bytes
+from oomph.machine import HostMemoryLow, rss_bytes
+from oomph.machine.host import _memory_watch
+from oomph.patches import eager_modules
 from oomph.patches._allocator import bytes_outside_allocator
 from oomph.prediction import Estimate, Origin, Prediction
-from oomph.recovery import _memory
-from oomph.recovery._memory import FitPredictor, HostMemory, HostMemoryLow, NullMemory, eager_modules, memory_of
+from oomph.recovery._memory import FitPredictor, HostMemory, NullMemory, memory_of
 from oomph.units import GIB, MIB
 
 from .nets import guard_of, plain_batch, plain_guard, plain_net
@@ -48,7 +49,7 @@ def test_a_step_that_a_host_budget_does_not_allow_ends_as_out_of_memory() -> Non
 
 def test_the_growth_of_a_step_is_measured_and_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([1000 * MIB, 1100 * MIB, *[1050 * MIB] * 100])
-    monkeypatch.setattr(_memory, "rss_bytes", lambda: next(readings))
+    monkeypatch.setattr(_memory_watch, "rss_bytes", lambda: next(readings))
     memory = HostMemory(2000 * MIB)
     with memory.watch(nn.Linear(1, 1), reset_peak=False):
         memory.check()

@@ -20,7 +20,7 @@ from oomph.errors import UsageError
 from oomph.recovery._snapshots import ObjectSnapshot
 
 from .faults import FailingCall
-from .nets import cloned, guard_of, plain_batch, plain_net
+from .nets import cloned, guard_of, plain_batch, plain_guard, plain_net
 
 
 class SlottedMeter:
@@ -269,3 +269,35 @@ def test_a_transaction_restores_any_object() -> None:
 
     assert oomph.Transaction(metric).run(work) is not None
     assert (metric.inner.count, metric.slotted.count) == (0, 0)
+
+
+class Alias:
+    """Two attributes that are the same list, and a scheduler of the run."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.values: list[int] = []
+        self.alias, self.scheduler = self.values, scheduler
+
+
+def test_restored_attributes_stay_the_same_objects() -> None:
+    net = plain_net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    metric = Alias(scheduler)
+    fail = FailingCall(lambda: None)
+
+    def forward(model: nn.Module, batch: Any) -> Tensor:
+        metric.values.append(len(batch[0]))
+        fail()
+        return nn.functional.mse_loss(model(batch[0]), batch[1])
+
+    guard = guard_of(net, optimizer=optimizer, scheduler=scheduler, forward=forward, extra_state=metric)
+    assert guard.step(plain_batch()).retries == 1
+    assert metric.values is metric.alias
+    assert metric.scheduler is scheduler
+    assert sum(metric.values) == 8
+
+
+def test_an_empty_list_as_extra_state_is_rejected() -> None:
+    with pytest.raises(UsageError, match="extra_state is an empty list; if the list is the state, pass it in a tuple"):
+        plain_guard(extra_state=[])

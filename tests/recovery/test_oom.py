@@ -178,5 +178,5 @@ def test_a_restore_is_retried_until_it_succeeds_or_the_run_must_end() -> None:
     def never() -> None:
         raise MemoryError
 
-    with pytest.raises(OomphError, match=r"the state before the step can't be restored.*resume from the last"):
+    with pytest.raises(OomphError, match=r"the step can't be completed or undone.*resume from the last"):
         retry_on_oom(never)

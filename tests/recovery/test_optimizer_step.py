@@ -17,9 +17,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import oomph
+from oomph.errors import UsageError
 from oomph.recovery import Guard
 from oomph.recovery._config import GuardConfig
 from oomph.recovery._optimizer_step import OptimizerStep, is_atomic
@@ -27,7 +29,7 @@ from oomph.recovery._snapshots import OptimizerSnapshot
 from oomph.recovery._transaction import CommitState
 
 from .faults import CUDA_OOM, ByteCap, FailingCall, FaultAt, FaultIn
-from .nets import cloned, differences, guard_of, plain_batch, plain_net
+from .nets import cloned, differences, guard_of, plain_batch, plain_guard, plain_net
 
 
 def adamw_guard(*, fused: bool | None = None, **options: Any) -> Guard:
@@ -647,3 +649,67 @@ def test_the_norm_of_a_clip_function_is_kept() -> None:
     silent = guard_of(plain_net(), clip_grad_norm=lambda parameters: None)
     silent.step(plain_batch())
     assert silent.optimizer_step.grad_norm is None
+
+
+class CountingSgd(torch.optim.Optimizer):
+    """An optimizer of the user with a counter and a list in its state; its first update runs out of memory half-way."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"lr": 0.1})
+        self.count = 0
+        self.fail = FailingCall(lambda: None)
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        del closure
+        self.count += 1
+        for param in self.param_groups[0]["params"]:
+            self.state[param].setdefault("history", []).append(self.count)
+            with torch.no_grad():
+                param.sub_(0.1 * param.grad)
+        self.fail()
+
+
+def test_counters_and_lists_of_an_optimizer_are_restored() -> None:
+    net = plain_net()
+    optimizer = CountingSgd(net.parameters())
+    guard = guard_of(net, optimizer=optimizer)
+    optimizer.fail.call = 0
+    guard.step(plain_batch())
+    optimizer.fail.call = 2
+    assert guard.step(plain_batch()).retries == 1
+    assert optimizer.count == 2
+    assert all(entry["history"] == [1, 2] for entry in optimizer.state.values())
+
+
+def double_grads(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    for param in optimizer.param_groups[0]["params"]:
+        param.grad.mul_(2)
+
+
+def test_a_global_hook_that_changes_gradients_is_undone() -> None:
+    def run(times: int) -> dict[str, Tensor]:
+        net = plain_net()
+        guard = guard_of(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1, foreach=True))
+        handle = register_optimizer_step_pre_hook(double_grads)
+        try:
+            with FaultIn("_foreach_add_", times=times):
+                assert guard.step(plain_batch()).retries == times
+        finally:
+            handle.remove()
+        return dict(net.state_dict())
+
+    assert differences(run(1), run(0)) == []
+
+
+def test_a_partial_function_as_ema_is_rejected() -> None:
+    with pytest.raises(UsageError, match="ema is a function"):
+        plain_guard(ema=functools.partial(print, end=""))
+
+
+def test_the_size_of_a_backup_includes_gradients() -> None:
+    net = plain_net()
+    size = sum(param.numel() * param.element_size() for param in net.parameters())
+    guard = guard_of(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True))
+    guard.step(plain_batch())
+    guard.step(plain_batch())
+    assert guard.backup_bytes == 3 * size, "weights, momentum and gradients"

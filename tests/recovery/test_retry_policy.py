@@ -90,7 +90,7 @@ def test_the_order_of_fallbacks() -> None:
             applied.append(name)
             return works
 
-        return LastFallback(Fallback(name, name, "time"), apply)
+        return LastFallback(Fallback(name, name, "time"), apply, lambda: None)
 
     policy = RetryPolicy(frees_cache=True, last_fallbacks=(last("checkpoint"), last("none", works=False), last("size")))
     names = []

@@ -128,3 +128,17 @@ def test_a_step_in_a_thread_does_not_touch_signal_handlers() -> None:
     with ThreadPoolExecutor(1) as threads:
         assert threads.submit(work).result()
     assert guard.steps == 1
+
+
+def test_a_request_ends_with_the_context() -> None:
+    guard = plain_guard()
+
+    def fail() -> None:
+        with guard.signals():
+            signal.raise_signal(signal.SIGTERM)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    guard.step(plain_batch())
+    assert guard.steps == 1

@@ -19,8 +19,10 @@ from .catalog import (
 from .gpu import DriverState, Gpu, GpuMemoryReader, GpuProcess, GpuReading, NvidiaDriver
 from .host import (
     EnvironmentKind,
+    HostMemoryLow,
     HostMemoryReader,
     HostReading,
+    MemoryWatch,
     peak_rss_bytes,
     process_rss_bytes,
     pss_bytes,
@@ -44,9 +46,11 @@ __all__ = [
     "GpuProcess",
     "GpuReading",
     "GpuSpec",
+    "HostMemoryLow",
     "HostMemoryReader",
     "HostReading",
     "Machine",
+    "MemoryWatch",
     "NoLimit",
     "NvidiaDriver",
     "Rates",

@@ -2,6 +2,7 @@
 
 from ._allocator import allocator_limit, cap_allocator, cap_allocator_below_spill, configure_allocator
 from ._autocast import AUTOCAST_DTYPES, autocast
+from ._block_checkpointing import BlockCheckpointing, eager_modules
 from ._checkpointing import blocks, checkpoint
 from ._conversion import convert_batch, convert_model
 from ._optimizer_variant import set_variant
@@ -9,6 +10,7 @@ from ._patch import Patch
 
 __all__ = [
     "AUTOCAST_DTYPES",
+    "BlockCheckpointing",
     "Patch",
     "allocator_limit",
     "autocast",
@@ -19,5 +21,6 @@ __all__ = [
     "configure_allocator",
     "convert_batch",
     "convert_model",
+    "eager_modules",
     "set_variant",
 ]

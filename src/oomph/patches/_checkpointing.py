@@ -1,17 +1,21 @@
 """Activation checkpointing of a model's blocks.
 
 A checkpointed block keeps only its inputs and recomputes its forward pass during backward. `torch.utils.checkpoint`
-alone would update BatchNorm's running statistics twice; the recomputation here leaves them unchanged.
+alone would update BatchNorm's running statistics twice and draw other numbers from Python and NumPy; the recomputation
+here doesn't. Other buffers that a block's forward changes are changed twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import random
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint as run_checkpointed
 
 from ..errors import UsageError, quote
@@ -51,7 +55,7 @@ def checkpoint(model: nn.Module, names: Iterable[str]) -> Patch:
     """
     patched = [_find_block(model, name) for name in names]
     for block in patched:
-        block.forward = _checkpointed(block, block.forward)
+        block.forward = _CheckpointedForward(block)
 
     def undo() -> None:
         for block in patched:
@@ -70,28 +74,46 @@ def _find_block(model: nn.Module, name: str) -> nn.Module:
     return block
 
 
-def _checkpointed(block: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
-    batch_norms = [part for part in block.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+class _CheckpointedForward:
+    """The forward of a checkpointed block. No closure, so that a copy or a pickle of the model runs its own block."""
 
-    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), _frozen_statistics(batch_norms)
+    def __init__(self, block: nn.Module) -> None:
+        self._block = block
 
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if not (block.training and torch.is_grad_enabled()):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        forward = type(self._block).forward.__get__(self._block)
+        if not (self._block.training and torch.is_grad_enabled()):
             return forward(*args, **kwargs)
-        return run_checkpointed(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+        return run_checkpointed(forward, *args, use_reentrant=False, context_fn=self._contexts, **kwargs)
 
-    return run
+    def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        return nullcontext(), _recomputation(self._block, _host_rng_states())
+
+
+def _host_rng_states() -> tuple[Any, Any]:
+    """Return the random states of Python and NumPy; torch's checkpoint restores those of torch."""
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), None if numpy is None else numpy.random.get_state(legacy=False)
+
+
+def _set_host_rng_states(states: tuple[Any, Any]) -> None:
+    random.setstate(states[0])
+    if states[1] is not None:
+        sys.modules["numpy"].random.set_state(states[1])
 
 
 @contextmanager
-def _frozen_statistics(batch_norms: list[nn.modules.batchnorm._BatchNorm]) -> Iterator[None]:
-    """Normalize by the batch without updating the running statistics."""
-    before = [(norm.momentum, norm.num_batches_tracked) for norm in batch_norms]
-    for norm in batch_norms:
+def _recomputation(block: nn.Module, rng_states: tuple[Any, Any]) -> Iterator[None]:
+    """Draw the same random numbers, and normalize by the batch without updating the running statistics again."""
+    later_states = _host_rng_states()
+    norms = [part for part in block.modules() if isinstance(part, _NormBase)]
+    before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    _set_host_rng_states(rng_states)
+    for norm in norms:
         norm.momentum, norm.num_batches_tracked = 0.0, None
     try:
         yield
     finally:
-        for norm, (momentum, tracked) in zip(batch_norms, before, strict=True):
+        _set_host_rng_states(later_states)
+        for norm, (momentum, tracked) in zip(norms, before, strict=True):
             norm.momentum, norm.num_batches_tracked = momentum, tracked

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from ..batch import move
 from ..errors import InvalidFile, MissingFile, UsageError
@@ -50,9 +51,9 @@ def guard_state(guard: Guard) -> dict[str, Any]:
         },
         "model": guard.model.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in guard.optimizers],
-        "schedulers": [_state_of(scheduler) for scheduler in config.schedulers],
-        "scaler": _state_of(guard.scaler),
-        "ema": ema_state(config.ema, guard.model),
+        "schedulers": [object_state(scheduler, guard.model) for scheduler in config.schedulers],
+        "scaler": None if guard.scaler is None else guard.scaler.state_dict(),
+        "ema": object_state(config.ema, guard.model),
         "rng": _with_tensors(rng_states(_cuda_device(guard))),
         "loss_modules": [module.state_dict() for module in guard.loss_modules],
         "extra_params": {name: param.detach() for name, param in _extra_parameters(guard)},
@@ -71,12 +72,11 @@ def load_guard_state(guard: Guard, state: Mapping[str, Any]) -> None:
     guard.model.load_state_dict(state["model"])
     for optimizer, saved in zip(guard.optimizers, state["optimizers"], strict=True):
         optimizer.load_state_dict(saved)
-    schedulers = zip(guard.config.schedulers, state["schedulers"], strict=False)
-    for target, saved in ((guard.scaler, state["scaler"]), *schedulers):
-        if target is not None and saved is not None:
-            target.load_state_dict(saved)
-    load_ema_state(guard.config.ema, state["ema"], _device(guard))
-    for module, saved in zip(guard.loss_modules, state["loss_modules"], strict=False):
+    if guard.scaler is not None and state["scaler"] is not None:
+        guard.scaler.load_state_dict(state["scaler"])
+    for target, saved in _objects(guard, state):
+        load_object_state(target, saved, _device(guard))
+    for module, saved in zip(guard.loss_modules, state["loss_modules"], strict=True):
         module.load_state_dict(saved)
     for name, param in _extra_parameters(guard):
         if name in state["extra_params"]:
@@ -98,10 +98,24 @@ def _check(guard: Guard, state: Mapping[str, Any]) -> Mapping[str, Any]:
     missing += [key for key in ("steps", "retry_policy", "optimizer_step") if key not in header]
     if missing:
         raise UsageError(f"the state has no {missing[0]!r}", "pass the complete result of state_dict()")
-    saved, current = len(state["optimizers"]), len(guard.optimizers)
-    if saved != current:
-        raise UsageError(f"the state has {saved} optimizers and the guard has {current}", _SAME_SETUP)
+    current = {
+        "optimizers": guard.optimizers,
+        "schedulers": guard.config.schedulers,
+        "loss_modules": guard.loss_modules,
+    }
+    for name, targets in current.items():
+        if len(state[name]) != len(targets):
+            got = f"the state has {len(state[name])} {name.replace('_', ' ')} and the guard has {len(targets)}"
+            raise UsageError(got, _SAME_SETUP)
+    for target, saved in _objects(guard, state):
+        check_object_state(target, saved)
     return header
+
+
+def _objects(guard: Guard, state: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    """Return schedulers and EMA, each with its saved state."""
+    pairs = [*zip(guard.config.schedulers, state["schedulers"], strict=True), (guard.config.ema, state["ema"])]
+    return [(target, saved) for target, saved in pairs if target is not None and saved is not None]
 
 
 def _extra_parameters(guard: Guard) -> Iterator[tuple[str, nn.Parameter]]:
@@ -127,10 +141,6 @@ def _cuda_device(guard: Guard) -> torch.device | None:
     return device if device.type == "cuda" else None
 
 
-def _state_of(target: Any) -> Any:
-    return target.state_dict() if hasattr(target, "state_dict") else None
-
-
 def _with_tensors(states: dict[str, Any]) -> dict[str, Any]:
     """Replace NumPy's array by a tensor: a file with an array can't be loaded with `weights_only=True`."""
     if "numpy" not in states:
@@ -150,45 +160,52 @@ def _without_tensors(states: dict[str, Any]) -> dict[str, Any]:
     return {**states, "numpy": numpy}
 
 
-def ema_state(ema: Any, model: nn.Module) -> Any:
-    """Return the state of an EMA: its `state_dict()`, or else its attributes that are modules, tensors or plain values.
+def object_state(target: Any, model: nn.Module) -> Any:
+    """Return the state of an EMA or a scheduler: its `state_dict()`, or else those attributes that can be saved.
 
     Args:
-        ema: the EMA, or its bound update method.
+        target: the object, or its bound update method.
         model: the trained model, which is saved elsewhere.
     """
-    owner = owner_of(ema)
+    owner = owner_of(target)
     if owner is None or hasattr(owner, "state_dict"):
-        return _state_of(owner)
-    attributes = {name: value for name, value in vars(owner).items() if value is not model}
-    return {
-        name: value.state_dict() if isinstance(value, nn.Module) else value
-        for name, value in attributes.items()
-        if isinstance(value, nn.Module) or _is_plain(value)
-    }
+        return None if owner is None else owner.state_dict()
+    state = {}
+    for name, value in vars(owner).items():
+        if isinstance(value, nn.Module) and value is not model:
+            state[name] = value.state_dict()
+        elif _is_plain(value):
+            state[name] = value
+        elif not callable(value) and not isinstance(value, Optimizer):
+            kind = type(owner).__name__
+            _log.warning("The checkpoint lacks %r of %s: give it state_dict() and load_state_dict().", name, kind)
+    return state
 
 
-def load_ema_state(ema: Any, state: Any, device: torch.device) -> None:
-    """Set the state that `ema_state` returned.
+def check_object_state(target: Any, state: Any) -> None:
+    """Check that an object has what was saved.
 
     Raises:
-        UsageError: the EMA has other attributes.
+        UsageError: it has other attributes.
     """
-    owner = owner_of(ema)
-    if owner is None or state is None:
-        return
+    owner = owner_of(target)
+    missing = [] if hasattr(owner, "load_state_dict") else [name for name in state if not hasattr(owner, name)]
+    if missing:
+        raise UsageError(f"the {type(owner).__name__} has no {missing[0]!r}, which the saved one has", _SAME_SETUP)
+
+
+def load_object_state(target: Any, state: Any, device: torch.device) -> None:
+    """Set the state that `object_state` returned."""
+    owner = owner_of(target)
     if hasattr(owner, "load_state_dict"):
         owner.load_state_dict(state)
         return
-    missing = next((name for name in state if not hasattr(owner, name)), None)
-    if missing is not None:
-        raise UsageError(f"the EMA has no {missing!r}, which the saved one has", _SAME_SETUP)
     for name, saved in state.items():
         current = getattr(owner, name)
         if isinstance(current, nn.Module):
             current.load_state_dict(saved)
         else:
-            setattr(owner, name, move(saved, device))
+            setattr(owner, name, move(saved, current.device if isinstance(current, Tensor) else device))
 
 
 def _is_plain(value: Any) -> bool:
@@ -223,7 +240,17 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     target = Path(path)
     if not target.parent.is_dir():
         raise MissingFile(f"there is no folder {str(target.parent)!r}", "create it, or name another one")
-    write_atomically(target, lambda file: torch.save(state, file))
+    plain = _without_numpy_scalars(state)
+    write_atomically(target, lambda file: torch.save(plain, file))
+
+
+def _without_numpy_scalars(value: Any) -> Any:
+    """Convert NumPy scalars, which schedulers may compute: `torch.load(weights_only=True)` rejects them."""
+    if isinstance(value, dict):
+        return type(value)((name, _without_numpy_scalars(item)) for name, item in value.items())
+    if type(value) in {list, tuple}:
+        return type(value)(_without_numpy_scalars(item) for item in value)
+    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:

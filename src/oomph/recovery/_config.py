@@ -115,6 +115,17 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (list, tuple, set, frozenset)) else (value,)
 
 
+def check_extra_state(value: Any) -> tuple[Any, ...]:
+    """Return the objects of `extra_state=` as a tuple.
+
+    Raises:
+        UsageError: it is an empty list, which may be meant as the object itself.
+    """
+    if isinstance(value, list) and not value:
+        raise UsageError("extra_state is an empty list", "if the list is the state, pass it in a tuple")
+    return as_tuple(value)
+
+
 def parse_device(device: Any) -> torch.device:
     """Parse a device name.
 

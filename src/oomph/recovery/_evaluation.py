@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..batch import move
+from ..batch import move, write_versions
 from ..patches import autocast
+from ._checks import reject_changed_batch
 from ._memory import Memory
 from ._micro_batches import MicroBatchRunner
 from ._oom import CaughtOom, free_memory
@@ -57,9 +58,11 @@ class Evaluation:
             if micro_batches > 1:
                 queue.extendleft(reversed(self._runner.split(part, micro_batches)))
                 continue
+            versions = write_versions(part)
             oom = self._try(transaction, model, functools.partial(self._evaluate, model, part, function, results))
             if oom is None:
                 continue
+            reject_changed_batch(part, versions)
             free_memory(collect=retries > 0)
             retries += 1
             smaller = self._split_smaller(part, size, oom)

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from ..batch import Splitter, write_versions
 from ..errors import UsageError
 from ..monitor import Recorder, step_timer
+from ..patches import BlockCheckpointing
 from ._checkpoint import check_checkpoint_path, guard_state, load, load_guard_state, save, save_emergency
 from ._checks import (
     BatchNormCheck,
@@ -27,10 +28,10 @@ from ._checks import (
     reject_lazy_modules,
     warn_unknown_divisor,
 )
-from ._config import GuardConfig, as_tuple, check_optimizers, parse_device
+from ._config import GuardConfig, as_tuple, check_extra_state, check_optimizers, parse_device
 from ._distributed import connect_ranks
 from ._evaluation import Evaluation
-from ._fallbacks import BlockCheckpointing, last_fallbacks
+from ._fallbacks import last_fallbacks
 from ._loss import LossAccumulator, Number, accumulation_weights, merge_grads
 from ._memory import FitPredictor, Predict, memory_of
 from ._micro_batches import ForwardMode, MicroBatchRunner
@@ -116,7 +117,7 @@ def guard(  # noqa: PLR0913  options by name
         resize=resize,
         checkpoint=checkpoint,
         recorder=recorder,
-        extra_state=as_tuple(extra_state),
+        extra_state=check_extra_state(extra_state),
         cooldown_steps=cooldown_steps,
         rank_timeout=rank_timeout,
     )
@@ -188,8 +189,9 @@ class Guard:
         self._predictor = FitPredictor(config.predict, self._memory)
         self._grads = GradStash(self.model, optimizers)
         self._commit_state = CommitState()
+        parts = [self.model, *optimizers, *config.schedulers]  # that other snapshots save
         targets = [target for target in (self.scaler, *config.extra_state) if target is not None]
-        objects = [ObjectSnapshot(target, exclude=[self.model, *optimizers]) for target in targets]
+        objects = [ObjectSnapshot(target, exclude=parts) for target in targets]
         buffers = BufferSnapshot(self.model, *self.loss_modules)
         snapshots: list[Snapshot] = [RngSnapshot(device), buffers, *objects, self._grads]
         self._transaction = Transaction.of(snapshots, self._commit_state.is_final)
@@ -278,7 +280,7 @@ class Guard:
                 may_be_fragmented=self._ranks.control.is_distributed or not vote.oom.is_capacity,
             )
             if fallback is None:
-                self._final_attempt(vote.oom, work)
+                self._give_up_or_reraise(vote.oom, work)
                 return
             if fallback.name == "collect_garbage":
                 free_memory()
@@ -286,6 +288,8 @@ class Guard:
 
     def _forward_backward(self, state: _StepState, forward: Callable[..., Any] | None, *, update: bool) -> None:
         self._grads.take_off()
+        if not self._grads.stashed:  # the user has set them to None
+            self.pending = None
         losses = self._runner.run(state.batch, state.micro_batches, forward, self._backward)
         parameters, stashed = self._grads.parameters, self._grads.stashed
         losses.rescale_grads(parameters)
@@ -350,7 +354,7 @@ class Guard:
         """Return True if micro-batches of a size fit on all ranks."""
         return self._ranks.all_agree(self._predictor.fits(size, current_size))
 
-    def _final_attempt(self, oom: CaughtOom, work: Callable[[], object]) -> None:
+    def _give_up_or_reraise(self, oom: CaughtOom, work: Callable[[], object]) -> None:
         """Save and give up; an error that may not be about memory is raised once more, with its own traceback."""
         if self._ranks.control.is_distributed or not oom.is_ambiguous:
             self._give_up(oom)
@@ -373,9 +377,8 @@ class Guard:
         if oom.is_remote:
             return
         _log.debug("step %d: %s", self.steps, oom.message)
-        fields = {"kind": oom.kind, "micro_batches": state.micro_batches, "step": self.steps, "survived": True}
         if self.config.recorder is not None:
-            self.config.recorder.event("oom", **fields)
+            self.config.recorder.event("oom", kind=oom.kind, micro_batches=state.micro_batches, step=self.steps)
 
     def _report(self, state: _StepState, result: UpdateResult, *, update: bool) -> StepReport:
         report = state.report(result, self._memory.peak, update=update)

@@ -67,6 +67,10 @@ class LossAccumulator:
         Raises:
             UsageError: the value is neither a scalar tensor nor a LossSum.
         """
+        if self._terms and isinstance(value, LossSum) != (self._count is not None):
+            raise UsageError(
+                "the loss is an oomph.LossSum for some micro-batches and a tensor for others", "return one of the two"
+            )
         if isinstance(value, LossSum):
             return self._add_sum(value, samples)
         if not isinstance(value, Tensor) or value.numel() != 1:
@@ -81,20 +85,21 @@ class LossAccumulator:
 
     def _add_sum(self, value: LossSum, samples: int) -> Tensor:
         count = value.count.detach() if isinstance(value.count, Tensor) else value.count
-        if self._estimated_count is None:
-            is_whole = samples == self._samples
-            self._estimated_count = count if is_whole else _to_float(_positive(count)) * (self._samples / samples)
         self._terms.append(_without_large_storage(value.total).detach())
         self._weights.append(1.0)
         self._count = count if self._count is None else self._count + count
+        if samples == self._samples:
+            return value.total / _positive(count)
+        if self._estimated_count is None:
+            self._estimated_count = _to_float(_positive(count)) * (self._samples / samples)
         return value.total / self._estimated_count
 
     def rescale_grads(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace the estimated count by the true one in the gradients."""
         estimate, count = self._estimated_count, self._count
-        if estimate is None or count is None or estimate is count:
+        if estimate is None or count is None:
             return
-        factor, grads = estimate / count, [param.grad for param in parameters if param.grad is not None]
+        factor, grads = estimate / _positive(count), [param.grad for param in parameters if param.grad is not None]
         if not isinstance(factor, Tensor):
             torch._foreach_mul_(grads, factor)
             return
@@ -113,7 +118,7 @@ class LossAccumulator:
         else:
             terms = [term.reshape(()) for term in self._terms]
             total = torch.stack(torch._foreach_mul(terms, self._weights)).sum()  # noqa: SLF001  no public name
-        return total if self._count is None else total / self._count
+        return total if self._count is None else total / _positive(self._count)
 
     @property
     def weight(self) -> Number:
@@ -141,7 +146,7 @@ def _without_large_storage(value: Tensor) -> Tensor:
 
 
 def _positive(count: Number) -> Number:
-    """Replace a count of zero by one: a first micro-batch without anything to count must not divide by zero."""
+    """Replace a count of zero by one: a batch without anything to count has no loss, instead of a NaN."""
     if isinstance(count, Tensor):
         return torch.where(count > 0, count, torch.ones_like(count))
     return count if count > 0 else 1.0
@@ -158,7 +163,7 @@ def accumulation_weights(weight: Number, pending: Number | None) -> tuple[Number
     """Return the fractions of a batch and of the batches accumulated before it; None if those have no weight."""
     if pending is None:
         return None
-    total = weight + pending
+    total = _positive(weight + pending)
     return weight / total, pending / total
 
 
@@ -169,7 +174,7 @@ def merge_grads(grad: Tensor | None, stashed: Tensor | None, weights: tuple[Numb
     """
     new_weight, stashed_weight = weights or (1.0, 1.0)
     if grad is None:
-        return None if stashed is None else stashed * stashed_weight
+        return None if stashed is None else (stashed * stashed_weight).to(stashed.dtype)
     if weights is not None:
         grad.mul_(new_weight)
     if stashed is not None:

@@ -18,7 +18,7 @@ import torch
 from ..errors import OomphError
 from ..failures import FailureKind, Finding, classify_exception
 
-_MAX_RESTORE_ATTEMPTS = 8
+_MAX_ATTEMPTS = 8
 
 
 @dataclass(frozen=True)
@@ -117,13 +117,13 @@ def retry_on_oom(work: Callable[[], object]) -> None:
         OomphError: memory ran out every time.
     """
     message = ""
-    for attempt in range(_MAX_RESTORE_ATTEMPTS):
+    for attempt in range(_MAX_ATTEMPTS):
         oom = catch_oom(work)
         if oom is None:
             return
         message = oom.message
         free_memory(collect=attempt > 0)
-    raise OomphError(f"the state before the step can't be restored ({message})", "resume from the last checkpoint")
+    raise OomphError(f"the step can't be completed or undone ({message})", "resume from the last checkpoint")
 
 
 def free_memory(*, collect: bool = True) -> None:

@@ -7,6 +7,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -108,7 +109,8 @@ class OptimizerStep:
     @property
     def parameters(self) -> list[nn.Parameter]:
         """All parameters that are updated."""
-        return [param for optimizer in self._optimizers for param in optimizer_parameters(optimizer)]
+        parameters = (param for optimizer in self._optimizers for param in optimizer_parameters(optimizer))
+        return list({id(param): param for param in parameters}.values())  # optimizers may share some
 
     def prepare_grads(self) -> None:
         """Unscale and clip the gradients."""
@@ -240,7 +242,7 @@ class OptimizerStep:
         if level > self.level:
             _log.warning("Out of memory in an optimizer update; retried by %s.", _FALLBACKS[level - 1])
             self._backoff.lengthen()
-        self.level = level - (level > 0 and self._backoff.count())
+        self.level = level - 1 if level and self._backoff.count() else level
         if self._scaler is not None and self._scaler.is_enabled():
             # A fused optimizer checks for overflow in its kernel.
             is_known = not any(
@@ -276,7 +278,7 @@ class OptimizerStep:
 def is_atomic(optimizer: Optimizer) -> bool:
     """Return True if an update can't run out of memory after its first write.
 
-    That is a fused update of one of torch's optimizers, without hooks of the user, once its state is allocated.
+    That is a fused update of one of torch's optimizers, without hooks before the step, once its state is allocated.
     """
     if type(optimizer) not in _FUSED_TYPES or not _is_fused(optimizer) or has_step_hooks(optimizer):
         return False
@@ -322,7 +324,7 @@ def _ema_update(ema: Any, model: nn.Module) -> Callable[[], object]:
     Raises:
         UsageError: it has no such method, or it is a plain function, whose state can't be restored.
     """
-    if not hasattr(owner_of(ema), "__dict__") or type(ema).__name__ == "function":
+    if not hasattr(owner_of(ema), "__dict__") or isinstance(ema, (FunctionType, functools.partial)):
         raise UsageError("ema is a function, whose state can't be restored", "pass an object with update(model)")
     candidates = (getattr(ema, "update_parameters", None), getattr(ema, "update", None), ema)
     update = next((candidate for candidate in candidates if callable(candidate)), None)

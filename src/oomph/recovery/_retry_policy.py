@@ -66,12 +66,12 @@ class LastFallback:
     Attributes:
         fallback: its description.
         apply: puts it into effect; returns False if it changed nothing.
-        undo: takes it back; None if it stays for the rest of the run.
+        undo: takes it back.
     """
 
     fallback: Fallback
     apply: Callable[[], bool]
-    undo: Callable[[], None] | None = None
+    undo: Callable[[], None]
 
 
 class RetryPolicy:
@@ -116,8 +116,7 @@ class RetryPolicy:
 
     @property
     def _has_undoable(self) -> bool:
-        applied = self._last_fallbacks[: self._applied]
-        return self.micro_batch is not None or any(last.undo for last in applied)
+        return self.micro_batch is not None or self._applied > 0
 
     def micro_batches(self, samples: int, min_size: int = 1) -> int:
         """Return the number of micro-batches for a batch, none of them below the smallest size."""
@@ -212,11 +211,10 @@ class RetryPolicy:
 
     def _undo_last(self) -> None:
         last = self._last_fallbacks[self._applied - 1]
-        if last.undo is not None:
-            last.undo()
-            self._applied -= 1
-            _log.info("%d steps without an out-of-memory error: no longer %s.", self.wait_steps, last.fallback.detail)
-            self._backoff.lengthen()
+        last.undo()
+        self._applied -= 1
+        _log.info("%d steps without an out-of-memory error: no longer %s.", self.wait_steps, last.fallback.detail)
+        self._backoff.lengthen()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs to continue with the same micro-batch and fallbacks."""

@@ -61,6 +61,7 @@ class StopRequest:
         try:
             yield
         finally:
+            self.signum = None
             for signum, handler in before.items():
                 signal.signal(signum, handler)
 

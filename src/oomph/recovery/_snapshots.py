@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from ..batch import tensors_in
 from ..errors import UsageError
@@ -242,11 +243,13 @@ class GradSnapshot:
 
     def __init__(self, parameters: Iterable[nn.Parameter], *, on_host: bool = False) -> None:
         self._parameters, self._on_host = list(parameters), on_host
+        self.nbytes = 0  # of the copies
 
     def capture(self) -> Restore:
         """Copy the gradients."""
-        grads = [param.grad for param in self._parameters]
-        restore_values = TensorCopies().capture([grad for grad in grads if grad is not None], on_host=self._on_host)
+        grads, copies = [param.grad for param in self._parameters], TensorCopies()
+        restore_values = copies.capture([grad for grad in grads if grad is not None], on_host=self._on_host)
+        self.nbytes = copies.nbytes
 
         def restore() -> None:
             restore_values()
@@ -271,7 +274,7 @@ class OptimizerSnapshot:
     ) -> None:
         self._optimizer, self._before_update = optimizer, before_update
         self._with_grads, self._on_host = with_grads, on_host
-        self.nbytes = 0  # of the backup, without gradients
+        self.nbytes = 0  # of the backup
 
     def capture(self) -> Restore:
         """Copy everything that an update can change."""
@@ -281,19 +284,27 @@ class OptimizerSnapshot:
             parameters = [param for param in parameters if param.grad is not None]
         grads = GradSnapshot(parameters if self._with_grads else [], on_host=self._on_host)
         restore_grads, restore_options = grads.capture(), ParamGroupSnapshot(optimizer).capture()
-        state = [(param, dict(entry)) for param, entry in optimizer.state.items()]
-        tensors = [*parameters, *(tensor for _, entry in state for tensor in tensors_in(list(entry.values())))]
+        tensors = [*parameters, *tensors_in([list(entry.values()) for entry in optimizer.state.values()])]
+        kept = {id(tensor): tensor for tensor in tensors}
+        state = [(param, _copy_entry(entry, kept)) for param, entry in optimizer.state.items()]
+        counters = {name: value for name, value in vars(optimizer).items() if isinstance(value, (int, float))}
         copies = TensorCopies()
         restore_values = copies.capture(tensors, on_host=self._on_host)
-        self.nbytes = copies.nbytes
+        self.nbytes = copies.nbytes + grads.nbytes
 
         def restore() -> None:
             restore_grads()
             restore_values()
-            _set_state(optimizer, state)
+            vars(optimizer).update(counters)
+            _set_state(optimizer, [(param, _copy_entry(entry, kept)) for param, entry in state])
             restore_options()
 
         return restore
+
+
+def _copy_entry(entry: Mapping[str, Any], kept: Mapping[int, object]) -> dict[str, Any]:
+    """Copy a parameter's optimizer state; its tensors are restored in place."""
+    return {name: value if isinstance(value, Tensor) else _deepcopy(value, kept) for name, value in entry.items()}
 
 
 def _set_state(optimizer: Optimizer, state: list[tuple[Tensor, dict[str, Any]]]) -> None:
@@ -340,7 +351,7 @@ def may_write_grads(optimizer: Optimizer) -> bool:
 
 def has_step_hooks(optimizer: Optimizer) -> bool:
     """Return True if the user registered hooks that run before each step: they may write to weights and gradients."""
-    return bool(getattr(optimizer, "_optimizer_step_pre_hooks", None))
+    return bool(getattr(optimizer, "_optimizer_step_pre_hooks", None) or _global_optimizer_pre_hooks)
 
 
 class ObjectSnapshot:
@@ -421,24 +432,24 @@ def _capture_generator(generator: torch.Generator | random.Random) -> Restore:
 def _capture_attributes(target: Any, tensors: list[Tensor], kept: Mapping[int, object]) -> Restore:
     """Copy attributes; those that are tensors, or modules with tensors, are added to `tensors` instead."""
     attributes: dict[str, Any] = vars(target)
-    skipped = {name for name in attributes if isinstance(target, nn.Module) and _is_module_internal(name)}
-    saved = {name: _copy_value(value, kept) for name, value in attributes.items() if name not in skipped}
-    for value in attributes.values():
+    skipped = {name for name in attributes if _is_internal(target, name)}
+    references: dict[str, Any] = {}
+    values: dict[str, Any] = {}  # copied together, so that attributes which are the same object stay so
+    for name in attributes.keys() - skipped:
+        value = attributes[name]
+        (references if isinstance(value, (nn.Module, Tensor)) else values)[name] = value
         if isinstance(value, nn.Module):
             tensors += [tensor for tensor in (*value.parameters(), *value.buffers()) if id(tensor) not in kept]
         elif isinstance(value, Tensor) and id(value) not in kept:
             tensors.append(value)
+    saved = _deepcopy(values, kept)
 
     def restore() -> None:
-        for name in attributes.keys() - saved.keys() - skipped:
+        for name in attributes.keys() - references.keys() - saved.keys() - skipped:
             del attributes[name]
-        attributes.update({name: _copy_value(value, kept) for name, value in saved.items()})
+        attributes.update({**references, **_deepcopy(saved, kept)})
 
     return restore
-
-
-def _copy_value(value: Any, kept: Mapping[int, object]) -> Any:
-    return value if isinstance(value, (nn.Module, Tensor)) else _deepcopy(value, kept)
 
 
 def _deepcopy(value: Any, kept: Mapping[int, object]) -> Any:
@@ -450,8 +461,8 @@ def _has_state_dict(target: object) -> bool:
     return hasattr(target, "state_dict") and hasattr(target, "load_state_dict")
 
 
-def _is_module_internal(name: str) -> bool:
-    return name in _MODULE_TABLES or "_hooks" in name
+def _is_internal(target: object, name: str) -> bool:
+    return isinstance(target, nn.Module) and (name in _MODULE_TABLES or "_hooks" in name)
 
 
 def _refill(container: Any, values: Any) -> None:

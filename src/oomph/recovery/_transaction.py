@@ -41,11 +41,11 @@ class Transaction:
 
     def __init__(self, *objects: object, device: torch.device | str | None = None) -> None:
         self._snapshots: list[Snapshot] = [RngSnapshot(_find_device(objects, device)), *_snapshots_of(objects)]
-        self._is_committed: Callable[[], bool] = bool  # returns False
+        self._is_committed = _never
         self._restores: list[Restore] = []
 
     @classmethod
-    def of(cls, snapshots: Iterable[Snapshot], is_committed: Callable[[], bool] = bool) -> Transaction:
+    def of(cls, snapshots: Iterable[Snapshot], is_committed: Callable[[], bool] | None = None) -> Transaction:
         """Build a transaction from snapshots.
 
         Args:
@@ -53,7 +53,7 @@ class Transaction:
             is_committed: returns True once the work must stay, even if an error or an interrupt follows.
         """
         transaction = cls()
-        transaction._snapshots, transaction._is_committed = list(snapshots), is_committed
+        transaction._snapshots, transaction._is_committed = list(snapshots), is_committed or _never
         return transaction
 
     def run(self, work: Callable[[], object]) -> CaughtOom | None:
@@ -70,14 +70,17 @@ class Transaction:
         try:
             oom = self._capture()
             if oom is None:
-                work()
-        except BaseException as error:
-            oom = caught_oom(error)
-            if oom is None:
-                self.rollback()
-                raise
-        if oom is not None:
-            self.restore()
+                try:
+                    work()
+                except Exception as error:
+                    oom = caught_oom(error)
+                    if oom is None:
+                        raise
+            if oom is not None:  # after the except block, which keeps the error's frames alive
+                self.restore()
+        except BaseException:  # also an interrupt during the restore
+            self.rollback()
+            raise
         return oom
 
     def run_uncaught(self, work: Callable[[], object]) -> None:
@@ -126,6 +129,10 @@ class Transaction:
         self._restores = []
         for snapshot in self._snapshots:
             self._restores.append(snapshot.capture())
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass

@@ -6,6 +6,7 @@ from ._environment import Environment, EnvironmentKind, non_linux_environment, r
 from ._limits import ProcessLimits, no_limits, read_limits
 from ._memory import Memory, read_memory
 from ._memory_reader import HostMemoryReader, HostReading
+from ._memory_watch import HostMemoryLow, MemoryWatch
 from ._non_linux import read_non_linux_memory, read_non_linux_volume
 from ._pressure import Pressure, no_pressure, read_pressure
 from ._process_memory import peak_rss_bytes, process_rss_bytes, pss_bytes, rss_bytes
@@ -19,10 +20,12 @@ __all__ = [
     "CpuCgroup",
     "Environment",
     "EnvironmentKind",
+    "HostMemoryLow",
     "HostMemoryReader",
     "HostReading",
     "Memory",
     "MemoryCgroup",
+    "MemoryWatch",
     "Pressure",
     "ProcessLimits",
     "Source",
