@@ -24,7 +24,7 @@ $(STAMP): constraints.txt pyproject.toml
 train: $(STAMP) ## train a small detector on generated images, in a few minutes
 	$(BIN)/oomph train
 
-check: $(STAMP) ## format, lint, types and the tests that start no processes (one minute)
+check: $(STAMP) ## format, lint, types and the small tests (one minute)
 	@$(MAKE) --no-print-directory -j2 types unit
 
 lint: $(STAMP)
@@ -35,13 +35,13 @@ types: lint
 	$(BIN)/mypy
 
 unit: lint
-	$(PYTEST) -m "not subprocess and not slow"
+	$(PYTEST) -m "not medium and not large" --numprocesses 2
 
 test: check $(ZOO_STAMP) ## everything a change must pass (five minutes)
-	$(PYTEST) -m "subprocess and not slow" --numprocesses 2
+	$(PYTEST) -m medium --numprocesses 2
 
-test-all: test ## slow tests too: all recorded predictions, soak tests
-	$(PYTEST) -m slow --numprocesses 2
+test-all: test ## large tests too: all recorded predictions, soak tests
+	$(PYTEST) -m large --numprocesses 2
 
 versions: ## run both README commands on every Python of PYTHONS, in fresh clones
 	@for python in $(PYTHONS); do \

@@ -31,6 +31,7 @@ def test_public_names_load_on_first_use() -> None:
     assert fresh("import oomph; print(oomph.InvalidSize.__name__)") == "InvalidSize\n"
 
 
+@pytest.mark.medium
 def test_public_subpackages_load_on_first_use() -> None:
     assert fresh("import oomph; print(oomph.data.Loader.__name__)") == "Loader\n"
 
@@ -42,6 +43,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
         oomph.nope  # noqa: B018
 
 
+@pytest.mark.medium
 def test_commands_that_need_no_torch_import_none() -> None:
     code = "import sys; from oomph.cli import run; run(['doctor']); run(['gpus']); assert 'torch' not in sys.modules"
     fresh(code)

@@ -65,7 +65,7 @@ FAILED_CAPS = {"convnext-own-last": 2_660_415_569, "regnet-fp16": 2_281_281_945}
 
 def zoo_params() -> list[Any]:
     return [
-        pytest.param(name, marks=[] if name in REPRESENTATIVE else pytest.mark.slow) for name in MEASURED["expandable"]
+        pytest.param(name, marks=[] if name in REPRESENTATIVE else pytest.mark.large) for name in MEASURED["expandable"]
     ]
 
 
@@ -88,7 +88,7 @@ def predicted(name: str, worker: ProcessPoolExecutor) -> dict[str, Any]:
         raise
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 @pytest.mark.parametrize("name", zoo_params())
 def test_prediction_matches_the_measurement(name: str, worker: ProcessPoolExecutor) -> None:
     predictions = predicted(name, worker)
@@ -113,6 +113,7 @@ def test_bounds_keep_the_promised_accuracy() -> None:
     assert set(MEASURED["expandable"]) >= REPRESENTATIVE
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", RECURRENT["requests"])
 def test_requests_of_recurrent_networks_match_the_recorded_ones(name: str) -> None:
     """Compare every request of at least 1 MiB in three steps with those of an H200."""
@@ -136,9 +137,10 @@ def separate_transients(events: list[int]) -> tuple[list[int], list[int]]:
     return lasting, transient
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow if name == "detector-fp16" else []) for name in REQUESTS["events"]],
+    [pytest.param(name, marks=pytest.mark.large if name == "detector-fp16" else []) for name in REQUESTS["events"]],
 )
 def test_order_of_allocations_and_frees_matches_the_recorded_one(name: str) -> None:
     """Compare three steps with those of an H200, from 1 MiB on: tensors one by one, workspaces in total."""
@@ -153,8 +155,8 @@ def test_order_of_allocations_and_frees_matches_the_recorded_one(name: str) -> N
     assert sum(transient) == pytest.approx(sum(recorded_transient), rel=0.06)
 
 
-@pytest.mark.slow
-@pytest.mark.subprocess
+@pytest.mark.large
+@pytest.mark.medium
 @pytest.mark.parametrize("name", sorted(set(configs()) - set(MEASURED["expandable"])))
 def test_unmeasured_configuration_is_predicted(name: str, worker: ProcessPoolExecutor) -> None:
     predictions = predicted(name, worker)

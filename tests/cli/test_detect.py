@@ -50,6 +50,7 @@ def rejected(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return message
 
 
+@pytest.mark.medium
 def test_images_and_labels_are_never_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
     photo = write_image("photos/a.jpg").read_bytes()
     assert "the output folder 'photos' contains the source images" in rejected(capsys, "photos", "--out", "photos")
@@ -64,6 +65,7 @@ def test_images_and_labels_are_never_overwritten(capsys: pytest.CaptureFixture[s
     assert "would overwrite 'out/a.jpg'" in rejected(capsys, "photos", "--out", "out")
 
 
+@pytest.mark.medium
 def test_outputs_are_replaced_unless_they_were_modified(capsys: pytest.CaptureFixture[str]) -> None:
     write_image("photos/a.png")
     for _ in range(2):  # the second call must not search the outputs of the first
@@ -75,6 +77,7 @@ def test_outputs_are_replaced_unless_they_were_modified(capsys: pytest.CaptureFi
     assert Path("photos/found/a.txt").read_text() == "mine"
 
 
+@pytest.mark.medium
 def test_images_of_the_same_name_have_separate_outputs(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a/x.png", "a/x.jpg", "a/x.png.png", "b/x.png", "y.png"):
         write_image(f"photos/{name}")
@@ -91,6 +94,7 @@ def test_images_of_the_same_name_have_separate_outputs(capsys: pytest.CaptureFix
     assert [image["drawing"] for image in images] == ["runs/detect/exp2/a/x.jpg", "runs/detect/exp2/b/x.jpg"]
 
 
+@pytest.mark.medium
 def test_files_patterns_lists_and_source_are_accepted(capsys: pytest.CaptureFixture[str]) -> None:
     names = [str(write_image(f"photos/{name}.jpg")) for name in "abc"]
     Path("photos/list.txt").write_text("# two\na.jpg\n\nphotos/b.jpg\n")
@@ -104,6 +108,7 @@ def test_files_patterns_lists_and_source_are_accepted(capsys: pytest.CaptureFixt
         assert len(detect(capsys, *arguments)["images"]) == count
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("source", "message"),
     [

@@ -25,7 +25,7 @@ def test_this_machine_is_described(capsys: pytest.CaptureFixture[str]) -> None:
     assert diagnosis["healthy"] == (diagnosis["verdicts"] == [])
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_json_is_one_document_and_nothing_else() -> None:
     command = [sys.executable, "-m", "oomph", "doctor", "--json"]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -33,7 +33,7 @@ def test_json_is_one_document_and_nothing_else() -> None:
     assert process.stderr == ""
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_doctor_takes_less_than_a_second() -> None:
     # CPU time with the imports, because other tests may keep the cores busy. The rest is a pause of 0.2 seconds.
     code = "import sys, time; from oomph.cli import run; run(['doctor']); sys.stderr.write(str(time.process_time()))"
@@ -53,7 +53,7 @@ def test_workers_and_batch_change_the_verdicts(capsys: pytest.CaptureFixture[str
     assert "/dev/shm has" not in capsys.readouterr().out
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_torch_is_imported_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--torch", "--json"]) == 0
     check = json.loads(capsys.readouterr().out)["machine"]["software"]["import_check"]
@@ -86,7 +86,7 @@ def test_folder_name_that_is_too_long_is_one_short_sentence(capsys: pytest.Captu
     assert len(message) < 200
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_deleted_current_folder_is_one_sentence(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -118,7 +118,8 @@ def paths(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from paths(value, (*path, key))
 
 
-@pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.medium
+@pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.large)])
 def test_file_with_unusual_values_is_checked_or_rejected(
     stride: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

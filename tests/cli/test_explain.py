@@ -77,7 +77,7 @@ def test_escape_codes_of_a_log_are_not_printed(capsys: pytest.CaptureFixture[str
     assert "gotcha" not in output
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_any_bytes_are_read() -> None:
     noise = bytes(range(256)) * 2000
     command = [sys.executable, "-m", "oomph", "explain", "-"]
@@ -86,7 +86,7 @@ def test_any_bytes_are_read() -> None:
     assert process.stdout.startswith(b"oomph recognizes no failure")
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_explain_imports_no_torch() -> None:
     code = (
         "import sys; from oomph.cli import run; "

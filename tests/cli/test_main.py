@@ -22,6 +22,7 @@ def run_module(*arguments: str, **environ: str) -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -93,7 +94,7 @@ def test_message_names_the_problem_and_the_fix(
     assert "Input should" not in message
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 @pytest.mark.parametrize("term", ["dumb", "xterm-256color"])
 def test_help_shows_defaults_and_no_none(term: str, tmp_path: Path) -> None:
     typescript = tmp_path / "out"
@@ -110,7 +111,7 @@ def test_help_shows_defaults_and_no_none(term: str, tmp_path: Path) -> None:
         assert default in " ".join(run_module(command, "--help").stdout.split())
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_usage_error_in_a_new_process() -> None:
     process = run_module("gpus", "--min", "12 bananas")
     assert process.returncode == 2
@@ -124,6 +125,7 @@ def test_json_errors_are_documents(capsys: pytest.CaptureFixture[str]) -> None:
     assert (document["oomph"], document["kind"]) == ("error", "UnknownName")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("error", "code"), [(CannotFit("too large", "shrink it"), 3), (OomphError("it broke", "fix it"), 1)]
 )
@@ -165,7 +167,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "doctor" in output
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_closed_pipe_is_not_an_error() -> None:
     process = subprocess.run(  # noqa: S602  the pipe is what is tested
         f"{sys.executable} -m oomph gpus | head -n 1; exit ${{PIPESTATUS[0]}}",
@@ -178,13 +180,13 @@ def test_closed_pipe_is_not_an_error() -> None:
     assert (process.returncode, process.stderr) == (0, "")
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_pipe_gets_no_escape_codes() -> None:
     assert "\x1b" not in run_module("doctor").stdout
     assert "\x1b[3" not in run_module("doctor", NO_COLOR="1", FORCE_COLOR="1", COLUMNS="100").stdout
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_terminal_gets_a_table(tmp_path: Path) -> None:
     typescript = tmp_path / "out"
     command = f"{sys.executable} -m oomph doctor"
@@ -208,7 +210,7 @@ def in_shell(command: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 @pytest.mark.parametrize("arguments", ["gpus", "doctor --json", "--version", "gpus --help"])
 def test_unwritable_output_is_one_sentence_and_exit_code_1(arguments: str) -> None:
     process = in_shell(f"oomph {arguments} > /dev/full")
@@ -216,7 +218,7 @@ def test_unwritable_output_is_one_sentence_and_exit_code_1(arguments: str) -> No
     assert process.stderr == "oomph: the output can't be written (No space left on device); redirect it elsewhere.\n"
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_closed_output_is_one_sentence() -> None:
     process = in_shell("oomph gpus >&-")
     assert (process.returncode, process.stderr.count("\n")) == (1, 1)
@@ -224,7 +226,7 @@ def test_closed_output_is_one_sentence() -> None:
     assert in_shell("oomph gpus >&- 2>&-").returncode == 1
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_ascii_output_gets_question_marks() -> None:
     process = run_module("gpus", "a100-40", PYTHONIOENCODING="ascii")
     assert (process.returncode, process.stderr) == (0, "")

@@ -11,6 +11,7 @@ from oomph.machine import this_device
 JOB = str(Path(__file__).parents[2] / "examples/jobs/small_net.py") + ":job"
 
 
+@pytest.mark.medium
 def test_job_that_fits_is_reported_with_the_spare_memory(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["predict", JOB, "--batch", "8", "--size", "64", "--gpu", "RTX 3060"]) == 0
     shown = capsys.readouterr().out
@@ -19,6 +20,7 @@ def test_job_that_fits_is_reported_with_the_spare_memory(capsys: pytest.CaptureF
         assert text in shown
 
 
+@pytest.mark.medium
 def test_job_that_does_not_fit_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["predict", JOB, "--batch", "256", "--img", "320", "--gpu", "RTX 3060"]) == 0
     shown = capsys.readouterr().out
@@ -26,6 +28,7 @@ def test_job_that_does_not_fit_gets_a_suggestion(capsys: pytest.CaptureFixture[s
     assert "micro_batch=" in shown
 
 
+@pytest.mark.medium
 def test_suggested_micro_batch_fits(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["predict", JOB, "--batch", "96", "--size", "320", "--gpu", "RTX 3060", "--json"]
     run(arguments)
@@ -35,7 +38,7 @@ def test_suggested_micro_batch_fits(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["fits"] is True
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 @pytest.mark.skipif(this_device() != "cpu", reason="compares training on the CPU")
 def test_measured_run_is_compared_and_saved(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -53,6 +56,7 @@ def test_measured_run_is_compared_and_saved(
     assert corrected["allocated"]["origin"] == "measured"
 
 
+@pytest.mark.medium
 def test_json_contains_the_prediction(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["predict", JOB, "--batch", "8", "--size", "64", "--gpu", "h200", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
@@ -61,6 +65,7 @@ def test_json_contains_the_prediction(capsys: pytest.CaptureFixture[str]) -> Non
     assert data["settings"]["batch"] == 8
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -22,7 +22,7 @@ def test_a_second_run_of_a_name_gets_a_number_and_empty_folders_are_removed() ->
     assert sorted(path.name for path in Path("runs/train").iterdir()) == ["exp"]
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_runs_that_start_together_get_separate_folders() -> None:
     code = """
 import sys

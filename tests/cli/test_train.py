@@ -16,6 +16,7 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -51,6 +52,7 @@ def test_a_failed_start_leaves_no_folder(capsys: pytest.CaptureFixture[str]) -> 
     assert list(Path("runs/train").iterdir()) == []
 
 
+@pytest.mark.medium
 def test_train_val_and_detect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = str(write_demo_dataset(tmp_path / "data", DemoSize(train=8, val=4)))
     flags = ["--data", data, "--cfg", "yolov5n.yaml", "--img", "64", "--batch", "4", "--epochs", "1"]

@@ -83,6 +83,7 @@ download: touch {mark}
     return BadDataset(file, root, mark)
 
 
+@pytest.mark.medium
 def test_a_bad_dataset_trains_and_its_issues_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = write_bad_dataset(tmp_path)
     assert run(["train", "--data", str(bad.yaml), *TINY]) == 0
@@ -176,7 +177,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "oomph", "train", *arguments]
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_a_killed_run_is_resumed_without_other_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_demo_dataset(tmp_path / "data", DemoSize(train=8, val=4))
     settings = tmp_path / "mine.yaml"
@@ -222,7 +223,7 @@ def test_a_killed_run_is_resumed_without_other_flags(tmp_path: Path, capsys: pyt
     assert "the settings in mine.yaml differ from those of the run" in capsys.readouterr().err
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_ctrl_c_prints_the_command_that_resumes(tmp_path: Path) -> None:
     write_demo_dataset(tmp_path / "data", DemoSize(train=4, val=1))
     flags = command("--data", "data/data.yaml", *TINY, "--epochs", "90", "--img", "50", "--name", "my run")
@@ -241,8 +242,8 @@ def test_ctrl_c_prints_the_command_that_resumes(tmp_path: Path) -> None:
     assert any(line.startswith("val: 1 image, ") for line in lines)
 
 
-@pytest.mark.subprocess
-@pytest.mark.slow
+@pytest.mark.medium
+@pytest.mark.large
 def test_a_closed_pipe_stops_training_with_a_checkpoint_and_no_traceback(tmp_path: Path) -> None:
     write_demo_dataset(tmp_path / "data", DemoSize(train=4, val=2))
     flags = command("--data", "data/data.yaml", *TINY, "--epochs", "50")
@@ -262,8 +263,8 @@ def limit_file_size() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
 
-@pytest.mark.subprocess
-@pytest.mark.slow
+@pytest.mark.medium
+@pytest.mark.large
 def test_a_full_disk_costs_a_warning_but_not_the_run(tmp_path: Path) -> None:
     write_demo_dataset(tmp_path / "data", DemoSize(train=4, val=4))
     process = subprocess.run(

@@ -19,6 +19,7 @@ def demo_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
 
 
+@pytest.mark.medium
 def test_weights_with_one_class_are_scored_with_all_classes_merged(capsys: pytest.CaptureFixture[str]) -> None:
     save_weights(Path("one.pt"), yolov5("n", 1), ("item",), {})
     assert run(["val", "--weights", "one.pt", *SMALL]) == 0
@@ -30,12 +31,14 @@ def test_weights_with_one_class_are_scored_with_all_classes_merged(capsys: pytes
     assert scores["by_class"][0]["boxes"] == scores["boxes"] > 4
 
 
+@pytest.mark.medium
 def test_another_number_of_classes_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     save_weights(Path("two.pt"), yolov5("n", 2), ("a", "b"), {})
     assert run(["val", "--weights", "two.pt", *SMALL]) == 2
     assert "the weights have 2 classes and data/data.yaml has 4" in capsys.readouterr().err
 
 
+@pytest.mark.medium
 def test_issues_of_the_data_and_ignored_flags_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     save_weights(Path("n.pt"), yolov5("n", 4), list("abcd"), {})
     label = min(Path("data/labels/val").glob("*.txt"))

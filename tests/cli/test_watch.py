@@ -29,7 +29,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_pipe_gets_one_line_per_sample(sleeper: subprocess.Popen[bytes]) -> None:
     command = [*WATCH, str(sleeper.pid), "--count", "3", "--interval", "0.05"]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -40,7 +40,7 @@ def test_pipe_gets_one_line_per_sample(sleeper: subprocess.Popen[bytes]) -> None
     assert process.stderr == ""
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_json_is_one_document_per_line(sleeper: subprocess.Popen[bytes], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["watch", str(sleeper.pid), "--count", "2", "--interval", "0.05", "--json"]) == 0
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
@@ -57,7 +57,7 @@ def test_machine_is_shown_without_a_pid(capsys: pytest.CaptureFixture[str]) -> N
     assert isinstance(sample["processes"], list)
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_watch_ends_with_the_process(sleeper: subprocess.Popen[bytes]) -> None:
     watching = subprocess.Popen([*WATCH, str(sleeper.pid), "--interval", "0.05"], stdout=subprocess.PIPE, text=True)
     assert watching.stdout is not None
@@ -123,7 +123,7 @@ def on_terminal(arguments: list[str], end: Callable[[int, int], object]) -> tupl
     return output, watching.wait(timeout=10)
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("end", "code"),
     [

@@ -16,6 +16,7 @@ FOREIGN = {"train": TRAIN, "val": VAL, "detect": DETECT}
 REQUIRED = {"train": [], "val": ["--weights", "w.pt", "--data", "d.yaml"], "detect": ["a.jpg", "--weights", "w.pt"]}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("command", "flag"), [(name, flag) for name, flags in FOREIGN.items() for flag in flags.rejected]
 )

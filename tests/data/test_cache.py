@@ -123,7 +123,7 @@ def die_while_writing(folder: str, file: str) -> None:
     checksums(cached_loader([file], Cache(folder, "10MB"), batch=1))
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_crash_while_writing_leaves_no_entry(tmp_path: Path) -> None:
     files = save_photos(tmp_path, 1)
     child = multiprocessing.get_context("fork").Process(target=die_while_writing, args=(str(tmp_path / "c"), files[0]))

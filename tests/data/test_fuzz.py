@@ -129,7 +129,7 @@ def use_damaged_files(folder: str, seed: int) -> None:
     sys.stdout.write(f"{outcomes['decoded']} {outcomes['skipped']} {outcomes['too large']} {slowest}\n")
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
 def test_damaged_files_are_decoded_or_skipped_with_a_reason(tmp_path: Path) -> None:
     code = f"from tests.data.test_fuzz import use_damaged_files; use_damaged_files({str(tmp_path)!r}, 0)"

@@ -208,7 +208,7 @@ def test_index_of_a_list_is_saved_and_only_changed_files_are_read(tmp_path: Path
     assert read == ["photo000.jpg"]  # a missing file is looked up every time
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_indexing_and_decoding_do_not_import_torch(tmp_path: Path) -> None:
     file = save_photos(tmp_path, 1)[0]
     code = (
@@ -234,7 +234,7 @@ def private_bytes() -> int:
     return sum(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Private_Dirty:"))
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_workers_do_not_grow_by_reading_paths(tmp_path: Path, start_method: str) -> None:

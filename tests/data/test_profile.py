@@ -82,7 +82,7 @@ def test_plan_respects_dev_shm() -> None:
         plan_workers(profile, dataclasses.replace(RESOURCES, memory=MIB))
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_dataloader_accepts_the_planned_arguments() -> None:
     tokens = Tokens(10)
     plan = plan_workers(profile_dataset(tokens, 1), dataclasses.replace(RESOURCES, gpu=False, cores=1))

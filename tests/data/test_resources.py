@@ -21,7 +21,7 @@ def test_local_ranks_share_the_resources(monkeypatch: pytest.MonkeyPatch) -> Non
     assert shared.cores == max(alone.cores // 4, 1)
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_address_space_limit_is_respected(tmp_path: Path) -> None:
     files = save_photos(tmp_path, 2)
     code = (
@@ -38,7 +38,7 @@ def test_address_space_limit_is_respected(tmp_path: Path) -> None:
     assert int(budget) == max(int(memory) // 4, 64 * MIB)
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_shared_memory_of_a_worker_is_not_counted(tmp_path: Path) -> None:
     shared, private = 64 * MIB, 16 * MIB
     (tmp_path / "shared").write_bytes(bytes(shared))

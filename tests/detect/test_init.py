@@ -10,7 +10,7 @@ import pytest
 import oomph.detect
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_sample_builders_import_no_torch() -> None:
     code = """
 import pickle, sys

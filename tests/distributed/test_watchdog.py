@@ -71,12 +71,14 @@ def wait_until(is_true: Callable[[], bool]) -> None:
         time.sleep(BEAT_SECONDS)
 
 
+@pytest.mark.medium
 def test_ranks_with_heartbeats_continue(ranks: Ranks) -> None:
     for watchdog in (ranks.create(0), ranks.create(1)):
         watchdog.busy = True
     assert not ranks.has_ended.wait(TIMEOUT_SECONDS + GRACE_SECONDS + 0.2)
 
 
+@pytest.mark.medium
 def test_a_silent_rank_ends_the_others_with_the_reason(
     ranks: Ranks, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -105,6 +107,7 @@ def test_without_an_announcement_the_error_is_the_reason(ranks: Ranks) -> None:
     assert watchdog.reason("connection closed") == "another rank is gone (connection closed)"
 
 
+@pytest.mark.medium
 def test_a_rank_that_stops_by_itself_is_not_ended(ranks: Ranks) -> None:
     first, second = ranks.create(0), ranks.create(1)
     second.announce_failure("ValueError: the label is 7")
@@ -112,6 +115,7 @@ def test_a_rank_that_stops_by_itself_is_not_ended(ranks: Ranks) -> None:
     assert not ranks.has_ended.wait(2 * GRACE_SECONDS)
 
 
+@pytest.mark.medium
 def test_a_rank_that_cannot_stop_by_itself_is_ended(ranks: Ranks, capsys: pytest.CaptureFixture[str]) -> None:
     ranks.create(0)
     ranks.create(1).announce_failure("ValueError: the label is 7")
@@ -119,6 +123,7 @@ def test_a_rank_that_cannot_stop_by_itself_is_ended(ranks: Ranks, capsys: pytest
     assert "oomph: rank 0 stops: rank 1: ValueError: the label is 7" in capsys.readouterr().err
 
 
+@pytest.mark.medium
 def test_a_rank_that_ended_normally_ends_only_ranks_that_wait_for_it(
     ranks: Ranks, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,6 +145,7 @@ class BrokenStore:
         raise RuntimeError(f"Connection reset by peer, keys {keys}")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_lost_store_ends_only_ranks_that_wait(ranks: Ranks, *, busy: bool) -> None:
     ranks.store = BrokenStore()

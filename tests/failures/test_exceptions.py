@@ -186,7 +186,7 @@ def test_finding_keeps_no_exception_alive() -> None:
     assert not any(isinstance(value, BaseException) for value in vars(finding).values())
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_allocators_under_an_address_space_limit() -> None:
     code = """
 import torch
@@ -241,7 +241,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_loader_workers_that_die_in_several_ways() -> None:
     process = subprocess.run([sys.executable, "-c", _LOADER], capture_output=True, text=True, check=True)
     killed, left, wrong, full = process.stdout.splitlines()
@@ -251,7 +251,7 @@ def test_loader_workers_that_die_in_several_ways() -> None:
     assert full == "full cpu-out-of-memory cpu-out-of-memory"
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_failures_import_no_torch() -> None:
     code = "import sys, oomph.failures; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -22,6 +22,7 @@ def test_every_text_is_recognized(kind: FailureKind, text: str) -> None:
     assert [finding.kind for finding in read_log(text)][:1] == [kind]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, _, text in ALL], ids=NAMES)
 def test_every_text_is_recognized_among_colors_and_progress_bars(kind: FailureKind, text: str) -> None:
     bars = "".join(f"\rEpoch 1:  {n}%|█   | {n}/100 [00:{n:02}<00:10, 9.1it/s]" for n in range(20))

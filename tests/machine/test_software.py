@@ -60,20 +60,20 @@ def check_with(torch: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Imp
     return check
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_torch_that_kills_its_process_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import os, signal, sys\nsys.stderr.write('out of luck\\n')\nos.kill(os.getpid(), signal.SIGSEGV)\n"
     check = check_with(code, tmp_path, monkeypatch)
     assert check.torch_error.known == "the process that imported it was killed by SIGSEGV (out of luck)"
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_torch_that_exits_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check = check_with("import os\nos._exit(3)\n", tmp_path, monkeypatch)
     assert check.torch_error.known == "the process that imported it exited with code 3"
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_output_of_torch_does_not_disturb_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = """
 import atexit
@@ -88,7 +88,7 @@ atexit.register(print, "goodbye")
     assert check.architectures.known == ("sm_90",)
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_error_of_torch_cuda_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = """
 class cuda:
@@ -103,7 +103,7 @@ class cuda:
     assert check.architectures.value == Unknown("RuntimeError: no luck")
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_import_check_reports_the_installed_torch_and_not_one_in_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,7 @@ def parent() -> Iterator[subprocess.Popen[bytes]]:
     process.stdout.close()
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_sample_includes_child_processes(parent: subprocess.Popen[bytes]) -> None:
     with Probe(parent.pid) as probe:
         sample = probe.read()
@@ -48,7 +48,7 @@ def test_sample_includes_child_processes(parent: subprocess.Popen[bytes]) -> Non
     assert sample["ram_total"] == psutil.virtual_memory().total
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_zombie_is_not_alive(parent: subprocess.Popen[bytes]) -> None:
     with Probe(parent.pid) as probe:
         assert bool(probe.tree.is_alive) is True
@@ -124,13 +124,13 @@ def test_allocator_is_read_only_after_cuda_is_initialized(monkeypatch: pytest.Mo
     assert (allocator["allocated"], allocator["alloc_retries"], allocator["ooms"]) == (1, 2, 1)
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_probe_imports_no_torch() -> None:
     code = "import sys; from oomph.monitor import Probe; Probe().read(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_machine_probe_lists_trees_that_look_like_training(parent: subprocess.Popen[bytes]) -> None:
     probe = MachineProbe()
     sample = probe.read()

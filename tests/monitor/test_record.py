@@ -196,7 +196,7 @@ def test_fast_steps_are_thinned_except_notable_ones(file: Path) -> None:
     assert len(steps) < 2000
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_full_disk_loses_lines_but_not_the_run(tmp_path: Path) -> None:
     code = (
         "import resource, signal, sys; from oomph.monitor import Recorder\n"
@@ -227,7 +227,7 @@ with oomph.watch(sys.argv[1], interval=0.05) as record:
 """
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_record_is_readable_after_kill_9_at_a_random_time(tmp_path: Path) -> None:
     source = random.Random(0)  # noqa: S311  no secret
     files = [tmp_path / f"{number}.jsonl" for number in range(4)]

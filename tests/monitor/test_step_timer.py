@@ -32,6 +32,7 @@ def finding_kinds(path: Path) -> list[str]:
     return [finding.kind.value for finding in oomph.explain(path).findings]
 
 
+@pytest.mark.medium
 def test_a_run_that_waits_for_its_loader_is_diagnosed(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     recorder, guard = recorded_guard(path)

@@ -36,6 +36,7 @@ def test_histories_cover_both_allocators() -> None:
     assert len([history for history in HISTORIES if not history["expandable"]]) >= 20
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda history: f"{history['name']}-{history['expandable']}")
 def test_peaks_equal_the_recorded_ones(history: dict[str, Any]) -> None:
     allocator = Allocator(AllocatorConfig(expandable=history["expandable"]), history["segments"])

@@ -104,8 +104,8 @@ def _optimizer(model: object) -> object:
 job = oomph.Job(model=_model, batch=_batch, loss=_loss, optimizer=_optimizer)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
-@pytest.mark.subprocess
+@pytest.mark.large
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="reads RSS from /proc")
 def test_rss_growth_of_cpu_training_matches_the_prediction() -> None:
     predicted = oomph.predict(job, oomph.Settings(batch=49152), "cpu")

@@ -46,6 +46,7 @@ def predict(target: str = "H200", **settings: Any) -> Prediction:
     return oomph.predict(JOB, oomph.Settings(**{"batch": 16, "size": 128, **settings}), target)
 
 
+@pytest.mark.medium
 def test_estimates_are_ordered() -> None:
     prediction = predict()
     assert prediction.needed.value <= prediction.full_speed.value <= prediction.device.value
@@ -55,11 +56,13 @@ def test_estimates_are_ordered() -> None:
         assert 0 < estimate.low <= estimate.value <= estimate.high
 
 
+@pytest.mark.medium
 def test_larger_batch_needs_more_and_micro_batches_less() -> None:
     assert predict(batch=32).allocated.value > predict(batch=16).allocated.value
     assert predict(batch=32, micro_batch=8).allocated.value < predict(batch=16).allocated.value
 
 
+@pytest.mark.medium
 def test_half_precision_needs_less() -> None:
     assert predict(batch=64, precision="amp-bf16").allocated.value < 0.8 * predict(batch=64).allocated.value
 
@@ -83,6 +86,7 @@ def test_smallest_cap_runs_and_a_smaller_one_does_not() -> None:
     assert cap <= uncapped.reserved
 
 
+@pytest.mark.medium
 def test_high_of_needed_covers_fragmentation_of_the_default_allocator() -> None:
     fragmented = predict(batch=64, allocator="default")
     assert 1.05 * fragmented.needed.value < fragmented.reserved.value
@@ -117,7 +121,7 @@ def test_target_may_be_custom() -> None:
     assert predict_trace(trace, oomph.Settings(batch=4, size=64), custom).target == "mine"
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_command_uses_little_memory_for_any_batch() -> None:
     code = (
         "import sys; from oomph.cli import run; from oomph.machine import peak_rss_bytes; "
@@ -130,6 +134,7 @@ def test_command_uses_little_memory_for_any_batch() -> None:
     assert int(done.stderr) < GIB
 
 
+@pytest.mark.medium
 def test_model_of_a_billion_parameters_is_predicted() -> None:
     def large_model() -> nn.Module:
         return nn.Sequential(nn.Embedding(32000, 4096), *(nn.Linear(4096, 4096, bias=False) for _ in range(56)))
@@ -175,6 +180,7 @@ def test_model_is_predicted_even_if_the_loss_rejects_its_eval_output() -> None:
     assert any("validation was not traced" in assumption for assumption in prediction.assumptions)
 
 
+@pytest.mark.medium
 def test_checkpointing_needs_less() -> None:
     def deep() -> nn.Module:
         def block() -> nn.Module:
@@ -201,6 +207,7 @@ def test_checkpointing_needs_less() -> None:
     assert checkpointed < 0.5 * plain
 
 
+@pytest.mark.medium
 def test_fused_update_needs_no_more_than_foreach() -> None:
     def allocated(variant: str) -> float:
         job = dataclasses.replace(JOB, optimizer=lambda model: torch.optim.AdamW(model.parameters()))

@@ -27,6 +27,7 @@ class CountingNet(nn.Module):
         return self.layer(x)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("call", [1, 2])
 def test_late_and_large_buffers_are_restored(call: int) -> None:
     net = CountingNet()

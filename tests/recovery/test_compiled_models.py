@@ -74,6 +74,7 @@ def compile_forward(net: nn.Module, backend: CountingBackend) -> dict[str, Any]:
     return {"model": net, "forward": torch.compile(forward, backend=backend)}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("compiled", [compile_model, compile_in_place, compile_part, compile_forward])
 @pytest.mark.parametrize("budget", [None, "1TiB"])
 def test_a_compiled_model_runs_compiled_in_every_step(

@@ -19,7 +19,7 @@ import oomph
 from oomph.recovery._checkpoint import load
 
 pytestmark = [
-    pytest.mark.subprocess,
+    pytest.mark.medium,
     pytest.mark.skipif(sys.platform != "linux", reason="needs the signals of Linux"),
 ]
 REPO = Path(__file__).parent.parent.parent

@@ -47,6 +47,7 @@ def evaluate_with_errors(operations: list[int]) -> tuple[list[int], Metric, int,
     return sizes, metric, mode.count, int(rig.net.calls)
 
 
+@pytest.mark.medium
 def test_error_at_every_operation_of_a_validation() -> None:
     sizes, _, count, _ = evaluate_with_errors([])
     assert sizes == [8, 8]

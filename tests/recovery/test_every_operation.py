@@ -69,6 +69,7 @@ class Replay:
         return mode.raised
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("setup", "updates"),
     [
@@ -91,6 +92,7 @@ def test_error_at_every_operation(setup: str, updates: tuple[bool, ...]) -> None
     assert raised > 100
 
 
+@pytest.mark.medium
 def test_second_error_at_every_operation_after_the_first() -> None:
     """Among them errors during the guard's own restore."""
     replay = Replay("adamw", (True,))

@@ -27,6 +27,7 @@ def run_with_interrupt(rig: Rig, interrupt: InterruptAt, start: dict[str, Any], 
     return rig.state()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("update", "scaled"), [(True, False), (True, True), (False, False)])
 def test_an_interrupt_at_any_line_leaves_a_complete_step_or_none(*, update: bool, scaled: bool) -> None:
     rig = Rig(scaled=scaled, foreach=True)
@@ -47,6 +48,7 @@ def test_an_interrupt_at_any_line_leaves_a_complete_step_or_none(*, update: bool
     assert outcomes == {True, False}
 
 
+@pytest.mark.medium
 def test_an_interrupt_before_the_update_leaves_no_step() -> None:
     """At lines spread over the step, and then a step that runs out of memory is retried correctly."""
     rig = Rig(foreach=True)
@@ -174,6 +176,7 @@ def test_an_interrupt_inside_an_optimizer_operation_is_undone(monkeypatch: pytes
     assert all(param.grad is None for param in rig.net.parameters())
 
 
+@pytest.mark.medium
 def test_an_interrupt_while_a_failed_update_is_undone_leaves_no_step() -> None:
     rig = Rig(foreach=True)
     rig.guard.step(rig.batches(1)[0])

@@ -80,6 +80,7 @@ def test_a_model_can_be_pickled_between_steps() -> None:
     pickle.dumps(guard.model)
 
 
+@pytest.mark.medium
 @pytest.mark.filterwarnings("ignore:.torch.jit")
 def test_compiled_and_scripted_modules_are_not_entered() -> None:
     compiled = nn.Sequential(nn.Linear(4, 4), nn.Tanh())

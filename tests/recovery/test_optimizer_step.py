@@ -208,6 +208,7 @@ def halves(net: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     return parameters[:2], parameters[2:]
 
 
+@pytest.mark.medium
 def test_several_optimizers_step_together_or_not_at_all() -> None:
     def build() -> Guard:
         net = plain_net()

@@ -38,6 +38,7 @@ CALLS: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("after", [False, True])
 def test_an_error_in_a_function_that_the_guard_calls(name: str, *, after: bool) -> None:

@@ -53,7 +53,7 @@ def run_process(kind: str, folder: Path) -> Any:
     return json.loads((folder / "out.json").read_text())
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", ["address_space_limit", "data_limit"])
 def test_a_limit_of_the_operating_system_splits_the_batch(kind: str, tmp_path: Path) -> None:
     steps = run_process(kind, tmp_path)
@@ -63,7 +63,7 @@ def test_a_limit_of_the_operating_system_splits_the_batch(kind: str, tmp_path: P
     assert steps[1]["retries"] == 0
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_a_budget_of_ram_splits_the_batch_before_it_is_exceeded(tmp_path: Path) -> None:
     outcome = run_process("budget", tmp_path)
     assert outcome["micro_batches"][0] > 1
@@ -83,7 +83,7 @@ def wait_for_end(pid: int) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_a_run_that_is_killed_repeatedly_continues_from_its_checkpoint(tmp_path: Path) -> None:
     delays = random.Random(4)  # noqa: S311  no secrets
     saved = 0
@@ -120,7 +120,7 @@ def momentum_guard() -> Guard:
     return guard_of(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9), cooldown_steps=5)
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_thousands_of_steps_with_errors_leak_nothing_and_regain_their_speed() -> None:
     """Every tenth of 2,000 steps runs out of memory."""
     guard, undisturbed = momentum_guard(), momentum_guard()

@@ -58,6 +58,7 @@ def dense(tensors: list[Tensor]) -> list[Tensor]:
     return [tensor.to_dense() if tensor.is_sparse else tensor for tensor in tensors]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("on_host", [False, True])
 def test_copies_restore_tensors_of_any_layout_repeatedly(*, on_host: bool) -> None:
     @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(DTYPES)), min_size=1, max_size=8))

@@ -27,6 +27,7 @@ def train(net: nn.Module, optimizer: Optimizer) -> None:
     optimizer.step()
 
 
+@pytest.mark.medium
 def test_error_at_every_operation_of_a_plain_loop() -> None:
     expected, optimizer = build()
     train(expected, optimizer)

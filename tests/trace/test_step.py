@@ -238,6 +238,7 @@ def test_micro_batches_share_one_optimizer_step() -> None:
     assert largest(trace, "convolution") == largest(traced(make_job(), batch=4), "convolution")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointing_saves_fewer_activations(reentrant: bool) -> None:  # noqa: FBT001
     class Blocks(nn.Module):
@@ -283,6 +284,7 @@ def test_model_that_reads_values_while_being_built_is_traced() -> None:
     assert traced(make_job(model=build)).storages
 
 
+@pytest.mark.medium
 def test_model_that_copies_its_layers_is_traced() -> None:
     def build() -> nn.Module:
         layer = nn.TransformerEncoderLayer(64, 4, batch_first=True)

@@ -48,6 +48,7 @@ def peak_growth(work: Callable[[], object]) -> int:
     return peak - before
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", FORMATS)
 def test_cost_is_an_upper_bound_of_measured_memory(tmp_path: Path, name: str) -> None:
     path, pixels = tmp_path / name, np.tile(scene(500, 300), (4, 3, 1))

@@ -42,6 +42,7 @@ LOSSLESS: dict[str, Save] = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("decoders")
 @pytest.mark.parametrize("name", LOSSLESS)
 def test_lossless_formats_keep_every_pixel(tmp_path: Path, name: str) -> None:
@@ -93,6 +94,7 @@ def test_gray_images_have_three_equal_bands(tmp_path: Path, name: str, mode: str
     assert np.array_equal(pixels[..., 0], pixels[..., 2])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["a.gif", "palette.png", "palette.tif"])
 def test_palettes_become_rgb(tmp_path: Path, name: str) -> None:
     path = tmp_path / name

@@ -75,6 +75,7 @@ def test_selected_bands_of_a_planar_tiff(tmp_path: Path) -> None:
     assert selected[10, 10].tolist() == [100, 0, 60]
 
 
+@pytest.mark.medium
 def test_smallest_sufficient_overview_is_read(tmp_path: Path) -> None:
     path = tmp_path / "cog.tif"
     large = np.tile(PIXELS, (6, 6, 1))

@@ -3,6 +3,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from oomph.data import HostResources, ImageIndex, Loader, LoaderOptions, Timings, TransformedSamples, plan_loader
 from oomph.data.loader import LoaderPlan
 from oomph.data.loader._autotuner import ThreadTuner
@@ -57,6 +59,7 @@ def plan_without_cache(index: ImageIndex, batch: int) -> LoaderPlan:
     return plan_loader(index, 32, batch, LoaderOptions(cache="off"), RESOURCES)
 
 
+@pytest.mark.medium
 def test_waiting_consumer_gets_threads_and_the_same_batches(tmp_path: Path) -> None:
     index = ImageIndex.of(save_photos(tmp_path, 12) * 20)
     runs = {}
@@ -69,6 +72,7 @@ def test_waiting_consumer_gets_threads_and_the_same_batches(tmp_path: Path) -> N
     assert runs["tuned"] == runs["fixed"]
 
 
+@pytest.mark.medium
 def test_slow_consumer_needs_fewer_threads(tmp_path: Path) -> None:
     files = save_photos(tmp_path, 4) * 16
     loader = Loader(files, 32, 2, options=plan_without_cache(ImageIndex.of(files), 2))

@@ -32,6 +32,7 @@ def checksums(loader: Loader) -> list[int]:
     return sorted(int(batch.images.long().sum()) for batch in loader)
 
 
+@pytest.mark.medium
 def test_memory_cache_starts_by_itself_if_it_pays_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loader = Loader(large_photos(tmp_path, 16), 64, 1, shuffle=True, threads=2)
     first = checksums(loader)
@@ -51,6 +52,7 @@ def test_memory_cache_starts_by_itself_if_it_pays_off(tmp_path: Path, monkeypatc
     assert loader.report().measured.cache == 16 * (64 * 43 * 3 + 60)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "options", [{"options": LoaderOptions(cache="off"), "shuffle": True}, {"shuffle": False}], ids=["off", "one pass"]
 )

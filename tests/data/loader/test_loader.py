@@ -92,6 +92,7 @@ def test_set_epoch_repeats_an_epoch(tmp_path: Path) -> None:
     assert samples(loader) == epochs[1]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("done", range(6))
 def test_resume_gives_exactly_the_remaining_batches(tmp_path: Path, done: int) -> None:
     files = save_photos(tmp_path, 11)
@@ -157,9 +158,7 @@ def test_buffers_are_reused_when_batches_are_released(tmp_path: Path) -> None:
     assert view.shape == (32, 32)
 
 
-@pytest.mark.parametrize(
-    "options", [{"threads": 2}, pytest.param({"workers": 1}, marks=pytest.mark.subprocess)], ids=str
-)
+@pytest.mark.parametrize("options", [{"threads": 2}, pytest.param({"workers": 1}, marks=pytest.mark.medium)], ids=str)
 def test_pinned_batches_have_the_same_content(tmp_path: Path, options: dict[str, Any]) -> None:
     with Loader(save_photos(tmp_path, 5), size=64, batch=2, **options) as loader:
         expected = [batch.images.clone() for batch in loader]
@@ -168,7 +167,7 @@ def test_pinned_batches_have_the_same_content(tmp_path: Path, options: dict[str,
     assert all(torch.equal(images, batch.images) for images, batch in zip(expected, pinned, strict=True))
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_builder_may_compose_several_images(tmp_path: Path) -> None:
     files = save_photos(tmp_path, 6)
     runs = []
@@ -195,7 +194,7 @@ def test_transform_with_another_dtype_is_rejected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"threads": 3}, pytest.param({"options": FORKED}, marks=pytest.mark.subprocess)],
+    [{"threads": 3}, pytest.param({"options": FORKED}, marks=pytest.mark.medium)],
     ids=["threads", "fork"],
 )
 def test_error_in_a_transform_is_raised_where_its_batch_is_consumed(tmp_path: Path, options: dict[str, Any]) -> None:
@@ -282,7 +281,7 @@ def test_admitted_bytes_stay_within_the_budget(tmp_path: Path) -> None:
     assert 0 < loader.report().measured.decoding <= 20_000_000
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_memory_of_the_process_stays_within_the_budget(tmp_path: Path) -> None:
     pixels = np.tile(scene(500, 400), (5, 5, 1))
     Image.fromarray(pixels).save(tmp_path / "large.png", compress_level=1)
@@ -381,7 +380,7 @@ def script(body: str) -> str:
     return "import sys, time\nfrom oomph.data import Loader\n" + textwrap.dedent(body)
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_ctrl_c_ends_the_program_despite_an_unfinished_pass(tmp_path: Path) -> None:
     code = script(
         f"""

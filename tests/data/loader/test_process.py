@@ -23,7 +23,7 @@ from oomph.units import MIB
 from ..builders import KillingSamples, kill_on_3, sleep_20_ms
 from ..images import save_colors, save_photos
 
-pytestmark = pytest.mark.subprocess
+pytestmark = pytest.mark.medium
 FORKED = LoaderOptions(workers=1, start_method="fork")
 
 

@@ -29,7 +29,7 @@ def test_chunks_are_equal_and_keep_all_threads_busy(batch: int, prefetch: int, t
     assert expected * chunks - batch < chunks
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_workers_added_during_a_pass_get_samples(tmp_path: Path) -> None:
     index = ImageIndex.of(save_colors(tmp_path, 8) * 16)
     options = LoaderOptions(workers=4, start_method="fork", prefetch=2)
@@ -41,7 +41,7 @@ def test_workers_added_during_a_pass_get_samples(tmp_path: Path) -> None:
     assert len(set.union(*pids[-4:])) == 4
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_pass_may_be_closed_by_two_threads(tmp_path: Path) -> None:
     options = LoaderOptions(workers=2, start_method="fork")
     with Loader(save_colors(tmp_path, 8) * 4, 20, 4, builder=SlowSamples(), options=options) as loader:
@@ -57,7 +57,7 @@ def test_pass_may_be_closed_by_two_threads(tmp_path: Path) -> None:
             assert not any(thread.is_alive() for thread in running._threads)
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("seconds", "min_threads", "max_threads"), [(0.0, 4, 4), (0.05, 1, 2)], ids=["fast consumer", "slow consumer"]
 )
@@ -77,7 +77,7 @@ def test_active_workers_follow_the_consumer(tmp_path: Path, seconds: float, min_
         assert len(loader._pids()) == 4
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_requested_number_of_active_workers_is_kept(tmp_path: Path) -> None:
     index = ImageIndex.of(save_colors(tmp_path, 2) * 20)
     plan = plan_loader(index, 20, 2, LoaderOptions(workers=4, threads=2, start_method="fork"), RESOURCES)

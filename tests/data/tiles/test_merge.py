@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,6 +80,7 @@ def merge_one_by_one(tiles: TileList, size: tuple[int, int], iou: float, *, acro
     return [row[4] for row in sorted(kept, key=lambda row: row[1])]
 
 
+@pytest.mark.medium
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 15), st.floats(0.1, 0.9), st.booleans())
 def test_merge_equals_comparing_all_boxes_one_by_one(seed: int, count: int, iou: float, across: bool) -> None:  # noqa: FBT001  given by Hypothesis
@@ -93,6 +95,7 @@ def test_merge_equals_comparing_all_boxes_one_by_one(seed: int, count: int, iou:
     assert np.allclose(merged.boxes, merge_one_by_one(parts, size, iou, across=across))
 
 
+@pytest.mark.medium
 def test_a_thousand_tiles_are_merged_in_seconds() -> None:
     rng = np.random.default_rng(0)
     parts = []

@@ -92,7 +92,7 @@ def test_the_error_names_the_forbidden_call(tmp_path: Path) -> None:
         read_weights(path)
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_an_ordinary_reader_would_execute_the_call(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     pickle.loads(hostile_pickles(mark)["system"])  # noqa: S301  that is the point

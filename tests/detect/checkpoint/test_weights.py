@@ -58,6 +58,7 @@ def write_reference_checkpoint(
     }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("ema", "names"), [(True, NAMES), (False, dict(enumerate(NAMES)))])
 def test_a_reference_checkpoint_loads_strictly_and_its_ema_is_preferred(
     tmp_path: Path, foreign_module: type[nn.Module], names: Any, *, ema: bool
@@ -76,6 +77,7 @@ def test_a_reference_checkpoint_loads_strictly_and_its_ema_is_preferred(
     assert "models.yolo" not in sys.modules
 
 
+@pytest.mark.medium
 def test_another_number_of_classes_loads_all_layers_but_the_head(
     tmp_path: Path, foreign_module: type[nn.Module]
 ) -> None:
@@ -114,7 +116,7 @@ def test_a_plain_state_dict_is_accepted(tmp_path: Path) -> None:
     assert read_weights(tmp_path / "w.pt").classes == 2
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
 def test_a_full_disk_raises_os_error_and_keeps_the_previous_file(tmp_path: Path) -> None:
     script = (

@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from oomph.detect import DemoSize, draw_scene, read_dataset, read_split, shared_images, write_demo_dataset
 from oomph.detect.dataset import DEMO_IMGSZ, DEMO_NAMES
@@ -32,6 +33,7 @@ def test_demo_dataset_is_deterministic_and_an_interrupted_write_is_completed(tmp
     assert digest(tmp_path / "one") == digest(tmp_path / "two")
 
 
+@pytest.mark.medium
 def test_scenes_are_varied() -> None:
     scenes = [draw_scene((9, index)) for index in range(80)]
     counts = np.array([len(boxes) for _, boxes in scenes])

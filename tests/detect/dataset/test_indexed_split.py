@@ -20,6 +20,7 @@ def write_split(folder: Path, count: int) -> Split:
     return read_split(read_dataset(folder / "data.yaml"), "train")
 
 
+@pytest.mark.medium
 def test_index_of_a_large_split_is_saved_and_changed_files_are_read_again(tmp_path: Path) -> None:
     split = write_split(tmp_path, 1000)
     progress: list[tuple[int, int | None]] = []

@@ -19,7 +19,7 @@ def test_rows_start_with_the_number_of_their_sample() -> None:
     assert collate_boxes([np.zeros((0, 5), np.float32)]).shape == (0, 6)
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_threads_and_worker_processes_build_the_same_mosaics(tmp_path: Path) -> None:
     data = write_demo_dataset(tmp_path, DemoSize(train=8, val=0))
     split = index_split(read_split(read_dataset(data), "train"))

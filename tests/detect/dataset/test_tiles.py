@@ -25,6 +25,7 @@ def train_loader(split: IndexedSplit, threads: int) -> Loader:
     return tile_train_loader(split, Tiles(160), NO_COLOR, LoadConfig(160, 8, threads=threads))
 
 
+@pytest.mark.medium
 def test_boxes_of_training_tiles_lie_on_their_objects(train_split: IndexedSplit) -> None:
     with train_loader(train_split, threads=2) as loader:
         batches = list(loader)
@@ -47,6 +48,7 @@ def test_boxes_of_training_tiles_lie_on_their_objects(train_split: IndexedSplit)
     assert tiles_without_boxes > 2
 
 
+@pytest.mark.medium
 def test_training_tiles_resume_in_the_middle_of_an_epoch(train_split: IndexedSplit) -> None:
     def checksums(batches: Any) -> list[int]:
         return [int(batch.images.long().sum()) for batch in batches]

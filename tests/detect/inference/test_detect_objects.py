@@ -21,6 +21,7 @@ def weights(tmp_path: Path) -> Path:
     return tmp_path / "n.pt"
 
 
+@pytest.mark.medium
 def test_unreadable_images_are_skipped_with_the_reason(weights: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"no image")
     Image.fromarray(np.zeros((40, 60, 3), np.uint8)).save(tmp_path / "good.png")
@@ -46,8 +47,8 @@ def test_tiles_that_are_too_small_are_rejected_before_anything_is_written(weight
 HUGE = 20_000
 
 
-@pytest.mark.subprocess
-@pytest.mark.slow
+@pytest.mark.large
+@pytest.mark.large
 def test_a_huge_image_needs_little_memory(weights: Path, tmp_path: Path) -> None:
     """400 megapixels (1.1 GiB) are searched and drawn with less than 320 MiB more than a small image needs."""
     tifffile = pytest.importorskip("tifffile")

@@ -53,6 +53,7 @@ def test_the_longer_side_becomes_the_image_size_and_the_rest_is_gray(tmp_path: P
     assert center_error.max() <= 1
 
 
+@pytest.mark.medium
 def test_merged_tiles_detect_the_same_as_whole_images(val_split: IndexedSplit) -> None:
     model = RedSquareDetector()
     with (

@@ -48,6 +48,7 @@ def test_downscaled_sides_are_at_least_the_largest_stride() -> None:
     assert smaller.shape[-2:] == (32, 32)
 
 
+@pytest.mark.medium
 def test_guard_trains_on_downscaled_images_if_allowed() -> None:
     torch.manual_seed(0)
     model = yolov5("n", classes=2)

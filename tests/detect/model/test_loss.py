@@ -127,6 +127,7 @@ def frozen_norms(model: Yolov5) -> Yolov5:
     return model
 
 
+@pytest.mark.medium
 def test_micro_batches_sum_to_the_gradient_of_the_batch_but_naive_averaging_does_not() -> None:
     model = frozen_norms(network())
     loss = DetectionLoss(model, imgsz=IMGSZ)
@@ -223,6 +224,7 @@ def test_label_smoothing_interpolates_between_true_and_uniform_targets() -> None
     assert classes(0.1) == pytest.approx(0.9 * true + 0.1 * even)
 
 
+@pytest.mark.medium
 def test_mixed_precision_loss_is_close_and_in_fp32() -> None:
     model = network()
     images, targets = scene()
@@ -281,6 +283,7 @@ def test_loss_launches_few_kernels_and_never_synchronizes(monkeypatch: pytest.Mo
     assert len(launches.names) < 170
 
 
+@pytest.mark.medium
 def test_caches_of_real_and_fake_tensors_are_separate() -> None:
     images, targets = scene()
     real = network()

@@ -21,6 +21,7 @@ def greedy_nms(boxes: Tensor, label: Tensor, iou_thres: float, max_det: int) -> 
     return kept[:max_det]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("max_det", [5, 300])
 def test_blocks_give_the_greedy_result(seed: int, max_det: int) -> None:
@@ -60,6 +61,7 @@ def test_low_confidence_gives_no_boxes() -> None:
     assert [tuple(rows.shape) for rows in boxes] == [(0, 6), (0, 6)]
 
 
+@pytest.mark.medium
 def test_validation_image_with_many_candidates_is_fast() -> None:
     gen = torch.Generator().manual_seed(0)
     rows = torch.rand(1, 25_200, 85, generator=gen)

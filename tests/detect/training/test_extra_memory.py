@@ -49,6 +49,7 @@ def test_frozen_layers_are_averaged_but_not_backed_up() -> None:
     assert frozen.backup < 0.6 * trained.backup
 
 
+@pytest.mark.medium
 def test_on_a_gpu_a_backup_counts_only_above_the_peak(prediction: Prediction) -> None:
     free = int(prediction.allocated.value) - update_bytes(prediction)
     assert free > 0

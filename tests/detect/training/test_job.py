@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from oomph import Settings, predict
@@ -7,6 +8,7 @@ from oomph.detect import DetectionLoss, detection_job
 from oomph.units import MIB
 
 
+@pytest.mark.medium
 def test_the_prediction_includes_network_and_loss() -> None:
     prediction = predict(detection_job("n", classes=3), Settings(4, size=128, precision="amp-fp16"), "H200")
     parameters = sum(parameter.numel() for parameter in detection_job("n", classes=3).model().parameters())

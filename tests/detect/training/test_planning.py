@@ -44,6 +44,7 @@ def test_gpus_use_fused_optimizers_except_with_fp16(device: str, precision: str,
     assert _planning.optimizer_implementation(precision, torch.device(device)) == implementation
 
 
+@pytest.mark.medium
 def test_plans_include_the_extra_memory(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs = []
     for extra in (ExtraMemory(0, 0), ExtraMemory(10 * MIB, 0)):
@@ -67,6 +68,7 @@ def test_the_optimizer_implementation_follows_the_planned_precision(
     assert (plan.requested.optimizer, plan.settings.optimizer) == ("fused", "given")
 
 
+@pytest.mark.medium
 def test_no_batch_is_planned_larger_than_the_data(data: Path) -> None:
     exact, large, automatic = (plan_of(data, batch=batch) for batch in (4, 100, -1))
     assert large.planned_need.allocated == exact.planned_need.allocated

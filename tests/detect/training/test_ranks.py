@@ -53,7 +53,7 @@ def assert_same_weights(first: Any, second: Any, tolerance: float = 0.0) -> None
 
 
 @on_linux
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_two_ranks_train_like_one_process_and_survive_faults(data: Path, tmp_path: Path) -> None:
     command = torchrun("-m", "tests.detect.training.rank", str(data), str(tmp_path), folder=tmp_path)
     process = subprocess.run(
@@ -102,8 +102,8 @@ def assert_validation_is_distributed_and_scored_once(runs: Path) -> None:
 
 
 @on_linux
-@pytest.mark.subprocess
-@pytest.mark.slow
+@pytest.mark.large
+@pytest.mark.large
 def test_the_command_ends_with_a_reason_when_a_rank_dies(data: Path, tmp_path: Path) -> None:
     flags = ["train", "--data", str(data), "--cfg", "n", "--img", "64", "--batch", "8", "--epochs", "99"]
     command = torchrun("-m", "oomph", *flags, "--device", "cpu", "--workers", "1", folder=tmp_path)

@@ -90,7 +90,7 @@ def test_ranks_other_than_the_first_write_only_their_record(tmp_path: Path) -> N
     assert run_dir.record_file.name == "record-1.jsonl"
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_a_folder_that_is_not_writable_is_rejected_with_one_sentence(tmp_path: Path) -> None:
     RunDirectory(tmp_path / "run")
     folders = (tmp_path, tmp_path / "run", tmp_path / "run" / "weights")

@@ -35,7 +35,7 @@ def test_shared_train_and_val_images_are_reported(demo_data: Path, tmp_path: Pat
         train(small_config(same, tmp_path / "run"), StopAtMessage("the mAP is"))
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_a_budget_splits_the_batch_into_micro_batches(demo_data: Path, tmp_path: Path) -> None:
     progress = RecordingProgress()
     config = small_config(demo_data, tmp_path / "run", imgsz=128, epochs=1, budget_above_start=275 * MIB)
@@ -45,6 +45,7 @@ def test_a_budget_splits_the_batch_into_micro_batches(demo_data: Path, tmp_path:
     assert progress.rows[0]["micro_batches"] > 1
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("quick_predictions")
 def test_training_and_detecting_with_tiles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_red_squares(tmp_path / "squares", train=3, val=2)

@@ -62,6 +62,7 @@ def assert_same_run(run_dir: Path, expected_dir: Path) -> None:
     assert all(torch.equal(state[name], value) for name, value in expected.items())
 
 
+@pytest.mark.medium
 def test_a_run_writes_all_its_files(finished_run: tuple[TrainResult, Path]) -> None:
     result, run_dir = finished_run
     assert result.epochs == 2
@@ -96,6 +97,7 @@ def test_losses_are_the_means_of_their_epoch(finished_run: tuple[TrainResult, Pa
         assert min(parts) > 0
 
 
+@pytest.mark.medium
 def test_trained_weights_can_be_validated_and_used(
     demo_data: Path, finished_run: tuple[TrainResult, Path], tmp_path: Path
 ) -> None:
@@ -106,6 +108,7 @@ def test_trained_weights_can_be_validated_and_used(
     assert len(list((tmp_path / "out").glob("*.jpg"))) == 8
 
 
+@pytest.mark.medium
 def test_an_interrupted_run_resumes_bit_for_bit(
     demo_data: Path, finished_run: tuple[TrainResult, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,8 +142,8 @@ def test_an_interrupted_run_resumes_bit_for_bit(
     assert progress.steps == 2
 
 
-@pytest.mark.subprocess
-@pytest.mark.slow
+@pytest.mark.medium
+@pytest.mark.large
 def test_a_killed_process_resumes_bit_for_bit(
     demo_data: Path, finished_run: tuple[TrainResult, Path], tmp_path: Path
 ) -> None:
@@ -164,6 +167,7 @@ train(small_config(Path({str(demo_data)!r}), Path({str(tmp_path / "run")!r}), ch
     assert_same_run(tmp_path / "run", finished_run[1])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
 def test_a_signal_at_the_end_of_an_epoch_keeps_its_row(
     demo_data: Path,
@@ -189,6 +193,7 @@ def test_a_signal_at_the_end_of_an_epoch_keeps_its_row(
     assert (result.best["epoch"], result.best["micro_batches"], result.epochs) == (1, None, 2)
 
 
+@pytest.mark.medium
 def test_resuming_a_finished_run_trains_nothing(
     demo_data: Path, finished_run: tuple[TrainResult, Path], tmp_path: Path
 ) -> None:
@@ -201,6 +206,7 @@ def test_resuming_a_finished_run_trains_nothing(
     assert_same_run(run_dir, finished_run[1])
 
 
+@pytest.mark.medium
 def test_resume_rejects_other_classes_and_images(
     demo_data: Path, finished_run: tuple[TrainResult, Path], tmp_path: Path
 ) -> None:
@@ -215,6 +221,7 @@ def test_resume_rejects_other_classes_and_images(
         train(small_config(other, run_dir), RecordingProgress(), resume=True)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("implementation", ["fused", "given"])
 def test_a_resumed_run_uses_the_optimizer_implementation_of_its_new_plan(
     finished_run: tuple[TrainResult, Path],
@@ -241,8 +248,8 @@ def test_a_resumed_run_uses_the_optimizer_implementation_of_its_new_plan(
     assert seen == [True if implementation == "fused" else None] * 3
 
 
-@pytest.mark.subprocess
-@pytest.mark.slow
+@pytest.mark.large
+@pytest.mark.large
 def test_activation_checkpointing_is_used_where_micro_batches_do_not_suffice(tmp_path: Path) -> None:
     """In a separate process, so that its memory is that of this run alone."""
     code = """

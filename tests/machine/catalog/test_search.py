@@ -91,6 +91,7 @@ def test_no_two_gpus_share_a_name() -> None:
             assert owners.setdefault(key, gpu.name) == gpu.name
 
 
+@pytest.mark.medium
 @given(st.text(max_size=20))
 @settings(max_examples=40, deadline=None)
 def test_any_text_gives_a_result_or_an_oomph_error(text: str) -> None:

@@ -22,7 +22,7 @@ def doctor_under(*prlimit: str) -> dict[str, Any]:
     return data
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_address_space_limit_of_a_process_is_reported() -> None:
     diagnosis = doctor_under(f"--as={4 * GIB}")
     assert diagnosis["machine"]["limits"]["address_space"]["value"] == 4 * GIB
@@ -34,7 +34,7 @@ def test_address_space_limit_of_a_process_is_reported() -> None:
     assert 0 < bound["available"] < 4 * GIB
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 def test_data_limit_of_a_process_is_reported() -> None:
     diagnosis = doctor_under(f"--data={2 * GIB}")
     assert "data-limit" in [verdict["name"] for verdict in diagnosis["verdicts"]]

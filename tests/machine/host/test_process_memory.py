@@ -24,7 +24,7 @@ def test_rss_of_a_missing_process_is_none() -> None:
     assert pss_bytes((2**30,)) is None
 
 
-@pytest.mark.subprocess
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux distinguishes the peaks")
 def test_peak_excludes_the_parent_process() -> None:
     array = np.ones(300 * MIB, np.uint8)
