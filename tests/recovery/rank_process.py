@@ -184,7 +184,22 @@ def exact(rank: int, size: int, folder: Path) -> None:
         "accumulated": (train("", rank, size, steps=6, accumulated=2), reference(rank, steps=6, accumulated=2)),
         "split": (train("", rank, size, micro_batch=5), reference(rank, sizes=(2, 2, 2))),
     }
-    write_result(folder, rank, result)
+    write_result(folder, rank, {"exact": result, "resumed": resumed(rank, folder / "last.pt")})
+
+
+def resumed(rank: int, path: Path) -> Any:
+    """Load the first rank's checkpoint on all ranks, which have different random states; return those after it."""
+    _, guard = build()
+    torch.manual_seed(rank)
+    guard.step(batch(rank, 0))
+    if rank == 0:
+        guard.save(path)
+    expected = torch.rand(2).tolist()
+    dist.barrier()
+    torch.manual_seed(rank or 7)  # the first rank's random state comes from the checkpoint
+    guard.load(path)
+    guard.close()
+    return {"random numbers": torch.rand(2).tolist(), "expected": expected, "steps": guard.steps}
 
 
 def killed(rank: int, size: int, folder: Path) -> None:
@@ -242,6 +257,8 @@ def accumulating(rank: int, size: int, folder: Path) -> None:
     _, guard = build(checkpoint=folder / "last.pt")
     guard.step(batch(rank, 0))
     guard.step(batch(rank, 1), update=False)
+    if rank == 0:
+        guard.save(folder / "between.pt")
     guard.step(batch(rank, 2), forward=out_of_memory_forward if rank == size - 1 else None)
 
 

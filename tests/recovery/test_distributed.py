@@ -126,9 +126,11 @@ def test_all_ranks_recover_from_an_error_on_one_of_them(size: int, tmp_path: Pat
 def test_steps_of_several_ranks_are_exact(tmp_path: Path, launcher: Launcher) -> None:
     results = launcher.results("exact", 2, tmp_path)
     for result in results:
-        for case, (guarded, expected) in result.items():
-            assert guarded["state"] == results[0][case][0]["state"], case
+        for case, (guarded, expected) in result["exact"].items():
+            assert guarded["state"] == results[0]["exact"][case][0]["state"], case
             assert_close(guarded["parameters"], expected)
+        assert result["resumed"]["random numbers"] == result["resumed"]["expected"], "each rank has its own"
+        assert result["resumed"]["steps"] == 1
 
 
 def test_a_rank_that_is_killed_ends_the_others_with_the_reason(tmp_path: Path, launcher: Launcher) -> None:
@@ -168,16 +170,15 @@ def test_all_ranks_give_up_together_and_the_first_one_saves(tmp_path: Path, laun
     assert load(tmp_path / "last.pt")["guard"]["steps"] == 1
 
 
-def test_a_run_that_ends_between_updates_is_saved_without_the_gradients_of_one_rank(
-    tmp_path: Path, launcher: Launcher
-) -> None:
+def test_a_run_is_saved_between_updates_without_the_gradients_of_one_rank(tmp_path: Path, launcher: Launcher) -> None:
     assert launcher.run("accumulating", 2, tmp_path) == [1, 1]
     assert "RetriesExhausted" in errors(tmp_path, 0)
     assert "The checkpoint lacks the batches since the last update" in errors(tmp_path, 0)
-    state = load(tmp_path / "last.pt")
-    assert state["guard"]["steps"] == 2
-    assert state["grads"] == {}
-    assert state["pending"] is None
+    for name in ("last.pt", "between.pt"):
+        state = load(tmp_path / name)
+        assert state["guard"]["steps"] == 2
+        assert state["grads"] == {}
+        assert state["pending"] is None
 
 
 def test_an_error_in_the_backward_of_fsdp2_ends_every_rank_with_the_reason(tmp_path: Path, launcher: Launcher) -> None:

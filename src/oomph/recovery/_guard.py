@@ -367,7 +367,7 @@ class Guard:
     def _save_emergency(self) -> str | None:
         if not self._ranks.is_first:
             return None
-        return save_emergency(self, self.config.checkpoint, is_distributed=self._ranks.control.is_distributed)
+        return save_emergency(self, self.config.checkpoint)
 
     def _record_oom(self, oom: CaughtOom, state: _StepState) -> None:
         if oom.is_remote:
@@ -429,12 +429,15 @@ class Guard:
         self._stop_request.stop(signum)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that a resumed run needs: weights, optimizers, schedulers, scaler, EMA, random states."""
-        return guard_state(self)
+        """Return everything that a resumed run needs: weights, optimizers, schedulers, scaler, EMA, random states.
+
+        Under DistributedDataParallel it lacks the gradients accumulated since the last update: each rank has its own.
+        """
+        return guard_state(self, with_grads=not self._ranks.reduces_grads)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict()` was taken."""
-        load_guard_state(self, state)
+        """Continue where `state_dict()` was taken; ranks other than the first keep their random states."""
+        load_guard_state(self, state, with_rng=self._ranks.control.is_first)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file atomically."""
