@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import oomph
+from oomph.distributed import _watchdog
 from oomph.recovery import Guard, _distributed
 
 from .faults import CUDA_OOM, FaultIn
@@ -242,9 +244,29 @@ def failing_forward(model: nn.Module, part: Any) -> Tensor:
 
 def exhausted(rank: int, size: int, folder: Path) -> None:
     """Never find memory on the last rank; all ranks try every fallback and stop, and the first one saves."""
-    _, guard = build(checkpoint=folder / "last.pt")
+    _, guard = build_with_slow_checkpoint(folder)
     guard.step(batch(rank, 0))
     guard.step(batch(rank, 1), forward=out_of_memory_forward if rank == size - 1 else None)
+
+
+def update_exhausted(rank: int, size: int, folder: Path) -> None:
+    """Never find memory for the update on any rank; each one gives up by itself, and the first one saves."""
+    del size
+    _, guard = build_with_slow_checkpoint(folder)
+    guard.step(batch(rank, 0))
+    with FaultIn("addcdiv"):
+        guard.step(batch(rank, 1))
+
+
+def build_with_slow_checkpoint(folder: Path) -> tuple[Net, Guard]:
+    """Build a guard that saves for longer than a rank may live once another one has given up."""
+    _watchdog._BEAT_SECONDS, _watchdog._GRACE_SECONDS = 0.05, 0.2
+
+    def save(guard: Guard) -> None:
+        time.sleep(1)
+        guard.save(folder / "last.pt")
+
+    return build(checkpoint=save)
 
 
 def out_of_memory_forward(model: nn.Module, part: Any) -> Tensor:
@@ -372,6 +394,7 @@ SCENARIOS = {
         hung,
         user_error,
         exhausted,
+        update_exhausted,
         accumulating,
         sharded,
         rejected,

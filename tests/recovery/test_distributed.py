@@ -167,6 +167,14 @@ def test_all_ranks_give_up_together_and_the_first_one_saves(tmp_path: Path, laun
     assert "RetriesExhausted" in errors(tmp_path, 0)
     assert "out of memory on another rank" in errors(tmp_path, 0)
     assert "CUDA out of memory" in errors(tmp_path, 1)
+    assert "the run was saved to the first rank's checkpoint" in errors(tmp_path, 1), "it waits for the first rank"
+    assert load(tmp_path / "last.pt")["guard"]["steps"] == 1
+
+
+def test_the_first_rank_saves_to_the_end_after_another_one_gave_up(tmp_path: Path, launcher: Launcher) -> None:
+    assert launcher.run("update_exhausted", 2, tmp_path) == [1, 1]
+    assert "the run was saved to the place that checkpoint= chose" in errors(tmp_path, 0)
+    assert "this process did not save the run" in errors(tmp_path, 1)
     assert load(tmp_path / "last.pt")["guard"]["steps"] == 1
 
 

@@ -61,6 +61,23 @@ class SingleProcess:
         with self.control.busy():
             return self.control.max_over_ranks([signum or 0])[0] or None
 
+    def save_last(self, save: Callable[[], str | None], *, together: bool) -> str | None:
+        """Save a run that ends, on the first rank, and return where.
+
+        Args:
+            save: saves the run and returns where; None if it can't.
+            together: all ranks end here. They wait for the first one, because torchrun kills it once another is gone.
+        """
+        path = None
+        if self.is_first:
+            self.control.stop_by_itself()
+            path = save()
+        if not together:
+            return path
+        with self.control.busy():
+            is_saved = not self.all_agree(path is None)
+        return path or ("the first rank's checkpoint" if is_saved else None)
+
     def prepare(self, parameters: Sequence[nn.Parameter]) -> None:
         """Allocate the memory of the all-reduce while an out-of-memory error can still be retried."""
 

@@ -353,21 +353,19 @@ class Guard:
     def _final_attempt(self, oom: CaughtOom, work: Callable[[], object]) -> None:
         """Save and give up; an error that may not be about memory is raised once more, with its own traceback."""
         if self._ranks.control.is_distributed or not oom.is_ambiguous:
-            self._give_up(oom)
+            self._give_up(oom, together=True)
         self._save_emergency()
         self._transaction.run_uncaught(work)
 
-    def _give_up(self, oom: CaughtOom, *, partly_updated: bool = False) -> NoReturn:
-        path = None if partly_updated else self._save_emergency()
+    def _give_up(self, oom: CaughtOom, *, together: bool = False, partly_updated: bool = False) -> NoReturn:
+        path = None if partly_updated else self._save_emergency(together=together)
         error = oom.annotated_error()
         if oom.is_ambiguous and error is not None:
             raise error
         raise retries_exhausted(oom, path, partly_updated=partly_updated) from error
 
-    def _save_emergency(self) -> str | None:
-        if not self._ranks.is_first:
-            return None
-        return save_emergency(self, self.config.checkpoint)
+    def _save_emergency(self, *, together: bool = False) -> str | None:
+        return self._ranks.save_last(lambda: save_emergency(self, self.config.checkpoint), together=together)
 
     def _record_oom(self, oom: CaughtOom, state: _StepState) -> None:
         if oom.is_remote:
@@ -423,7 +421,7 @@ class Guard:
         signum = agreed_signum if self._ranks.control.is_distributed else self._stop_request.signum
         if signum is None:
             return
-        self._save_emergency()
+        self._save_emergency(together=True)
         if self.config.recorder is not None:
             self.config.recorder.event("stopped", step=self.steps)
         self._stop_request.stop(signum)
