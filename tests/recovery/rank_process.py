@@ -29,16 +29,19 @@ _distributed.BUCKET_BYTES = 64  # so that small gradients need several buckets, 
 
 
 class Net(nn.Module):
-    """Has BatchNorm buffers, an unused layer, and on demand an error in the middle of its backward."""
+    """Has BatchNorm buffers and one that is bound anew, an unused layer, and on demand an error in the middle of its backward."""
 
     def __init__(self) -> None:
         super().__init__()
         # No bias before the norm: its gradient would be only rounding errors, which AdamW makes large.
         self.first, self.norm, self.second = nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.Linear(8, 2)
         self.unused = nn.Linear(2, 2)
+        self.register_buffer("mean", torch.zeros(4))
         self.fails_in_backward = self.uses_layer_twice = self.uses_all_layers = False
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean = (self.mean + x.mean(0)) / 2  # another tensor than before
         x = torch.tanh(self.norm(self.first(x)))
         if self.uses_layer_twice:  # so its gradient arrives several times in a backward
             x = x + sum(checkpoint(self._through_second, x, use_reentrant=True) for _ in range(2))
@@ -80,13 +83,19 @@ def values(tensors: Any) -> list[list[float]]:
     return [tensor.detach().double().flatten().tolist() for tensor in tensors]
 
 
+def freeze(net: Net, case: str, step: int) -> None:
+    """Freeze the first layer in the first two steps, or the last one in every second step."""
+    net.first.requires_grad_(case != "unfrozen" or step > 1)
+    net.second.requires_grad_(case != "frozen while accumulating" or step % 2 == 0)
+
+
 def train(case: str, rank: int, size: int, *, steps: int = STEPS, accumulated: int = 1, **options: Any) -> Any:
     """Train some steps, with an error on the last rank in the second one if the case is named after a place."""
     net, guard = build(**options)
     net.uses_layer_twice = case == "layer used twice"
     reports = []
     for step in range(steps):
-        net.first.requires_grad_(case != "unfrozen" or step > 1)
+        freeze(net, case, step)
         is_failing = step == 1 and rank == size - 1
         net.fails_in_backward = is_failing and case == "backward"
         operation = {"forward": "addmm", "optimizer": "addcdiv"}.get(case)
@@ -123,7 +132,7 @@ def reference(rank: int, case: str = "", *, steps: int = STEPS, accumulated: int
     net.uses_layer_twice = case == "layer used twice"
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
     for step in range(steps):
-        net.first.requires_grad_(case != "unfrozen" or step > 1)
+        freeze(net, case, step)
         group = range(step - step % accumulated, step - step % accumulated + accumulated)
         total = sum(len(uneven_batch(rank, member)[0]) for member in group)
         inputs, targets = uneven_batch(rank, step)
@@ -184,6 +193,10 @@ def exact(rank: int, size: int, folder: Path) -> None:
         "layer used twice": (train("layer used twice", rank, size), reference(rank, "layer used twice")),
         "unfrozen": (train("unfrozen", rank, size, steps=4), reference(rank, "unfrozen", steps=4)),
         "accumulated": (train("", rank, size, steps=6, accumulated=2), reference(rank, steps=6, accumulated=2)),
+        "frozen while accumulating": (
+            train("frozen while accumulating", rank, size, steps=4, accumulated=2),
+            reference(rank, "frozen while accumulating", steps=4, accumulated=2),
+        ),
         "split": (train("", rank, size, micro_batch=5), reference(rank, sizes=(2, 2, 2))),
     }
     write_result(folder, rank, {"exact": result, "resumed": resumed(rank, folder / "last.pt")})
@@ -325,9 +338,10 @@ def rejected(rank: int, size: int, folder: Path) -> None:
 
 
 def sparse_gradients(rank: int, size: int, folder: Path) -> None:
-    """Compute sparse gradients, which no layer announced."""
+    """Compute sparse gradients, which no layer announced, in the second step."""
     del rank, size, folder
     _, guard = build()
+    guard.step(batch(0, 0))
 
     def forward(model: nn.Module, part: Any) -> Tensor:
         rows = nn.functional.embedding(torch.tensor([1]), model.get_parameter("unused.weight"), sparse=True)

@@ -294,9 +294,8 @@ class Guard:
             for index, param in enumerate(parameters):
                 param.grad = merge_grads(param.grad, stashed.get(index), weights)
         if update:
-            if self._ranks.reduces_grads:
-                self._ranks.prepare(self._grads.trainable)
-            else:
+            self._ranks.prepare(parameters)
+            if not self._ranks.reduces_grads:
                 self.optimizer_step.prepare_grads()
         state.losses, state.loss = losses, losses.loss
 
@@ -313,10 +312,8 @@ class Guard:
     def _run_update(self, state: _StepState) -> UpdateResult:
         if self.pending is not None:
             self._batch_weight(state)
-        reduces = self._ranks.reduces_grads
-        if reduces:
-            self._ranks.reduce_grads(self._grads.trainable)
-        result = self.optimizer_step.run(self.optimizer_step.prepare_grads if reduces else None)
+        self._ranks.reduce_grads(self._grads.parameters)
+        result = self.optimizer_step.run(self.optimizer_step.prepare_grads if self._ranks.reduces_grads else None)
         state.retries += result.retries
         state.fallbacks += result.fallbacks
         if result.oom is not None:
