@@ -263,10 +263,12 @@ def exhausted(rank: int, size: int, folder: Path) -> None:
 
 
 def update_exhausted(rank: int, size: int, folder: Path) -> None:
-    """Never find memory for the update on any rank; each one gives up by itself, and the first one saves."""
+    """Never find memory for the update on any rank: the others give up by themselves while the first one saves."""
     del size
     _, guard = build_with_slow_checkpoint(folder)
     guard.step(batch(rank, 0))
+    if rank > 0:
+        guard.optimizers[0].register_step_pre_hook(lambda *_: wait_for(folder / "saving"))
     with FaultIn("addcdiv"):
         guard.step(batch(rank, 1))
 
@@ -276,10 +278,16 @@ def build_with_slow_checkpoint(folder: Path) -> tuple[Net, Guard]:
     _watchdog._BEAT_SECONDS, _watchdog._GRACE_SECONDS = 0.05, 0.2
 
     def save(guard: Guard) -> None:
+        (folder / "saving").touch()
         time.sleep(1)
         guard.save(folder / "last.pt")
 
     return build(checkpoint=save)
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
 
 
 def out_of_memory_forward(model: nn.Module, part: Any) -> Tensor:
