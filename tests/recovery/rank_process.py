@@ -9,8 +9,10 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -20,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 import oomph
 from oomph.distributed import _watchdog
-from oomph.recovery import Guard, _distributed
+from oomph.recovery import Guard, _distributed, _optimizer_step
 
 from .faults import CUDA_OOM, FaultIn
 
@@ -29,7 +31,9 @@ _distributed.BUCKET_BYTES = 64  # so that small gradients need several buckets, 
 
 
 class Net(nn.Module):
-    """Has BatchNorm buffers and one that is bound anew, an unused layer, and on demand an error in the middle of its backward."""
+    """Has BatchNorm buffers, an unused layer, and on demand an error in the middle of its backward."""
+
+    mean: Tensor  # a buffer that every forward binds anew
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +45,7 @@ class Net(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
-            self.mean = (self.mean + x.mean(0)) / 2  # another tensor than before
+            self.mean = (self.mean + x.mean(0)) / 2
         x = torch.tanh(self.norm(self.first(x)))
         if self.uses_layer_twice:  # so its gradient arrives several times in a backward
             x = x + sum(checkpoint(self._through_second, x, use_reentrant=True) for _ in range(2))
@@ -250,6 +254,41 @@ def user_error(rank: int, size: int, folder: Path) -> None:
     guard.step(batch(rank, 1))
 
 
+def predict_error(rank: int, size: int, folder: Path) -> None:
+    """Raise an error on the last rank after its step has happened: it can't predict whether larger ones fit."""
+
+    def predict(samples: int) -> int:
+        if rank == size - 1 and guard.steps:
+            raise ValueError("the predictor failed")
+        return samples
+
+    _, guard = build(predict=predict, cooldown_steps=1)
+    with FaultIn("addmm", times=1), stays_alive(rank, folder):
+        guard.step(batch(rank, 0))
+        guard.step(batch(rank, 1))
+
+
+def empty_batch(rank: int, size: int, folder: Path) -> None:
+    """Raise an error on the last rank before its step has begun."""
+    _, guard = build()
+    with stays_alive(rank, folder):
+        guard.step(batch(rank, 0, samples=0 if rank == size - 1 else 8))
+
+
+@contextlib.contextmanager
+def stays_alive(rank: int, folder: Path) -> Iterator[None]:
+    """Keep other ranks than the first in the group after an error, so that the first one must learn of it."""
+    _watchdog._BEAT_SECONDS, _watchdog._GRACE_SECONDS = 0.05, 0.2
+    try:
+        yield
+    except Exception:
+        if rank > 0:
+            until = time.monotonic() + 10
+            while "rank 1:" not in (folder / "0.err").read_text() and time.monotonic() < until:
+                time.sleep(0.01)
+        raise
+
+
 def failing_forward(model: nn.Module, part: Any) -> Tensor:
     del model, part
     raise ValueError("the label is 7")
@@ -371,14 +410,15 @@ def one_sided_layer(rank: int, size: int, folder: Path) -> None:
 
 
 def static_graph(rank: int, size: int, folder: Path) -> None:
-    """Train a model in DDP with a static graph, with the guard and without."""
+    """Train a model in DDP with a static graph, with the guard and without; nothing needs a copy of the gradients."""
     del size
+    mock.patch.object(_optimizer_step, "GradSnapshot", None).start()
     result: dict[str, Any] = {}
     for case in ("guarded", "plain"):
         torch.manual_seed(0)
         net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
         model = DistributedDataParallel(net, static_graph=True)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, fused=True)
         guard = (
             oomph.guard(model=model, optimizer=optimizer, loss=nn.functional.mse_loss) if case == "guarded" else None
         )
@@ -392,6 +432,7 @@ def static_graph(rank: int, size: int, folder: Path) -> None:
                 optimizer.step()
         if guard is not None:
             guard.close()
+            assert guard.backup_bytes == 0
         result[case] = values(net.parameters())
     write_result(folder, rank, result)
 
@@ -415,6 +456,8 @@ SCENARIOS = {
         killed,
         hung,
         user_error,
+        predict_error,
+        empty_batch,
         exhausted,
         update_exhausted,
         accumulating,

@@ -162,6 +162,18 @@ def test_an_error_on_one_rank_is_the_reason_on_the_others(tmp_path: Path, launch
     assert "ValueError: the label is 7" in errors(tmp_path, 1)
 
 
+@pytest.mark.parametrize(
+    ("scenario", "reason"),
+    [("predict_error", "ValueError: the predictor failed"), ("empty_batch", "UsageError: the batch has no samples")],
+)
+def test_an_error_before_or_after_the_work_of_a_step_ends_the_other_ranks_too(
+    scenario: str, reason: str, tmp_path: Path, launcher: Launcher
+) -> None:
+    assert 0 not in launcher.run(scenario, 2, tmp_path)
+    assert f"rank 1: {reason}" in errors(tmp_path, 0)
+    assert reason in errors(tmp_path, 1)
+
+
 def test_all_ranks_give_up_together_and_the_first_one_saves(tmp_path: Path, launcher: Launcher) -> None:
     assert launcher.run("exhausted", 2, tmp_path) == [1, 1]
     assert "RetriesExhausted" in errors(tmp_path, 0)

@@ -127,6 +127,8 @@ class _StepState:
     """The progress of one step."""
 
     def __init__(self, batch: Any, samples: int) -> None:
+        if samples == 0:
+            raise UsageError("the batch has no samples", "skip empty batches")
         self.started_at = time.perf_counter()
         self.batch, self.samples, self.batch_versions = batch, samples, write_versions(batch)
         self.micro_batches = 1
@@ -222,18 +224,20 @@ class Guard:
             RetriesExhausted: no fallback made it fit; everything is as before the step, and was saved.
             RankLost: another rank died or gave up.
         """
-        state = _StepState(batch, self._runner.count_samples(batch))
         number, pending = self.steps, self.pending
-        if state.samples == 0:
-            raise UsageError("the batch has no samples", "skip empty batches")
-        self._timer.start(state.started_at)
         self._commit_state.partial = self._commit_state.committed = False
         try:
             with self._ranks.control.busy():
+                state = _StepState(batch, self._runner.count_samples(batch))
+                self._timer.start(state.started_at)
                 self._compute_grads(state, forward or self.config.forward, update=update)
                 result = self._run_update(state) if update else self._keep_grads(state)
-            self._transaction.release()
-            self._end_step(number, update=update)
+                self._transaction.release()
+                self._end_step(number, update=update)
+                if not self.retry_policy.is_idle:
+                    size = -(-state.samples // state.micro_batches)
+                    self.retry_policy.on_success(state.largest_batch, lambda larger: self._fits(larger, size))
+                report = self._report(state, result, update=update)
         except BaseException as error:
             self._transaction.rollback()
             if self._commit_state.is_final():
@@ -244,10 +248,6 @@ class Guard:
             self._grads.release()
             self._raise_rank_lost(error)
             raise
-        if not self.retry_policy.is_idle:
-            size = -(-state.samples // state.micro_batches)
-            self.retry_policy.on_success(state.largest_batch, lambda larger: self._fits(larger, size))
-        report = self._report(state, result, update=update)
         self._stop_if_requested(state.signum if update else None)
         return report
 
