@@ -39,12 +39,7 @@ CheckpointPath = str | os.PathLike[str] | Callable[[Any], object] | None
 
 
 def guard_state(guard: Guard, *, with_grads: bool) -> dict[str, Any]:
-    """Return the state of a guarded run between two steps.
-
-    Args:
-        guard: the guard of the run.
-        with_grads: False if other ranks have other gradients before an update, so that none are saved.
-    """
+    """Return the state of a guarded run between two steps; without gradients where each rank has its own."""
     config, pending = guard.config, guard.pending
     grads = {name: param.grad for name, param in _named_parameters(guard) if param.grad is not None}
     if grads and not with_grads:
@@ -71,12 +66,7 @@ def guard_state(guard: Guard, *, with_grads: bool) -> dict[str, Any]:
 
 
 def load_guard_state(guard: Guard, state: Mapping[str, Any], *, with_rng: bool) -> None:
-    """Set the state that `guard_state` returned.
-
-    Args:
-        guard: the guard of the resumed run.
-        state: the saved state.
-        with_rng: False on a rank other than the first, whose random states aren't in it.
+    """Set the state that `guard_state` returned; without random states on ranks other than the one that saved it.
 
     Raises:
         UsageError: it has another version, or belongs to a guard with another setup.

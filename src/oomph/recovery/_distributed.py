@@ -64,19 +64,14 @@ class SingleProcess:
             return self.control.max_over_ranks([signum or 0])[0] or None
 
     def save_last(self, save: Callable[[], str | None], *, together: bool) -> str | None:
-        """Save a run that ends, on the first rank, and return where.
-
-        Args:
-            save: saves the run and returns where; None if it can't.
-            together: all ranks end here. They wait for the first one, because torchrun kills it once another is gone.
-        """
+        """Save a run on the first rank before it ends, and return where."""
         path = None
         if self.is_first:
             self.control.stop_by_itself()
             path = save()
         if not together:
             return path
-        with self.control.busy():
+        with self.control.busy():  # the others wait, because torchrun kills the first rank once another one is gone
             is_saved = not self.all_agree(path is None)
         return path or ("the first rank's checkpoint" if is_saved else None)
 
@@ -208,7 +203,7 @@ class GradAllReduce:
 
     def _reduce(self, bucket: Tensor) -> None:
         dist.all_reduce(bucket, dist.ReduceOp.SUM, group=self._group)
-        retry_on_oom(_once(lambda: bucket.div_(self._world_size)))
+        retry_on_oom(lambda: bucket.div_(self._world_size))  # if it raises, nothing was divided
 
     def broadcast_buffers(self, buffers: Sequence[Tensor]) -> None:
         """Send the first rank's buffers to every rank."""
@@ -236,18 +231,6 @@ def _through_bucket(chunk: list[Tensor], bucket: Tensor, collective: Callable[[T
     retry_on_oom(fill)
     collective(bucket[: sum(sizes)])
     retry_on_oom(lambda: torch._foreach_copy_(chunk, views))
-
-
-def _once(work: Callable[[], object]) -> Callable[[], None]:
-    """Return a function that does nothing after its first success, for work that isn't idempotent."""
-    pending = [work]
-
-    def run() -> None:
-        if pending:
-            pending[0]()
-            pending.clear()
-
-    return run
 
 
 def _as_flat(tensor: Tensor) -> Tensor:

@@ -424,10 +424,7 @@ class Guard:
         self._stop_request.stop(signum)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that a resumed run needs: weights, optimizers, schedulers, scaler, EMA, random states.
-
-        Under DistributedDataParallel it lacks the gradients accumulated since the last update: each rank has its own.
-        """
+        """Return everything that a resumed run needs: weights, optimizers, schedulers, scaler, EMA, random states."""
         return guard_state(self, with_grads=not self._ranks.reduces_grads)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
