@@ -7,9 +7,12 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -18,7 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import oomph
-from oomph.recovery import Guard, _distributed
+from oomph.distributed import _watchdog
+from oomph.recovery import Guard, _distributed, _optimizer_step
 
 from .faults import CUDA_OOM, FaultIn
 
@@ -29,14 +33,19 @@ _distributed.BUCKET_BYTES = 64  # so that small gradients need several buckets, 
 class Net(nn.Module):
     """Has BatchNorm buffers, an unused layer, and on demand an error in the middle of its backward."""
 
+    mean: Tensor  # a buffer that every forward binds anew
+
     def __init__(self) -> None:
         super().__init__()
         # No bias before the norm: its gradient would be only rounding errors, which AdamW makes large.
         self.first, self.norm, self.second = nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.Linear(8, 2)
         self.unused = nn.Linear(2, 2)
+        self.register_buffer("mean", torch.zeros(4))
         self.fails_in_backward = self.uses_layer_twice = self.uses_all_layers = False
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean = (self.mean + x.mean(0)) / 2
         x = torch.tanh(self.norm(self.first(x)))
         if self.uses_layer_twice:  # so its gradient arrives several times in a backward
             x = x + sum(checkpoint(self._through_second, x, use_reentrant=True) for _ in range(2))
@@ -78,13 +87,19 @@ def values(tensors: Any) -> list[list[float]]:
     return [tensor.detach().double().flatten().tolist() for tensor in tensors]
 
 
+def freeze(net: Net, case: str, step: int) -> None:
+    """Freeze the first layer in the first two steps, or the last one in every second step."""
+    net.first.requires_grad_(case != "unfrozen" or step > 1)
+    net.second.requires_grad_(case != "frozen while accumulating" or step % 2 == 0)
+
+
 def train(case: str, rank: int, size: int, *, steps: int = STEPS, accumulated: int = 1, **options: Any) -> Any:
     """Train some steps, with an error on the last rank in the second one if the case is named after a place."""
     net, guard = build(**options)
     net.uses_layer_twice = case == "layer used twice"
     reports = []
     for step in range(steps):
-        net.first.requires_grad_(case != "unfrozen" or step > 1)
+        freeze(net, case, step)
         is_failing = step == 1 and rank == size - 1
         net.fails_in_backward = is_failing and case == "backward"
         operation = {"forward": "addmm", "optimizer": "addcdiv"}.get(case)
@@ -121,7 +136,7 @@ def reference(rank: int, case: str = "", *, steps: int = STEPS, accumulated: int
     net.uses_layer_twice = case == "layer used twice"
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
     for step in range(steps):
-        net.first.requires_grad_(case != "unfrozen" or step > 1)
+        freeze(net, case, step)
         group = range(step - step % accumulated, step - step % accumulated + accumulated)
         total = sum(len(uneven_batch(rank, member)[0]) for member in group)
         inputs, targets = uneven_batch(rank, step)
@@ -182,9 +197,28 @@ def exact(rank: int, size: int, folder: Path) -> None:
         "layer used twice": (train("layer used twice", rank, size), reference(rank, "layer used twice")),
         "unfrozen": (train("unfrozen", rank, size, steps=4), reference(rank, "unfrozen", steps=4)),
         "accumulated": (train("", rank, size, steps=6, accumulated=2), reference(rank, steps=6, accumulated=2)),
+        "frozen while accumulating": (
+            train("frozen while accumulating", rank, size, steps=4, accumulated=2),
+            reference(rank, "frozen while accumulating", steps=4, accumulated=2),
+        ),
         "split": (train("", rank, size, micro_batch=5), reference(rank, sizes=(2, 2, 2))),
     }
-    write_result(folder, rank, result)
+    write_result(folder, rank, {"exact": result, "resumed": resumed(rank, folder / "last.pt")})
+
+
+def resumed(rank: int, path: Path) -> Any:
+    """Load the first rank's checkpoint on all ranks, which have different random states; return those after it."""
+    _, guard = build()
+    torch.manual_seed(rank)
+    guard.step(batch(rank, 0))
+    if rank == 0:
+        guard.save(path)
+    expected = torch.rand(2).tolist()
+    dist.barrier()
+    torch.manual_seed(rank or 7)  # the first rank's random state comes from the checkpoint
+    guard.load(path)
+    guard.close()
+    return {"random numbers": torch.rand(2).tolist(), "expected": expected, "steps": guard.steps}
 
 
 def killed(rank: int, size: int, folder: Path) -> None:
@@ -220,6 +254,41 @@ def user_error(rank: int, size: int, folder: Path) -> None:
     guard.step(batch(rank, 1))
 
 
+def predict_error(rank: int, size: int, folder: Path) -> None:
+    """Raise an error on the last rank after its step has happened: it can't predict whether larger ones fit."""
+
+    def predict(samples: int) -> int:
+        if rank == size - 1 and guard.steps:
+            raise ValueError("the predictor failed")
+        return samples
+
+    _, guard = build(predict=predict, cooldown_steps=1)
+    with FaultIn("addmm", times=1), stays_alive(rank, folder):
+        guard.step(batch(rank, 0))
+        guard.step(batch(rank, 1))
+
+
+def empty_batch(rank: int, size: int, folder: Path) -> None:
+    """Raise an error on the last rank before its step has begun."""
+    _, guard = build()
+    with stays_alive(rank, folder):
+        guard.step(batch(rank, 0, samples=0 if rank == size - 1 else 8))
+
+
+@contextlib.contextmanager
+def stays_alive(rank: int, folder: Path) -> Iterator[None]:
+    """Keep other ranks than the first in the group after an error, so that the first one must learn of it."""
+    _watchdog._BEAT_SECONDS, _watchdog._GRACE_SECONDS = 0.05, 0.2
+    try:
+        yield
+    except Exception:
+        if rank > 0:
+            until = time.monotonic() + 10
+            while "rank 1:" not in (folder / "0.err").read_text() and time.monotonic() < until:
+                time.sleep(0.01)
+        raise
+
+
 def failing_forward(model: nn.Module, part: Any) -> Tensor:
     del model, part
     raise ValueError("the label is 7")
@@ -227,9 +296,37 @@ def failing_forward(model: nn.Module, part: Any) -> Tensor:
 
 def exhausted(rank: int, size: int, folder: Path) -> None:
     """Never find memory on the last rank; all ranks try every fallback and stop, and the first one saves."""
-    _, guard = build(checkpoint=folder / "last.pt")
+    _, guard = build_with_slow_checkpoint(folder)
     guard.step(batch(rank, 0))
     guard.step(batch(rank, 1), forward=out_of_memory_forward if rank == size - 1 else None)
+
+
+def update_exhausted(rank: int, size: int, folder: Path) -> None:
+    """Never find memory for the update on any rank: the others give up by themselves while the first one saves."""
+    del size
+    _, guard = build_with_slow_checkpoint(folder)
+    guard.step(batch(rank, 0))
+    if rank > 0:
+        guard.optimizers[0].register_step_pre_hook(lambda *_: wait_for(folder / "saving"))
+    with FaultIn("addcdiv"):
+        guard.step(batch(rank, 1))
+
+
+def build_with_slow_checkpoint(folder: Path) -> tuple[Net, Guard]:
+    """Build a guard that saves for longer than a rank may live once another one has given up."""
+    _watchdog._BEAT_SECONDS, _watchdog._GRACE_SECONDS = 0.05, 0.2
+
+    def save(guard: Guard) -> None:
+        (folder / "saving").touch()
+        time.sleep(1)
+        guard.save(folder / "last.pt")
+
+    return build(checkpoint=save)
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
 
 
 def out_of_memory_forward(model: nn.Module, part: Any) -> Tensor:
@@ -242,6 +339,8 @@ def accumulating(rank: int, size: int, folder: Path) -> None:
     _, guard = build(checkpoint=folder / "last.pt")
     guard.step(batch(rank, 0))
     guard.step(batch(rank, 1), update=False)
+    if rank == 0:
+        guard.save(folder / "between.pt")
     guard.step(batch(rank, 2), forward=out_of_memory_forward if rank == size - 1 else None)
 
 
@@ -286,9 +385,10 @@ def rejected(rank: int, size: int, folder: Path) -> None:
 
 
 def sparse_gradients(rank: int, size: int, folder: Path) -> None:
-    """Compute sparse gradients, which no layer announced."""
+    """Compute sparse gradients, which no layer announced, in the second step."""
     del rank, size, folder
     _, guard = build()
+    guard.step(batch(0, 0))
 
     def forward(model: nn.Module, part: Any) -> Tensor:
         rows = nn.functional.embedding(torch.tensor([1]), model.get_parameter("unused.weight"), sparse=True)
@@ -310,14 +410,15 @@ def one_sided_layer(rank: int, size: int, folder: Path) -> None:
 
 
 def static_graph(rank: int, size: int, folder: Path) -> None:
-    """Train a model in DDP with a static graph, with the guard and without."""
+    """Train a model in DDP with a static graph, with the guard and without; nothing needs a copy of the gradients."""
     del size
+    mock.patch.object(_optimizer_step, "GradSnapshot", None).start()
     result: dict[str, Any] = {}
     for case in ("guarded", "plain"):
         torch.manual_seed(0)
         net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
         model = DistributedDataParallel(net, static_graph=True)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, fused=True)
         guard = (
             oomph.guard(model=model, optimizer=optimizer, loss=nn.functional.mse_loss) if case == "guarded" else None
         )
@@ -331,6 +432,7 @@ def static_graph(rank: int, size: int, folder: Path) -> None:
                 optimizer.step()
         if guard is not None:
             guard.close()
+            assert guard.backup_bytes == 0
         result[case] = values(net.parameters())
     write_result(folder, rank, result)
 
@@ -354,7 +456,10 @@ SCENARIOS = {
         killed,
         hung,
         user_error,
+        predict_error,
+        empty_batch,
         exhausted,
+        update_exhausted,
         accumulating,
         sharded,
         rejected,

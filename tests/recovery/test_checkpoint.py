@@ -271,7 +271,7 @@ def test_an_emergency_checkpoint_that_fails_does_not_hide_the_error(caplog: pyte
     def save(guard: Guard) -> None:
         raise OSError(f"no space left at step {guard.steps}")
 
-    with caplog.at_level(logging.ERROR, logger="oomph"), pytest.raises(RetriesExhausted, match="the run was not saved"):
+    with caplog.at_level(logging.ERROR, logger="oomph"), pytest.raises(RetriesExhausted, match="did not save the run"):
         plain_guard(checkpoint=save).step(plain_batch(), forward=out_of_memory)
     assert "The emergency checkpoint could not be written: no space left at step 0" in caplog.text
 

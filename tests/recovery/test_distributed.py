@@ -126,9 +126,11 @@ def test_all_ranks_recover_from_an_error_on_one_of_them(size: int, tmp_path: Pat
 def test_steps_of_several_ranks_are_exact(tmp_path: Path, launcher: Launcher) -> None:
     results = launcher.results("exact", 2, tmp_path)
     for result in results:
-        for case, (guarded, expected) in result.items():
-            assert guarded["state"] == results[0][case][0]["state"], case
+        for case, (guarded, expected) in result["exact"].items():
+            assert guarded["state"] == results[0]["exact"][case][0]["state"], case
             assert_close(guarded["parameters"], expected)
+        assert result["resumed"]["random numbers"] == result["resumed"]["expected"], "each rank has its own"
+        assert result["resumed"]["steps"] == 1
 
 
 def test_a_rank_that_is_killed_ends_the_others_with_the_reason(tmp_path: Path, launcher: Launcher) -> None:
@@ -160,24 +162,43 @@ def test_an_error_on_one_rank_is_the_reason_on_the_others(tmp_path: Path, launch
     assert "ValueError: the label is 7" in errors(tmp_path, 1)
 
 
+@pytest.mark.parametrize(
+    ("scenario", "reason"),
+    [("predict_error", "ValueError: the predictor failed"), ("empty_batch", "UsageError: the batch has no samples")],
+)
+def test_an_error_before_or_after_the_work_of_a_step_ends_the_other_ranks_too(
+    scenario: str, reason: str, tmp_path: Path, launcher: Launcher
+) -> None:
+    assert 0 not in launcher.run(scenario, 2, tmp_path)
+    assert f"rank 1: {reason}" in errors(tmp_path, 0)
+    assert reason in errors(tmp_path, 1)
+
+
 def test_all_ranks_give_up_together_and_the_first_one_saves(tmp_path: Path, launcher: Launcher) -> None:
     assert launcher.run("exhausted", 2, tmp_path) == [1, 1]
     assert "RetriesExhausted" in errors(tmp_path, 0)
     assert "out of memory on another rank" in errors(tmp_path, 0)
     assert "CUDA out of memory" in errors(tmp_path, 1)
+    assert "the run was saved to the first rank's checkpoint" in errors(tmp_path, 1), "it waits for the first rank"
     assert load(tmp_path / "last.pt")["guard"]["steps"] == 1
 
 
-def test_a_run_that_ends_between_updates_is_saved_without_the_gradients_of_one_rank(
-    tmp_path: Path, launcher: Launcher
-) -> None:
+def test_the_first_rank_saves_to_the_end_after_another_one_gave_up(tmp_path: Path, launcher: Launcher) -> None:
+    assert launcher.run("update_exhausted", 2, tmp_path) == [1, 1]
+    assert "the run was saved to the place that checkpoint= chose" in errors(tmp_path, 0)
+    assert "this process did not save the run" in errors(tmp_path, 1)
+    assert load(tmp_path / "last.pt")["guard"]["steps"] == 1
+
+
+def test_a_run_is_saved_between_updates_without_the_gradients_of_one_rank(tmp_path: Path, launcher: Launcher) -> None:
     assert launcher.run("accumulating", 2, tmp_path) == [1, 1]
     assert "RetriesExhausted" in errors(tmp_path, 0)
     assert "The checkpoint lacks the batches since the last update" in errors(tmp_path, 0)
-    state = load(tmp_path / "last.pt")
-    assert state["guard"]["steps"] == 2
-    assert state["grads"] == {}
-    assert state["pending"] is None
+    for name in ("last.pt", "between.pt"):
+        state = load(tmp_path / name)
+        assert state["guard"]["steps"] == 2
+        assert state["grads"] == {}
+        assert state["pending"] is None
 
 
 def test_an_error_in_the_backward_of_fsdp2_ends_every_rank_with_the_reason(tmp_path: Path, launcher: Launcher) -> None:

@@ -36,6 +36,9 @@ class NoControlGroup:
     def announce_failure(self, reason: str) -> None:
         """Tell the other ranks why this one stops."""
 
+    def stop_by_itself(self) -> None:
+        """Let this rank finish what it does before it stops, even if another one is gone."""
+
     def close(self) -> None:
         """Stop the heartbeats."""
 
@@ -93,6 +96,10 @@ class ControlGroup(NoControlGroup):
     def announce_failure(self, reason: str) -> None:
         """Tell the other ranks why this one stops."""
         self._watchdog.announce_failure(reason)
+
+    def stop_by_itself(self) -> None:
+        """Let this rank finish what it does before it stops, even if another one is gone."""
+        self._watchdog.is_stopping = True
 
     def close(self) -> None:
         """Stop the heartbeats."""

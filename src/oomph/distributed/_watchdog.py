@@ -43,7 +43,7 @@ class Watchdog:
         self._store = _connect_to_store()
         self._stopped = threading.Event()
         self._reason: str | None = None
-        self._is_stopping = False
+        self.is_stopping = False  # this rank ends by itself, so the thread doesn't end it
         self.busy = False  # this rank is inside a step, where it may wait for the others
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._store.set(self._key("beat", rank), "0")
@@ -57,7 +57,7 @@ class Watchdog:
 
     def announce_failure(self, reason: str) -> None:
         """Tell the other ranks why this one stops; the first reason counts."""
-        self._is_stopping = True
+        self.is_stopping = True
         text = f"rank {self._rank}: {' '.join(reason.split()).rstrip('.')}"
         try:
             self._store.compare_set(self._key("reason"), "", text)
@@ -69,7 +69,7 @@ class Watchdog:
         until = time.monotonic() + 2 * _BEAT_SECONDS
         while self._reason is None and time.monotonic() < until:
             time.sleep(0.05)  # the reason may be on its way
-        self._is_stopping = True
+        self.is_stopping = True
         return self._reason or f"another rank is gone ({default})"
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class Watchdog:
     def _end(self, reason: str, *, only_if_busy: bool = False) -> None:
         """Let this rank stop by itself, or end its process."""
         self._reason = reason
-        if self._stopped.wait(_GRACE_SECONDS) or self._is_stopping or (only_if_busy and not self.busy):
+        if self._stopped.wait(_GRACE_SECONDS) or self.is_stopping or (only_if_busy and not self.busy):
             return
         message = f"oomph: rank {self._rank} stops: {reason}"
         print(message, file=sys.stderr, flush=True)  # noqa: T201  the main thread hangs in a collective

@@ -39,9 +39,13 @@ _SAME_SETUP = "create the guard as the saved one was created"
 CheckpointPath = str | os.PathLike[str] | Callable[[Any], object] | None
 
 
-def guard_state(guard: Guard) -> dict[str, Any]:
-    """Return the state of a guarded run between two steps."""
-    config = guard.config
+def guard_state(guard: Guard, *, with_grads: bool) -> dict[str, Any]:
+    """Return the state of a guarded run between two steps; without gradients where each rank has its own."""
+    config, pending = guard.config, guard.pending
+    grads = {name: param.grad for name, param in _named_parameters(guard) if param.grad is not None}
+    if grads and not with_grads:
+        grads, pending = {}, None
+        _log.warning("The checkpoint lacks the batches since the last update: each rank has its own gradients.")
     return {
         "guard": {
             "version": _VERSION,
@@ -57,13 +61,13 @@ def guard_state(guard: Guard) -> dict[str, Any]:
         "rng": _with_tensors(rng_states(_cuda_device(guard))),
         "loss_modules": [module.state_dict() for module in guard.loss_modules],
         "extra_params": {name: param.detach() for name, param in _extra_parameters(guard)},
-        "grads": {name: param.grad for name, param in _named_parameters(guard) if param.grad is not None},
-        "pending": guard.pending,
+        "grads": grads,
+        "pending": pending,
     }
 
 
-def load_guard_state(guard: Guard, state: Mapping[str, Any]) -> None:
-    """Set the state that `guard_state` returned.
+def load_guard_state(guard: Guard, state: Mapping[str, Any], *, with_rng: bool) -> None:
+    """Set the state that `guard_state` returned; without random states on ranks other than the one that saved it.
 
     Raises:
         UsageError: it has another version, or belongs to a guard with another setup.
@@ -87,7 +91,8 @@ def load_guard_state(guard: Guard, state: Mapping[str, Any]) -> None:
     guard.pending, guard.steps = state["pending"], header["steps"]
     guard.retry_policy.load_state_dict(header["retry_policy"])
     guard.optimizer_step.load_state_dict(header["optimizer_step"])
-    set_rng_states(_without_tensors(state["rng"]), _cuda_device(guard))
+    if with_rng:
+        set_rng_states(_without_tensors(state["rng"]), _cuda_device(guard))
 
 
 def _check(guard: Guard, state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -273,14 +278,8 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     return state
 
 
-def save_emergency(guard: Guard, path: CheckpointPath, *, is_distributed: bool) -> str | None:
+def save_emergency(guard: Guard, path: CheckpointPath) -> str | None:
     """Save a run that is about to end, to a path or by the user's function.
-
-    Args:
-        guard: the guard of the run.
-        path: the file, or a function of the guard.
-        is_distributed: this is one of several ranks, each with its own gradients before an update, so that none are
-            saved.
 
     Returns:
         Where it was saved; None if it wasn't.
@@ -291,11 +290,7 @@ def save_emergency(guard: Guard, path: CheckpointPath, *, is_distributed: bool) 
         if callable(path):
             path(guard)
             return "the place that checkpoint= chose"
-        state = guard.state_dict()
-        if is_distributed and state["grads"]:
-            state |= {"grads": {}, "pending": None}
-            _log.warning("The checkpoint lacks the batches since the last update: each rank has its own gradients.")
-        save(state, path)
+        save(guard.state_dict(), path)
     except Exception as error:  # noqa: BLE001  the run ends with its first error; this one is only reported
         _log.error("The emergency checkpoint could not be written: %s", error)
         return None

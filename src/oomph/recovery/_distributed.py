@@ -7,6 +7,7 @@ retry, and no collective hangs.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -43,13 +44,14 @@ class SingleProcess:
         self.model = model
         self.control = control or NoControlGroup()
         self.is_first = self.control.is_first
-        self._misses_grads = False  # a parameter has no gradient: here before the vote, on any rank after it
+        # Not just the trainable parameters have gradients: here before the vote, on any rank after it.
+        self._grads_differ = False
 
     def vote(self, oom: CaughtOom | None, samples: int, signum: int | None) -> StepVote:
         """Combine the outcome of an attempt on all ranks."""
-        votes = [int(oom is not None), samples, signum or 0, int(self._misses_grads)]
-        failed, largest, stop_signal, misses_grads = self.control.max_over_ranks(votes)
-        self._misses_grads = bool(misses_grads)
+        votes = [int(oom is not None), samples, signum or 0, int(self._grads_differ)]
+        failed, largest, stop_signal, grads_differ = self.control.max_over_ranks(votes)
+        self._grads_differ = bool(grads_differ)
         return StepVote(CaughtOom(None) if failed and oom is None else oom, largest, stop_signal or None)
 
     def all_agree(self, agrees: bool) -> bool:  # noqa: FBT001  the only argument
@@ -60,6 +62,18 @@ class SingleProcess:
         """Return the signal that asked any rank to stop."""
         with self.control.busy():
             return self.control.max_over_ranks([signum or 0])[0] or None
+
+    def save_last(self, save: Callable[[], str | None], *, together: bool) -> str | None:
+        """Save a run on the first rank before it ends, and return where."""
+        path = None
+        if self.is_first:
+            self.control.stop_by_itself()
+            path = save()
+        if not together:
+            return path
+        with self.control.busy():  # the others wait, because torchrun kills the first rank once another one is gone
+            is_saved = not self.all_agree(path is None)
+        return path or ("the first rank's checkpoint" if is_saved else None)
 
     def prepare(self, parameters: Sequence[nn.Parameter]) -> None:
         """Allocate the memory of the all-reduce while an out-of-memory error can still be retried."""
@@ -79,23 +93,24 @@ class Ddp(SingleProcess):
         super().__init__(model.module, control)
         self._collective = control.collective
         self._all_reduce = GradAllReduce(model.process_group, control.group)
-        self._buffers = list(model.module.buffers()) if model.broadcast_buffers else []
-        self._has_checked_layout = False
+        self._broadcasts_buffers = model.broadcast_buffers
+        self._buffers: list[Tensor] = []
 
     def prepare(self, parameters: Sequence[nn.Parameter]) -> None:
         """Allocate the bucket of the all-reduce while an out-of-memory error can still be retried."""
         grads = [param.grad for param in parameters if param.grad is not None]
-        if not self._has_checked_layout:
-            self._has_checked_layout = True
-            if any(grad.layout is not torch.strided for grad in grads):
-                raise UsageError(f"some gradients are sparse, {_NO_SPARSE}", "make them dense")
-        self._misses_grads = len(grads) < len(parameters)
-        self._all_reduce.allocate((*parameters, *self._buffers))
+        if any(grad.layout is not torch.strided for grad in grads):
+            raise UsageError(f"some gradients are sparse, {_NO_SPARSE}", "make them dense")
+        # A frozen parameter may have a gradient of earlier batches.
+        self._grads_differ = any((param.grad is None) == param.requires_grad for param in parameters)
+        if self._broadcasts_buffers:  # read each time, because a forward may bind new ones
+            self._buffers = [buffer.detach() for buffer in self.model.buffers()]
+        self._all_reduce.allocate((*grads, *self._buffers))
 
     def reduce_grads(self, parameters: Sequence[nn.Parameter]) -> None:
         """Average the gradients and broadcast the first rank's buffers, as DDP does."""
         with self._collective():
-            if self._misses_grads:
+            if self._grads_differ:
                 self._all_reduce.fill_missing(parameters)
             self._all_reduce.average(parameters)
             self._all_reduce.broadcast_buffers(self._buffers)
@@ -163,7 +178,7 @@ class GradAllReduce:
         self._buckets: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     def allocate(self, tensors: Sequence[Tensor]) -> None:
-        """Allocate a bucket for each device and dtype, once."""
+        """Allocate a bucket for each device and dtype that has none."""
         for tensor in tensors:
             key = (tensor.device, tensor.dtype)
             if key not in self._buckets:
@@ -176,7 +191,11 @@ class GradAllReduce:
         dist.all_reduce(missing, dist.ReduceOp.SUM, group=self._control_group)
         for param, count in zip(parameters, missing.tolist(), strict=True):
             if param.grad is None and count < self._world_size:
-                retry_on_oom(lambda param=param: _set_zero_grad(param))  # type: ignore[misc]
+                retry_on_oom(functools.partial(self._set_zero_grad, param))
+
+    def _set_zero_grad(self, param: nn.Parameter) -> None:
+        self.allocate([param])  # no other gradient may have its dtype
+        param.grad = torch.zeros_like(param)
 
     def average(self, parameters: Sequence[nn.Parameter]) -> None:
         """Average the gradients."""
@@ -184,7 +203,7 @@ class GradAllReduce:
 
     def _reduce(self, bucket: Tensor) -> None:
         dist.all_reduce(bucket, dist.ReduceOp.SUM, group=self._group)
-        retry_on_oom(_once(lambda: bucket.div_(self._world_size)))
+        retry_on_oom(lambda: bucket.div_(self._world_size))  # if it raises, nothing was divided
 
     def broadcast_buffers(self, buffers: Sequence[Tensor]) -> None:
         """Send the first rank's buffers to every rank."""
@@ -212,22 +231,6 @@ def _through_bucket(chunk: list[Tensor], bucket: Tensor, collective: Callable[[T
     retry_on_oom(fill)
     collective(bucket[: sum(sizes)])
     retry_on_oom(lambda: torch._foreach_copy_(chunk, views))
-
-
-def _once(work: Callable[[], object]) -> Callable[[], None]:
-    """Return a function that does nothing after its first success, for work that isn't idempotent."""
-    pending = [work]
-
-    def run() -> None:
-        if pending:
-            pending[0]()
-            pending.clear()
-
-    return run
-
-
-def _set_zero_grad(param: nn.Parameter) -> None:
-    param.grad = torch.zeros_like(param)
 
 
 def _as_flat(tensor: Tensor) -> Tensor:

@@ -128,6 +128,8 @@ class _StepState:
     """The progress of one step."""
 
     def __init__(self, batch: Any, samples: int) -> None:
+        if samples == 0:
+            raise UsageError("the batch has no samples", "skip empty batches")
         self.started_at = time.perf_counter()
         self.batch, self.samples, self.batch_versions = batch, samples, write_versions(batch)
         self.micro_batches = 1
@@ -224,18 +226,20 @@ class Guard:
             RetriesExhausted: no fallback made it fit; everything is as before the step, and was saved.
             RankLost: another rank died or gave up.
         """
-        state = _StepState(batch, self._runner.count_samples(batch))
         number, pending = self.steps, self.pending
-        if state.samples == 0:
-            raise UsageError("the batch has no samples", "skip empty batches")
-        self._timer.start(state.started_at)
         self._commit_state.partial = self._commit_state.committed = False
         try:
             with self._ranks.control.busy():
+                state = _StepState(batch, self._runner.count_samples(batch))
+                self._timer.start(state.started_at)
                 self._compute_grads(state, forward or self.config.forward, update=update)
                 result = self._run_update(state) if update else self._keep_grads(state)
-            self._transaction.release()
-            self._end_step(number, update=update)
+                self._transaction.release()
+                self._end_step(number, update=update)
+                if not self.retry_policy.is_idle:
+                    size = -(-state.samples // state.micro_batches)
+                    self.retry_policy.on_success(state.largest_batch, lambda larger: self._fits(larger, size))
+                report = self._report(state, result, update=update)
         except BaseException as error:
             self._transaction.rollback()
             if self._commit_state.is_final():
@@ -246,10 +250,6 @@ class Guard:
             self._grads.release()
             self._raise_rank_lost(error)
             raise
-        if not self.retry_policy.is_idle:
-            size = -(-state.samples // state.micro_batches)
-            self.retry_policy.on_success(state.largest_batch, lambda larger: self._fits(larger, size))
-        report = self._report(state, result, update=update)
         self._stop_if_requested(state.signum if update else None)
         return report
 
@@ -298,9 +298,8 @@ class Guard:
             for index, param in enumerate(parameters):
                 param.grad = merge_grads(param.grad, stashed.get(index), weights)
         if update:
-            if self._ranks.reduces_grads:
-                self._ranks.prepare(self._grads.trainable)
-            else:
+            self._ranks.prepare(parameters)
+            if not self._ranks.reduces_grads:
                 self.optimizer_step.prepare_grads()
         state.losses, state.loss = losses, losses.loss
 
@@ -317,10 +316,8 @@ class Guard:
     def _run_update(self, state: _StepState) -> UpdateResult:
         if self.pending is not None:
             self._batch_weight(state)
-        reduces = self._ranks.reduces_grads
-        if reduces:
-            self._ranks.reduce_grads(self._grads.trainable)
-        result = self.optimizer_step.run(self.optimizer_step.prepare_grads if reduces else None)
+        self._ranks.reduce_grads(self._grads.parameters)
+        result = self.optimizer_step.run(self.optimizer_step.prepare_grads if self._ranks.reduces_grads else None)
         state.retries += result.retries
         state.fallbacks += result.fallbacks
         if result.oom is not None:
@@ -357,21 +354,19 @@ class Guard:
     def _give_up_or_reraise(self, oom: CaughtOom, work: Callable[[], object]) -> None:
         """Save and give up; an error that may not be about memory is raised once more, with its own traceback."""
         if self._ranks.control.is_distributed or not oom.is_ambiguous:
-            self._give_up(oom)
+            self._give_up(oom, together=True)
         self._save_emergency()
         self._transaction.run_uncaught(work)
 
-    def _give_up(self, oom: CaughtOom, *, partly_updated: bool = False) -> NoReturn:
-        path = None if partly_updated else self._save_emergency()
+    def _give_up(self, oom: CaughtOom, *, together: bool = False, partly_updated: bool = False) -> NoReturn:
+        path = None if partly_updated else self._save_emergency(together=together)
         error = oom.annotated_error()
         if oom.is_ambiguous and error is not None:
             raise error
         raise retries_exhausted(oom, path, partly_updated=partly_updated) from error
 
-    def _save_emergency(self) -> str | None:
-        if not self._ranks.is_first:
-            return None
-        return save_emergency(self, self.config.checkpoint, is_distributed=self._ranks.control.is_distributed)
+    def _save_emergency(self, *, together: bool = False) -> str | None:
+        return self._ranks.save_last(lambda: save_emergency(self, self.config.checkpoint), together=together)
 
     def _record_oom(self, oom: CaughtOom, state: _StepState) -> None:
         if oom.is_remote:
@@ -426,18 +421,18 @@ class Guard:
         signum = agreed_signum if self._ranks.control.is_distributed else self._stop_request.signum
         if signum is None:
             return
-        self._save_emergency()
+        self._save_emergency(together=True)
         if self.config.recorder is not None:
             self.config.recorder.event("stopped", step=self.steps)
         self._stop_request.stop(signum)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that a resumed run needs: weights, optimizers, schedulers, scaler, EMA, random states."""
-        return guard_state(self)
+        return guard_state(self, with_grads=not self._ranks.reduces_grads)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict()` was taken."""
-        load_guard_state(self, state)
+        """Continue where `state_dict()` was taken; ranks other than the first keep their random states."""
+        load_guard_state(self, state, with_rng=self._ranks.control.is_first)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file atomically."""

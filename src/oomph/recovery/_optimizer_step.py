@@ -132,8 +132,10 @@ class OptimizerStep:
         """Run the update; if it fails, everything is as before unless the result says otherwise.
 
         Args:
-            prepare: called first, for gradients that can't be computed again.
+            prepare: called first, for gradients that can't be computed again and are backed up for it.
         """
+        if self._scaler is None and self._clip is None:
+            prepare = None  # there is nothing to do
         self._applied.clear()
         self._is_broken = False
         if self._scaler is None:

@@ -77,7 +77,7 @@ def retries_exhausted(oom: CaughtOom, checkpoint: str | None, *, partly_updated:
         partly_updated: weights without a backup may have been updated when memory ran out.
     """
     fix = "; ".join(oom.finding.fix[:2]).rstrip(".") if oom.finding is not None else "look at the other rank's output"
-    saved = f"the run was saved to {checkpoint}" if checkpoint else "the run was not saved"
+    saved = f"the run was saved to {checkpoint}" if checkpoint else "this process did not save the run"
     if partly_updated:
         saved = "the weights may be partly updated, so resume from the last checkpoint"
     why = f"the step doesn't fit in memory after every fallback ({oom.message}); {saved}"
