@@ -17,7 +17,7 @@ from oomph.recovery._step_report import Fallback
 
 from .faults import FaultAt
 from .nets import plain_batch, plain_guard
-from .test_oom import CUDA_SENTENCE
+from .test_caught_oom import CUDA_SENTENCE
 
 
 def test_backoff_counts_quiet_steps_and_doubles_the_wait_after_a_failed_try() -> None:

@@ -251,8 +251,8 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
 
 def _without_numpy_scalars(value: Any) -> Any:
     """Convert NumPy scalars, which schedulers may compute: `torch.load(weights_only=True)` rejects them."""
-    if isinstance(value, dict):
-        return type(value)((name, _without_numpy_scalars(item)) for name, item in value.items())
+    if type(value) is dict:  # not the OrderedDict of a module, which has attributes
+        return {name: _without_numpy_scalars(item) for name, item in value.items()}
     if type(value) in {list, tuple}:
         return type(value)(_without_numpy_scalars(item) for item in value)
     return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value

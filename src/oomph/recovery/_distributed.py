@@ -19,8 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 from ..distributed import ControlGroup, NoControlGroup
 from ..errors import RetriesExhausted, UsageError
 from ..units import MIB
+from ._caught_oom import CaughtOom, retry_on_oom
 from ._config import GuardConfig
-from ._oom import CaughtOom, retry_on_oom
 
 BUCKET_BYTES = 32 * MIB  # a larger gradient is reduced in place
 
@@ -35,8 +35,8 @@ class StepVote(NamedTuple):
     signum: int | None  # of a signal that asked any rank to stop
 
 
-class SingleProcess:
-    """A run of one process."""
+class Ranks:
+    """The ranks of a run: this class is a run of one process, its subclasses are several."""
 
     reduces_grads = False
 
@@ -82,7 +82,7 @@ class SingleProcess:
         """Average the gradients over the ranks."""
 
 
-class Ddp(SingleProcess):
+class Ddp(Ranks):
     """DistributedDataParallel: the guard averages the gradients once all ranks have succeeded."""
 
     reduces_grads = True
@@ -116,7 +116,7 @@ class Ddp(SingleProcess):
             self._all_reduce.broadcast_buffers(self._buffers)
 
 
-class Fsdp(SingleProcess):
+class Fsdp(Ranks):
     """FSDP2: forward and backward contain collectives, so an attempt can't be retried; all ranks stop, knowing why."""
 
     def __init__(self, model: nn.Module, config: GuardConfig) -> None:
@@ -133,7 +133,7 @@ class Fsdp(SingleProcess):
         return super().vote(oom, samples, signum)
 
 
-def connect_ranks(model: nn.Module, config: GuardConfig) -> SingleProcess:
+def connect_ranks(model: nn.Module, config: GuardConfig) -> Ranks:
     """Return the ranks that a model is trained on.
 
     Raises:
@@ -142,7 +142,7 @@ def connect_ranks(model: nn.Module, config: GuardConfig) -> SingleProcess:
     if isinstance(model, DistributedDataParallel):
         return Ddp(model, config)
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-        return SingleProcess(model)
+        return Ranks(model)
     if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
         raise UsageError("FSDP1 can't be guarded", "use FSDP2 (torch.distributed.fsdp.fully_shard) or DDP")
     if any(base.__name__ == "FSDPModule" for module in model.modules() for base in type(module).__mro__):

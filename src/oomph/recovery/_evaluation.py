@@ -13,10 +13,10 @@ from torch import nn
 
 from ..batch import move, write_versions
 from ..patches import autocast
+from ._caught_oom import CaughtOom, free_memory
 from ._checks import reject_changed_batch
 from ._memory import Memory
 from ._micro_batches import MicroBatchRunner
-from ._oom import CaughtOom, free_memory
 from ._retry_policy import RetryPolicy
 from ._snapshots import BufferSnapshot, ObjectSnapshot, RngSnapshot, Snapshot
 from ._transaction import Transaction

@@ -18,6 +18,7 @@ from ..batch import Splitter, write_versions
 from ..errors import UsageError
 from ..monitor import Recorder, step_timer
 from ..patches import BlockCheckpointing
+from ._caught_oom import CaughtOom, free_memory
 from ._checkpoint import check_checkpoint_path, guard_state, load, load_guard_state, save, save_emergency
 from ._checks import (
     BatchNormCheck,
@@ -35,7 +36,6 @@ from ._fallbacks import last_fallbacks
 from ._loss import LossAccumulator, Number, accumulation_weights, merge_grads
 from ._memory import FitPredictor, Predict, memory_of
 from ._micro_batches import ForwardMode, MicroBatchRunner
-from ._oom import CaughtOom, free_memory
 from ._optimizer_step import OptimizerStep, UpdateResult
 from ._retry_policy import RetryPolicy
 from ._signals import StopRequest

@@ -16,8 +16,8 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from ..errors import UsageError
 from ..units import format_size
+from ._caught_oom import CaughtOom, free_memory
 from ._config import GuardConfig
-from ._oom import CaughtOom, free_memory
 from ._retry_policy import Backoff
 from ._signals import DeferInterrupt
 from ._snapshots import (

@@ -24,7 +24,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 from ..batch import tensors_in
 from ..errors import UsageError
 from ..units import MIB
-from ._oom import catch_oom
+from ._caught_oom import catch_oom
 
 Restore = Callable[[], object]
 
@@ -202,11 +202,6 @@ class GradStash:
         self.parameters: list[nn.Parameter] = []  # frozen ones too: they may be unfrozen later
         self._known: set[int] = set()
         self.stashed: dict[int, Tensor] = {}  # by the parameter's position
-
-    @property
-    def trainable(self) -> list[nn.Parameter]:
-        """The parameters that require gradients now."""
-        return [param for param in self.parameters if param.requires_grad]
 
     def capture(self) -> Restore:
         """Remember the gradients."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RetriesExhausted
-from ._oom import CaughtOom
+from ._caught_oom import CaughtOom
 
 if TYPE_CHECKING:
     from torch import Tensor

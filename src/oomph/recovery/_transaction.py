@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..errors import OomphError
-from ._oom import CaughtOom, catch_oom, caught_oom, free_memory, retry_on_oom
+from ._caught_oom import CaughtOom, catch_oom, caught_oom, free_memory, retry_on_oom
 from ._snapshots import (
     BufferSnapshot,
     GradSnapshot,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from oomph.errors import OomphError, RetriesExhausted
 from oomph.recovery import CaughtOom
-from oomph.recovery._oom import catch_oom, retry_on_oom
+from oomph.recovery._caught_oom import catch_oom, retry_on_oom
 
 from .faults import CUDA_OOM, OOM_ERRORS, FailingCall
 from .nets import plain_batch, plain_guard
