@@ -54,9 +54,9 @@ def time_capped(name: str, cap: int) -> dict[str, Any]:
         step = TrainingStep(config.job, config.settings, torch.device("cuda"))
         seconds = step.time(WARMUP_STEPS + TIMED_STEPS)[WARMUP_STEPS:]
     except Exception as error:  # noqa: BLE001  a failure is a row too
-        return {"cap": cap, "error": f"{type(error).__name__}: {error}"[:200]}
+        return {"error": f"{type(error).__name__}: {error}"[:200]}
     retries = torch.cuda.memory_stats()["num_alloc_retries"]
-    return {"cap": cap, "seconds": statistics.median(seconds), "retries": retries}
+    return {"seconds": statistics.median(seconds), "retries": retries}
 
 
 def start_process(task: str, name: str, allocator: str, cap: int) -> subprocess.Popen[str]:
@@ -94,7 +94,8 @@ def print_summary(capped: list[dict[str, Any]], timed: list[dict[str, Any]]) -> 
     ratios = sorted(((row["seconds"] / uncapped[row["name"]], row["name"]) for row in at_cap), reverse=True)
     print(f"at full_speed: {len(ratios)} timed; failed: {[row['name'] for row in timed if 'error' in row]}")
     print(f"with retries: {[row['name'] for row in at_cap if row['retries']]}; slowest: {ratios[:8]}")
-    print(f"median {statistics.median(ratio for ratio, _ in ratios):.3f} of the time without a cap")
+    if ratios:
+        print(f"median {statistics.median(ratio for ratio, _ in ratios):.3f} of the time without a cap")
 
 
 def main() -> None:
@@ -123,6 +124,6 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] in (["run"], ["time"]):
         row = (run_capped if sys.argv[1] == "run" else time_capped)(sys.argv[2], int(sys.argv[4]))
-        print(json.dumps({"name": sys.argv[2], "allocator": sys.argv[3], **row}))
+        print(json.dumps({"name": sys.argv[2], "allocator": sys.argv[3], "cap": int(sys.argv[4]), **row}))
     else:
         main()

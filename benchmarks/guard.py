@@ -479,13 +479,13 @@ def show(result: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def measure_overhead(device: str, *, quick: bool, only: str = "") -> list[dict[str, Any]]:
+def measure_overhead(device: str, *, quick: bool, blocks: int = 30, only: str = "") -> list[dict[str, Any]]:
     """Measure fused optimizers, which the limit is for, and others, which need a backup."""
     nets: tuple[dict[str, Any], ...] = (SHORT, MANY, TINY if quick else LONG)
     cases = [
         {
             **net,
-            "blocks": 6 if quick else 30,
+            "blocks": 6 if quick else blocks,
             "steps": 3 if quick else 50 if net is SHORT else 15,
             "optimizer": f"{name}{fused}",
             "micro_batches": micro_batches,
@@ -499,10 +499,10 @@ def measure_overhead(device: str, *, quick: bool, only: str = "") -> list[dict[s
     return [show(overhead(case, device)) for case in chosen]
 
 
-def measure_detector(device: str, *, quick: bool) -> dict[str, Any]:
+def measure_detector(device: str, *, quick: bool, blocks: int = 20) -> dict[str, Any]:
     """Measure YOLOv5n."""
     size = {"samples": 2, "size": 64} if quick else {"samples": 16, "size": 640}
-    return show(detector({"net": "n", **size, "blocks": 4 if quick else 20, "steps": 2 if quick else 50}, device))
+    return show(detector({"net": "n", **size, "blocks": 4 if quick else blocks, "steps": 2 if quick else 50}, device))
 
 
 def measure_capped(device: str, *, quick: bool) -> dict[str, Any]:
@@ -531,6 +531,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes and few blocks")
     parser.add_argument("--only", choices=tuple(MEASUREMENTS), action="append", help="measure only this")
     parser.add_argument("--case", default="", help='only overhead cases that contain this text: "short sgd-fused 4"')
+    parser.add_argument("--blocks", type=int, help="blocks of steps in overhead and detector")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--child", choices=sorted(STRATEGIES), help=argparse.SUPPRESS)
     parser.add_argument("--work", type=json.loads, help=argparse.SUPPRESS)
@@ -551,7 +552,9 @@ def main() -> None:
         "python": platform.python_version(),
     }
     for name in args.only or MEASUREMENTS:
-        more = {"only": args.case} if name == "overhead" else {}
+        more: dict[str, Any] = {"only": args.case} if name == "overhead" else {}
+        if args.blocks and name in {"overhead", "detector"}:
+            more["blocks"] = args.blocks
         results[name] = MEASUREMENTS[name](args.device, quick=args.quick, **more)
         if args.out:
             args.out.write_text(json.dumps(results, indent=1) + "\n")
