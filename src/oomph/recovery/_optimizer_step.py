@@ -21,6 +21,7 @@ from ._config import GuardConfig
 from ._retry_policy import Backoff
 from ._signals import DeferInterrupt
 from ._snapshots import (
+    CounterSnapshot,
     GradSnapshot,
     ObjectSnapshot,
     OptimizerSnapshot,
@@ -28,7 +29,6 @@ from ._snapshots import (
     Snapshot,
     has_step_hooks,
     may_write_grads,
-    modules_of,
     optimizer_parameters,
     owner_of,
 )
@@ -93,9 +93,11 @@ class OptimizerStep:
             if target is not None
         ]
         if config.ema is not None:
-            skipped = modules_of(config.ema) if _updates_in_place(config.ema, model) else []
+            owner = owner_of(config.ema)
             self._objects.append(
-                ObjectSnapshot(owner_of(config.ema), exclude=[model, *optimizers, *skipped], submodules=False)
+                CounterSnapshot(owner)
+                if _updates_in_place(owner, model)
+                else ObjectSnapshot(owner, exclude=[model, *optimizers], submodules=False)
             )
         self.level = 0
         self._backoff = Backoff(config.cooldown_steps)
@@ -286,6 +288,8 @@ def is_atomic(optimizer: Optimizer) -> bool:
         return False
     if type(optimizer) is SGD and not any(group["momentum"] for group in optimizer.param_groups):
         return True
+    if len(optimizer.state) >= len(optimizer_parameters(optimizer)) and all(optimizer.state.values()):
+        return True
     with_state = {id(param) for param, entry in optimizer.state.items() if entry}  # hashing a tensor is slow
     return all(id(param) in with_state for param in optimizer_parameters(optimizer) if param.grad is not None)
 
@@ -317,7 +321,7 @@ def _as_norm(value: object) -> torch.Tensor | float | None:
 
 def _updates_in_place(ema: Any, model: nn.Module) -> bool:
     """Return True for an EMA that declares to allocate nothing in an update, on a GPU: it can't fail half-way."""
-    return getattr(owner_of(ema), "updates_in_place", False) and all(param.is_cuda for param in model.parameters())
+    return getattr(ema, "updates_in_place", False) and all(param.is_cuda for param in model.parameters())
 
 
 def _ema_update(ema: Any, model: nn.Module) -> Callable[[], object]:

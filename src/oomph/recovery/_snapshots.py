@@ -282,7 +282,7 @@ class OptimizerSnapshot:
         tensors = [*parameters, *tensors_in([list(entry.values()) for entry in optimizer.state.values()])]
         kept = {id(tensor): tensor for tensor in tensors}
         state = [(param, _copy_entry(entry, kept)) for param, entry in optimizer.state.items()]
-        counters = {name: value for name, value in vars(optimizer).items() if isinstance(value, (int, float))}
+        restore_counters = CounterSnapshot(optimizer).capture()
         copies = TensorCopies()
         restore_values = copies.capture(tensors, on_host=self._on_host)
         self.nbytes = copies.nbytes + grads.nbytes
@@ -290,7 +290,7 @@ class OptimizerSnapshot:
         def restore() -> None:
             restore_grads()
             restore_values()
-            vars(optimizer).update(counters)
+            restore_counters()
             _set_state(optimizer, [(param, _copy_entry(entry, kept)) for param, entry in state])
             restore_options()
 
@@ -349,6 +349,18 @@ def has_step_hooks(optimizer: Optimizer) -> bool:
     return bool(getattr(optimizer, "_optimizer_step_pre_hooks", None) or _global_optimizer_pre_hooks)
 
 
+class CounterSnapshot:
+    """The attributes of an object that are numbers."""
+
+    def __init__(self, target: object) -> None:
+        self._attributes: dict[str, Any] = vars(target)
+
+    def capture(self) -> Restore:
+        """Remember the numbers."""
+        numbers = {name: value for name, value in self._attributes.items() if isinstance(value, (int, float))}
+        return lambda: self._attributes.update(numbers)
+
+
 class ObjectSnapshot:
     """The state of any object that a step changes: a GradScaler, a scheduler, an EMA, a metric.
 
@@ -368,8 +380,8 @@ class ObjectSnapshot:
     def capture(self) -> Restore:
         """Copy the state."""
         restores, tensors = self.collect()
-        restores.append(TensorCopies().capture(tensors))
-        return lambda: [restore() for restore in restores]
+        restore_values = TensorCopies().capture(tensors)
+        return lambda: [restore() for restore in (restore_values, *restores)]
 
     def collect(self) -> tuple[list[Restore], list[Tensor]]:
         """Return functions that restore what was deep-copied, and the tensors to restore in place."""
@@ -395,8 +407,11 @@ class ObjectSnapshot:
         elif isinstance(target, (torch.Generator, random.Random)):
             restores.append(_capture_generator(target))
         elif has_state_dict and not isinstance(target, torch.amp.GradScaler):
-            saved = copy.deepcopy(target.state_dict())
-            restores.append(lambda: target.load_state_dict(copy.deepcopy(saved)))
+            state = target.state_dict()
+            tensors += tensors_in(state)
+            kept = {id(tensor): tensor for tensor in tensors}
+            saved = _deepcopy(state, kept)
+            restores.append(lambda: target.load_state_dict(_deepcopy(saved, kept)))
         elif getattr(target, "__dict__", None):  # a GradScaler, too: its state_dict() waits for the GPU
             restores.append(_capture_attributes(target, tensors, kept))
         return restores, tensors
