@@ -38,7 +38,7 @@ unit: lint
 	$(PYTEST) -m "not medium and not large" --numprocesses 2
 
 test: check $(ZOO_STAMP) ## everything a change must pass (five minutes)
-	$(PYTEST) -m medium --numprocesses 2
+	$(PYTEST) -m "medium and not large" --numprocesses 2
 
 test-all: test ## large tests too: all recorded predictions, soak tests
 	$(PYTEST) -m large --numprocesses 2

@@ -35,7 +35,7 @@ REQUESTS = json.loads(gzip.decompress((REPO / "tests/trace/recorded/requests_h20
 ZOO = Path(sys.prefix) / "zoo"  # the zoo's packages, which the other tests must not see
 ALLOCATORS = ("expandable", "default")
 MEASURED = {allocator: measurements(allocator) for allocator in ALLOCATORS}
-# One configuration of each kind, quick to trace. All others are slow tests.
+# One configuration of each kind, quick to trace. All others are large tests.
 REPRESENTATIVE = {
     "mlp-bf16",  # fused optimizer
     "unet3d-fp32",
@@ -156,7 +156,6 @@ def test_order_of_allocations_and_frees_matches_the_recorded_one(name: str) -> N
 
 
 @pytest.mark.large
-@pytest.mark.medium
 @pytest.mark.parametrize("name", sorted(set(configs()) - set(MEASURED["expandable"])))
 def test_unmeasured_configuration_is_predicted(name: str, worker: ProcessPoolExecutor) -> None:
     predictions = predicted(name, worker)

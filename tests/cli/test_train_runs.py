@@ -242,7 +242,7 @@ def test_ctrl_c_prints_the_command_that_resumes(tmp_path: Path) -> None:
     assert any(line.startswith("val: 1 image, ") for line in lines)
 
 
-@pytest.mark.medium
+@pytest.mark.large
 @pytest.mark.large
 def test_a_closed_pipe_stops_training_with_a_checkpoint_and_no_traceback(tmp_path: Path) -> None:
     write_demo_dataset(tmp_path / "data", DemoSize(train=4, val=2))
@@ -263,7 +263,7 @@ def limit_file_size() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
 
-@pytest.mark.medium
+@pytest.mark.large
 @pytest.mark.large
 def test_a_full_disk_costs_a_warning_but_not_the_run(tmp_path: Path) -> None:
     write_demo_dataset(tmp_path / "data", DemoSize(train=4, val=4))

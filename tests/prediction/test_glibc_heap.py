@@ -105,7 +105,6 @@ job = oomph.Job(model=_model, batch=_batch, loss=_loss, optimizer=_optimizer)  #
 
 
 @pytest.mark.large
-@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="reads RSS from /proc")
 def test_rss_growth_of_cpu_training_matches_the_prediction() -> None:
     predicted = oomph.predict(job, oomph.Settings(batch=49152), "cpu")

@@ -54,7 +54,7 @@ def run_process(kind: str, folder: Path) -> Any:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("kind", ["address_space_limit", "data_limit"])
+@pytest.mark.parametrize("kind", ["address_space_limit", pytest.param("data_limit", marks=pytest.mark.large)])
 def test_a_limit_of_the_operating_system_splits_the_batch(kind: str, tmp_path: Path) -> None:
     steps = run_process(kind, tmp_path)
     assert steps[0]["micro_batches"] > 1

@@ -53,7 +53,7 @@ def assert_same_weights(first: Any, second: Any, tolerance: float = 0.0) -> None
 
 
 @on_linux
-@pytest.mark.medium
+@pytest.mark.large
 def test_two_ranks_train_like_one_process_and_survive_faults(data: Path, tmp_path: Path) -> None:
     command = torchrun("-m", "tests.detect.training.rank", str(data), str(tmp_path), folder=tmp_path)
     process = subprocess.run(
