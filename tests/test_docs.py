@@ -63,6 +63,7 @@ def shown_commands() -> list[tuple[str, str, str]]:
     return found
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("page", "command", "output"), shown_commands(), ids=lambda value: str(value)[:40])
 def test_what_a_page_shows_is_what_the_command_prints(
     page: str, command: str, output: str, capsys: pytest.CaptureFixture[str]

@@ -130,6 +130,7 @@ def test_other_sources_are_rejected(source: str, message: str, capsys: pytest.Ca
     assert not Path("runs/detect/exp").exists()
 
 
+@pytest.mark.medium
 def test_invalid_flags_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     write_image("a.png")
     Path("file").touch()

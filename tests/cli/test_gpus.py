@@ -41,6 +41,7 @@ def test_cloud_machine_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 × A10G" in capsys.readouterr().out
 
 
+@pytest.mark.medium
 def test_nominal_memory_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     run(["gpus"])
     rows = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}

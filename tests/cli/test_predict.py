@@ -94,6 +94,7 @@ def test_invalid_input_is_one_sentence_and_exit_code_2(
     assert captured.err.count("\n") == 1
 
 
+@pytest.mark.medium
 def test_job_file_that_exits_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "job.py"
     file.write_text("import sys\n\ndef job():\n    sys.exit(3)\n")

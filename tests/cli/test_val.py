@@ -51,6 +51,7 @@ def test_issues_of_the_data_and_ignored_flags_are_shown(capsys: pytest.CaptureFi
     assert "val: 1 box skipped" in json.loads(capsys.readouterr().out)["notes"][0]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

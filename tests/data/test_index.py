@@ -157,6 +157,7 @@ def test_mapped_index_pickles_as_a_file_name(tmp_path: Path) -> None:
     assert list(pickle.loads(pickled).paths()) == list(index.paths())  # noqa: S301  our own bytes
 
 
+@pytest.mark.medium
 def test_large_index_is_shared_through_a_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     index = ImageIndex.of([save_photos(tmp_path, 1)[0]] * 3000).shared()

@@ -205,6 +205,7 @@ def test_long_log_is_read_quickly() -> None:
     assert time.process_time() - start < 2.0  # a third of a second on an idle machine
 
 
+@pytest.mark.medium
 def test_long_line_is_read() -> None:
     log = "x" * 1_000_000 + " CUDA out of memory. Tried to allocate 2.00 GiB " + "y" * 1_000_000
     assert read_log(log)[0].numbers["requested"] == 2 * GIB

@@ -13,6 +13,7 @@ from oomph.monitor import Recorder, Sampler, load_record
 from oomph.units import MIB
 
 
+@pytest.mark.medium
 def test_sampler_writes_until_it_is_stopped(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     with Recorder(file) as recorder:

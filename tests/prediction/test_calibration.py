@@ -29,6 +29,7 @@ def test_saved_comparisons_are_loaded(tmp_path: Path) -> None:
     assert list(file.parent.iterdir()) == [file]
 
 
+@pytest.mark.medium
 def test_only_the_latest_comparisons_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "calibration.json"
     for number in range(60):

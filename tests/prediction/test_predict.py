@@ -95,6 +95,7 @@ def test_high_of_needed_covers_fragmentation_of_the_default_allocator() -> None:
     assert expandable.needed.high == pytest.approx(1.02 * expandable.needed.value + 2 * MIB)
 
 
+@pytest.mark.medium
 def test_ranges_are_wider_on_unmeasured_architectures() -> None:
     hopper, ampere = predict(), predict(target="RTX 3060")
     assert ampere.allocated.high / ampere.allocated.value > hopper.allocated.high / hopper.allocated.value
@@ -102,10 +103,12 @@ def test_ranges_are_wider_on_unmeasured_architectures() -> None:
     assert hopper.assumptions == ()
 
 
+@pytest.mark.medium
 def test_older_gpu_has_smaller_workspaces() -> None:
     assert predict(target="A100-80").allocated.value < predict().allocated.value
 
 
+@pytest.mark.medium
 def test_slower_gpu_takes_longer() -> None:
     assert predict(target="T4", batch=64).seconds.value > 3 * predict(batch=64).seconds.value
 
@@ -115,13 +118,14 @@ def test_prediction_is_json_serializable() -> None:
     assert data["allocated"]["origin"] == "traced"
 
 
+@pytest.mark.medium
 def test_target_may_be_custom() -> None:
     custom = dataclasses.replace(find_target("H200"), name="mine", memory=8 * GIB)
     trace = trace_step(JOB, oomph.Settings(batch=4, size=64), CudaDevice())
     assert predict_trace(trace, oomph.Settings(batch=4, size=64), custom).target == "mine"
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_command_uses_little_memory_for_any_batch() -> None:
     code = (
         "import sys; from oomph.cli import run; from oomph.machine import peak_rss_bytes; "

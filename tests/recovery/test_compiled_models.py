@@ -93,6 +93,7 @@ def test_a_compiled_model_runs_compiled_in_every_step(
     assert backend.compilations <= 3, "watched steps, other steps, validation"
 
 
+@pytest.mark.medium
 def test_a_model_that_is_first_compiled_in_a_retry_stays_compiled(backend: CountingBackend) -> None:
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -112,6 +113,7 @@ def test_a_model_that_is_first_compiled_in_a_retry_stays_compiled(backend: Count
     assert runs == [2, 4, 6, 8]
 
 
+@pytest.mark.medium
 @pytest.mark.filterwarnings("ignore:.torch.jit")
 def test_buffers_of_a_scripted_model_are_restored() -> None:
     torch.manual_seed(0)

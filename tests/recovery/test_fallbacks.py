@@ -33,6 +33,7 @@ def step_under(cap: int, net: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[
         return guard.step(batch), mode
 
 
+@pytest.mark.medium
 def test_a_batch_is_split_until_it_fits() -> None:
     def run(cap: int) -> tuple[oomph.StepReport, ByteCap]:
         torch.manual_seed(0)

@@ -184,7 +184,7 @@ def test_an_interrupt_while_a_failed_update_is_undone_leaves_no_step() -> None:
     rig.guard.step(rig.batches(1)[0])
     after = cloned(rig.state())
     outcomes = set()
-    for line in itertools.count(1, 7):
+    for line in itertools.count(1, 17):
         interrupt = InterruptAt(line, start="caught_oom")
         with FaultIn("_foreach_addcdiv", times=1):
             state = run_with_interrupt(rig, interrupt, before, update=True)

@@ -397,6 +397,7 @@ def second_step_under(cap: int) -> tuple[bool, int]:
     return True, mode.peak
 
 
+@pytest.mark.medium
 def test_an_update_under_any_cap_happens_completely_or_not_at_all() -> None:
     succeeded, peak = second_step_under(1 << 30)
     assert succeeded

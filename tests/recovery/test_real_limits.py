@@ -63,7 +63,7 @@ def test_a_limit_of_the_operating_system_splits_the_batch(kind: str, tmp_path: P
     assert steps[1]["retries"] == 0
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_a_budget_of_ram_splits_the_batch_before_it_is_exceeded(tmp_path: Path) -> None:
     outcome = run_process("budget", tmp_path)
     assert outcome["micro_batches"][0] > 1

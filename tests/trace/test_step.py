@@ -204,6 +204,7 @@ def test_autocast_caches_one_copy_of_a_shared_weight() -> None:
     assert len(copies) == 3  # one per step
 
 
+@pytest.mark.medium
 def test_attention_does_not_use_the_quadratic_kernel() -> None:
     class Attend(nn.Module):
         def __init__(self) -> None:

@@ -70,6 +70,7 @@ LOSSY: dict[str, Save] = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("decoders")
 @pytest.mark.parametrize("name", LOSSY)
 def test_lossy_formats_match_a_full_decoding(tmp_path: Path, name: str) -> None:
@@ -138,6 +139,7 @@ def test_images_and_windows_follow_the_exif_orientation(tmp_path: Path, orientat
     assert (small.width, small.height) == (oriented.shape[1], oriented.shape[0])
 
 
+@pytest.mark.medium
 def test_first_frame_of_an_animation_is_used(tmp_path: Path) -> None:
     first = Image.fromarray(scene())
     for name in ("a.gif", "a.png", "a.webp"):

@@ -40,6 +40,7 @@ LAYOUTS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_windows_and_whole_images_of_every_layout(tmp_path: Path, layout: str) -> None:
     array, options = LAYOUTS[layout]

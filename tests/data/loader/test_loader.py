@@ -271,6 +271,7 @@ def test_images_above_the_budget_are_skipped_by_their_headers(tmp_path: Path) ->
     assert all("more than the budget of 240 MiB" in skipped.reason for skipped in loader.skipped())
 
 
+@pytest.mark.medium
 def test_admitted_bytes_stay_within_the_budget(tmp_path: Path) -> None:
     files = []
     for number in range(6):
@@ -349,6 +350,7 @@ def loader_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("oomph-data")]
 
 
+@pytest.mark.medium
 def test_unfinished_pass_leaves_no_thread_behind(tmp_path: Path) -> None:
     loader = Loader(save_photos(tmp_path, 20), 32, 2, threads=4)
     for _ in loader:
@@ -364,6 +366,7 @@ def test_unfinished_pass_leaves_no_thread_behind(tmp_path: Path) -> None:
     assert not loader_threads()
 
 
+@pytest.mark.medium
 def test_old_iterator_does_not_disturb_a_new_pass(tmp_path: Path) -> None:
     loader = Loader(save_photos(tmp_path, 8), 32, 2, threads=2)
     old = iter(loader)

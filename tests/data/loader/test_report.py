@@ -27,6 +27,7 @@ def test_report_compares_measured_with_predicted_memory(tmp_path: Path) -> None:
     assert str(report).startswith("memory: at most ")
 
 
+@pytest.mark.medium
 def test_bottleneck_is_one_sentence_with_advice(tmp_path: Path) -> None:
     builder, options = TransformedSamples(sleep_20_ms), LoaderOptions(cache="off")
     loader = Loader(save_photos(tmp_path, 4) * 4, 32, 1, builder=builder, threads=1, options=options)

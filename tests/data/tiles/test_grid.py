@@ -10,6 +10,7 @@ from oomph.data import Tiles
 from oomph.errors import UsageError
 
 
+@pytest.mark.medium
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 1200), st.floats(0, 0.95))
 def test_grid_covers_every_pixel_with_windows_of_one_size(width: int, height: int, side: int, overlap: float) -> None:

@@ -51,6 +51,7 @@ def detect_red(pixels: NDArray[np.uint8]) -> Detections:
     return Detections(np.array(boxes, float).reshape(-1, 4), np.full(len(boxes), 0.9), np.zeros(len(boxes), np.int64))
 
 
+@pytest.mark.medium
 def test_objects_of_a_large_image_are_detected_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     pixels = np.full((1500, 2000, 3), 128, np.uint8)

@@ -69,6 +69,7 @@ def test_ranks_share_the_draws(tmp_path: Path) -> None:
     assert len(first | second) == 24
 
 
+@pytest.mark.medium
 def test_windows_of_a_draw_share_a_decoding_with_any_number_of_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

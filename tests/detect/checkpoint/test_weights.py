@@ -91,12 +91,14 @@ def test_another_number_of_classes_loads_all_layers_but_the_head(
     assert torch.equal(model.state_dict()["model.24.m.0.weight"], head)
 
 
+@pytest.mark.medium
 def test_weights_of_another_size_are_rejected(tmp_path: Path) -> None:
     save_weights(tmp_path / "w.pt", yolov5("n", classes=3), NAMES)
     with pytest.raises(UsageError, match="the weights are yolov5n and the network is yolov5s"):
         load_weights(yolov5("s", classes=3), read_weights(tmp_path / "w.pt"))
 
 
+@pytest.mark.medium
 def test_saved_weights_are_read_by_oomph_and_by_torch(tmp_path: Path) -> None:
     model = yolov5("n", classes=2, anchors=[[(8, 16)] * 3, [(20, 30)] * 3, [(99, 88)] * 3])
     path = tmp_path / "runs" / "best.pt"

@@ -10,6 +10,7 @@ from oomph.detect import DemoSize, draw_scene, read_dataset, read_split, shared_
 from oomph.detect.dataset import DEMO_IMGSZ, DEMO_NAMES
 
 
+@pytest.mark.medium
 def test_demo_dataset_is_an_ordinary_dataset(tmp_path: Path) -> None:
     data = read_dataset(write_demo_dataset(tmp_path / "a b", DemoSize(train=24, val=6)))
     train, val = read_split(data, "train"), read_split(data, "val")

@@ -88,6 +88,7 @@ class AlternatingClasses(RedSquareDetector):
         return (predictions,)
 
 
+@pytest.mark.medium
 def test_agnostic_nms_also_merges_across_tiles(val_split: IndexedSplit) -> None:
     counts = []
     for agnostic in (True, False):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from oomph.detect import ANCHORS, check_anchors
 from oomph.detect.model._anchors import anchor_recall, fit_anchors
@@ -30,6 +31,7 @@ def test_anchors_are_fitted_to_long_thin_boxes() -> None:
     assert anchor_recall(sizes, np.array(check.anchors).reshape(-1, 2)) == check.fitted_recall
 
 
+@pytest.mark.medium
 def test_fit_depends_on_boxes_and_seed_alone() -> None:
     sizes = box_sizes(3, 300)
     assert np.array_equal(fit_anchors(sizes, seed=1), fit_anchors(sizes, seed=1))

@@ -25,6 +25,7 @@ def listing(model: nn.Module) -> list[str]:
     return [f"{name} {'x'.join(map(str, tensor.shape))}" for name, tensor in model.state_dict().items()]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("size", CHECKPOINTS)
 def test_tensor_names_shapes_and_parameter_counts_match_the_checkpoints(size: str) -> None:
     with torch.device("meta"):

@@ -17,12 +17,14 @@ def config(optimizer: str = "SGD", freeze: int = 0) -> TrainConfig:
     return TrainConfig(data=Path("data.yaml"), run_dir=Path("run"), cfg="n", hyp=hyp, freeze=freeze)
 
 
+@pytest.mark.medium
 def test_the_ema_is_always_as_large_as_the_weights() -> None:
     size = sum(tensor.numel() * tensor.element_size() for tensor in yolov5("n", 4).state_dict().values())
     for device in (GPU, CPU):
         assert extra_memory(config(), 4, "given", device).ema == pytest.approx(size, rel=0.001)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("device", "optimizer", "implementation", "times"),
     [
@@ -42,6 +44,7 @@ def test_the_backup_depends_on_device_and_optimizer(
     assert backup == pytest.approx(times * weights, rel=0.02)  # on the CPU with the buffers of the EMA
 
 
+@pytest.mark.medium
 def test_frozen_layers_are_averaged_but_not_backed_up() -> None:
     trained = extra_memory(config("AdamW"), 4, "given", GPU)
     frozen = extra_memory(config("AdamW", freeze=10), 4, "given", GPU)
@@ -59,6 +62,7 @@ def test_on_a_gpu_a_backup_counts_only_above_the_peak(prediction: Prediction) ->
     assert ExtraMemory(100, 0).added_to(prediction).device.high == prediction.device.high + 100
 
 
+@pytest.mark.medium
 def test_in_a_heap_a_backup_always_adds_up(prediction: Prediction) -> None:
     assert extra_memory(config(), 4, "given", CPU).backup_adds_up
     assert not extra_memory(config(), 4, "given", GPU).backup_adds_up

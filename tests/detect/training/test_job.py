@@ -16,6 +16,7 @@ def test_the_prediction_includes_network_and_loss() -> None:
     assert prediction.allocated.value < 200 * MIB
 
 
+@pytest.mark.medium
 def test_the_job_trains() -> None:
     torch.manual_seed(0)
     job = detection_job("n", classes=3)

@@ -76,6 +76,7 @@ def test_no_batch_is_planned_larger_than_the_data(data: Path) -> None:
     assert automatic.settings.batch == 4
 
 
+@pytest.mark.medium
 def test_a_budget_that_is_too_small_explains_what_is_reserved(data: Path, tmp_path: Path) -> None:
     config = TrainConfig(data, tmp_path, cfg="n", imgsz=64, batch=2, device="cpu", budget=200 * MIB, epochs=1)
     with pytest.raises(CannotFit, match=r"136 MiB.*\(200 MiB minus 64\.\d MiB for loaded batches and the guard\)"):

@@ -27,6 +27,7 @@ def test_the_plan_is_resolved_into_the_config(tmp_path: Path) -> None:
     assert resolved == replace(config, batch=12, imgsz=448, precision="amp-bf16")
 
 
+@pytest.mark.medium
 def test_shared_train_and_val_images_are_reported(demo_data: Path, tmp_path: Path) -> None:
     same = tmp_path / "same.yaml"
     text = demo_data.read_text().replace("path: .", f"path: {demo_data.parent}")

@@ -53,6 +53,7 @@ def test_parts_are_summed_over_micro_batches_and_steps_without_failed_attempts()
     assert resumed.totals() == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.medium
 def test_accumulated_gradients_sum_as_in_yolov5() -> None:
     """The guard averages the batches of an update by images; YOLOv5 sums their gradients."""
     model = network().eval()  # without BatchNorm statistics, which depend on the order
@@ -76,6 +77,7 @@ def test_accumulated_gradients_sum_as_in_yolov5() -> None:
         torch.testing.assert_close(before[name] - item.detach(), expected[name], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.medium
 def test_batches_of_an_update_are_weighted_by_images_without_a_notice() -> None:
     model = network()
     detection_loss = DetectionLoss(model, imgsz=64)

@@ -77,6 +77,7 @@ def test_a_run_writes_all_its_files(finished_run: tuple[TrainResult, Path]) -> N
     assert len(oomph.Record.load(run_dir / "record.jsonl").steps) == 6
 
 
+@pytest.mark.medium
 def test_losses_are_the_means_of_their_epoch(finished_run: tuple[TrainResult, Path]) -> None:
     header, *rows = results(finished_run[1])
     assert header == [
