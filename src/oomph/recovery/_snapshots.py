@@ -158,37 +158,36 @@ class BufferSnapshot:
 
     def __init__(self, *modules: nn.Module) -> None:
         self._modules, self._scans = modules, _MODULE_SCANS
-        self._tables: list[dict[str, Tensor | None]] = []  # the `_buffers` of each module that has some
+        self._slots: list[tuple[dict[str, Tensor | None], str]] = []  # the table and name of each buffer
         self._copies = TensorCopies()
 
     def capture(self) -> Restore:
         """Copy all buffers: CUDA kernels update BatchNorm statistics without counting a version."""
         if self._scans:
             self._scans -= 1
-            self._tables = _buffer_tables(self._modules)
-        tables, bindings = self._tables, [dict(table) for table in self._tables]
-        restore_values = self._copies.capture(
-            [buffer for table in tables for buffer in table.values() if buffer is not None]
-        )
+            self._slots = _buffer_slots(self._modules)
+        slots, buffers = self._slots, [table.get(name) for table, name in self._slots]
+        restore_values = self._copies.capture([buffer for buffer in buffers if buffer is not None])
         if self._copies.nbytes > _MAX_KEPT_BYTES:
             self._copies = TensorCopies()
 
         def restore() -> None:
             self._scans = _MODULE_SCANS  # the failed forward may not have registered its buffers yet
             restore_values()
-            for table, binding in zip(tables, bindings, strict=True):
-                table.update(binding)  # buffers registered since the capture stay
+            for (table, name), buffer in zip(slots, buffers, strict=True):
+                table[name] = buffer
 
         return restore
 
 
-def _buffer_tables(modules: Iterable[nn.Module]) -> list[dict[str, Tensor | None]]:
-    tables = []
+def _buffer_slots(modules: Iterable[nn.Module]) -> list[tuple[dict[str, Tensor | None], str]]:
+    slots: list[tuple[dict[str, Tensor | None], str]] = []
     for owner in dict.fromkeys(owner for module in modules for owner in module.modules()):
         table: Any = owner._buffers  # noqa: SLF001  rebinding needs the table itself
-        # A ScriptModule has no such dict.
-        tables.append(table if isinstance(table, dict) else dict(owner.named_buffers(recurse=False)))
-    return [table for table in tables if table]
+        if not isinstance(table, dict):  # that of a ScriptModule
+            table = dict(owner.named_buffers(recurse=False))
+        slots += [(table, name) for name in table]
+    return slots
 
 
 class GradStash:
