@@ -111,7 +111,7 @@ def demo_config(data: Path, run_dir: Path) -> TrainConfig:
         imgsz=DEMO_IMGSZ,
         batch=12,
         epochs=18,
-        budget_above_start=270 * MIB,
+        budget_above_start=276 * MIB,
         val_interval=8,
         hyp=Hyperparameters(
             lr0=0.1,
