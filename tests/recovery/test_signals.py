@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from oomph.monitor import Recorder, load_record
-from oomph.recovery._signals import DeferInterrupt
+from oomph.recovery._signals import DeferSignals
 
 from .nets import guard_of, plain_batch, plain_guard, plain_net
 
@@ -79,27 +79,28 @@ def test_a_signal_after_the_last_step_stops_at_the_end(tmp_path: Path) -> None:
     assert (tmp_path / "run.pt").exists()
 
 
-def test_the_handler_of_the_user_is_called_after_the_deferral() -> None:
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_the_handler_of_the_user_is_called_after_the_deferral(signum: signal.Signals) -> None:
     received: list[int] = []
 
-    def handle(signum: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         del frame
-        received.append(signum)
+        received.append(number)
 
-    before = signal.signal(signal.SIGINT, handle)
+    before = signal.signal(signum, handle)
     try:
         for number in range(2):
-            with DeferInterrupt():
-                signal.raise_signal(signal.SIGINT)
+            with DeferSignals():
+                signal.raise_signal(signum)
                 assert len(received) == number
-            assert signal.getsignal(signal.SIGINT) is handle
-        assert received == [signal.SIGINT] * 2
+            assert signal.getsignal(signum) is handle
+        assert received == [signum] * 2
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signum, before)
 
 
 def test_a_deferral_that_was_left_by_another_signal_does_not_last() -> None:
-    defer = DeferInterrupt()
+    defer = DeferSignals()
     defer.__enter__()  # and never left
     with pytest.raises(KeyboardInterrupt), defer:
         signal.raise_signal(signal.SIGINT)
@@ -108,7 +109,7 @@ def test_a_deferral_that_was_left_by_another_signal_does_not_last() -> None:
 
 def test_an_interrupt_is_not_lost_if_there_is_also_an_error() -> None:
     def fail() -> None:
-        with DeferInterrupt():
+        with DeferSignals():
             signal.raise_signal(signal.SIGINT)
             raise ValueError("the label is 7")
 

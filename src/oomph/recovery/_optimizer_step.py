@@ -19,7 +19,7 @@ from ..units import format_size
 from ._caught_oom import CaughtOom, free_memory
 from ._config import GuardConfig
 from ._retry_policy import Backoff
-from ._signals import DeferInterrupt
+from ._signals import DeferSignals
 from ._snapshots import (
     CounterSnapshot,
     GradSnapshot,
@@ -105,7 +105,7 @@ class OptimizerStep:
         self._has_announced_backup = False
         self._applied: set[Optimizer] = set()  # that stepped in this update
         self._is_broken = False  # a step without a backup failed after it was started
-        self._defer_interrupt = DeferInterrupt()
+        self._defer_signals = DeferSignals()
         self.grad_norm: torch.Tensor | float | None = None
 
     @property
@@ -203,7 +203,7 @@ class OptimizerStep:
                 self._step(optimizer)
         # Last, because these can't be undone.
         atomic = [optimizer for optimizer in self._optimizers if optimizer not in {*backed_up, *self._applied}]
-        with self._defer_interrupt if atomic else contextlib.nullcontext():
+        with self._defer_signals if atomic else contextlib.nullcontext():
             for optimizer in atomic:
                 self._step_without_backup(optimizer)
             self._after_optimizers()

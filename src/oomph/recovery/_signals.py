@@ -14,31 +14,34 @@ _log = logging.getLogger("oomph")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class DeferInterrupt:
-    """Context that delays Ctrl-C until it exits: an update without a backup must not stop half-way."""
+class DeferSignals:
+    """Context that delays Ctrl-C and SIGTERM until it exits: an update without a backup must not stop half-way."""
 
     def __init__(self) -> None:
-        self._is_pending = self._is_deferring = False
-        self._handler: Any = None
+        self._handlers: dict[int, Any] = {}  # those that the context replaced
+        self._pending: int | None = None
 
     def __enter__(self) -> None:
-        self._is_pending, handler = False, signal.getsignal(signal.SIGINT)
-        is_main = threading.current_thread() is threading.main_thread()  # only that thread may set handlers
-        self._is_deferring = is_main and callable(handler)
-        # Ours may still be installed if another signal's exception left the context.
-        if self._is_deferring and handler != self._on_interrupt:
-            self._handler = handler
-            signal.signal(signal.SIGINT, self._on_interrupt)
+        self._pending = None
+        if threading.current_thread() is not threading.main_thread():
+            return  # only the main thread may set handlers
+        for signum in _SIGNALS:
+            handler = signal.getsignal(signum)
+            # Ours may still be installed if another signal's exception left the context.
+            if callable(handler) and handler != self._on_signal:
+                self._handlers[signum] = handler
+                signal.signal(signum, self._on_signal)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if self._is_deferring:
-            signal.signal(signal.SIGINT, self._handler)
-        if self._is_pending:
-            self._handler(signal.SIGINT, None)
+        for signum, handler in self._handlers.items():
+            signal.signal(signum, handler)
+        handlers, self._handlers = self._handlers, {}
+        if self._pending is not None:
+            handlers[self._pending](self._pending, None)
 
-    def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
-        del signum, frame
-        self._is_pending = True
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        del frame
+        self._pending = signum
 
 
 class StopRequest:
