@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -255,7 +256,8 @@ def _without_numpy_scalars(value: Any) -> Any:
         return {name: _without_numpy_scalars(item) for name, item in value.items()}
     if type(value) in {list, tuple}:
         return type(value)(_without_numpy_scalars(item) for item in value)
-    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+    numpy = sys.modules.get("numpy")
+    return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
