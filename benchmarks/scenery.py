@@ -232,7 +232,7 @@ def _draw_field(drawing: ImageDraw.ImageDraw, corners: list[Point], color: Color
     drawing.polygon(corners, fill=color)
     darker = (color[0] - 10, color[1] - 10, color[2] - 8)
     (ax, ay), (bx, by), (cx, cy), (dx, dy) = corners
-    for fraction in np.arange(0.02, 1, 0.03):  # furrows
+    for fraction in np.arange(0.02, 1, 0.03).tolist():  # furrows
         begin = (ax + (dx - ax) * fraction, ay + (dy - ay) * fraction)
         end = (bx + (cx - bx) * fraction, by + (cy - by) * fraction)
         drawing.line([begin, end], fill=darker, width=2 * _SUPERSAMPLING)

@@ -27,14 +27,19 @@ def run_with_interrupt(rig: Rig, interrupt: InterruptAt, start: dict[str, Any], 
     return rig.state()
 
 
+def states_around_a_step(rig: Rig, *, update: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Run two steps, and return the states before and after the second one."""
+    rig.guard.step(rig.batches(1)[0], update=update)
+    before = cloned(rig.state())
+    rig.guard.step(rig.batches(1)[0], update=update)
+    return before, cloned(rig.state())
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize(("update", "scaled"), [(True, False), (True, True), (False, False)])
 def test_an_interrupt_at_any_line_leaves_a_complete_step_or_none(*, update: bool, scaled: bool) -> None:
     rig = Rig(scaled=scaled, foreach=True)
-    rig.guard.step(rig.batches(1)[0], update=update)
-    before = cloned(rig.state())
-    rig.guard.step(rig.batches(1)[0], update=update)
-    after = cloned(rig.state())
+    before, after = states_around_a_step(rig, update=update)
     outcomes = set()
     for line in itertools.count(1):
         interrupt = InterruptAt(line, start="_after_optimizers" if update else "_keep_grads")
@@ -52,10 +57,7 @@ def test_an_interrupt_at_any_line_leaves_a_complete_step_or_none(*, update: bool
 def test_an_interrupt_before_the_update_leaves_no_step() -> None:
     """At lines spread over the step, and then a step that runs out of memory is retried correctly."""
     rig = Rig(foreach=True)
-    rig.guard.step(rig.batches(1)[0])
-    before = cloned(rig.state())
-    rig.guard.step(rig.batches(1)[0])
-    after = cloned(rig.state())
+    before, after = states_around_a_step(rig, update=True)
     for line in itertools.count(3, 17):
         interrupt = InterruptAt(line)
         state = run_with_interrupt(rig, interrupt, before, update=True)
@@ -179,10 +181,7 @@ def test_an_interrupt_inside_an_optimizer_operation_is_undone(monkeypatch: pytes
 @pytest.mark.medium
 def test_an_interrupt_while_a_failed_update_is_undone_leaves_no_step() -> None:
     rig = Rig(foreach=True)
-    rig.guard.step(rig.batches(1)[0])
-    before = cloned(rig.state())
-    rig.guard.step(rig.batches(1)[0])
-    after = cloned(rig.state())
+    before, after = states_around_a_step(rig, update=True)
     outcomes = set()
     for line in itertools.count(1, 17):
         interrupt = InterruptAt(line, start="caught_oom")

@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from oomph.detect import Chart, ClassScore, Line, Scores, draw_chart, epoch_chart, precision_recall_chart
 from oomph.detect.plots._charts import _PlotArea, ticks
 from oomph.detect.plots._drawing import COLORS
 
 
-def has_color(image: np.ndarray, color: tuple[int, int, int]) -> bool:
+def has_color(image: NDArray[np.uint8], color: tuple[int, int, int]) -> bool:
     return bool((image == color).all(2).any())
 
 

@@ -83,6 +83,6 @@ def test_compute_processes_are_listed_without_graphics_processes() -> None:
 @pytest.mark.parametrize("decodes", [False, True])
 def test_process_with_a_name_that_is_not_utf8_is_listed(decodes: bool) -> None:  # noqa: FBT001
     def name(_: int) -> bytes | str:
-        return b"/opt/\xff\xfe".decode() if decodes else b"/opt/\xff\xfe"
+        return b"/usr/\xff\xfe".decode() if decodes else b"/usr/\xff\xfe"
 
     assert [process.pid for process in read_processes(nvmlSystemGetProcessName=name)] == [7, 8]

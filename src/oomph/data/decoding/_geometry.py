@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -119,7 +120,7 @@ def apply_orientation(pixels: Array, orientation: int) -> Array:
     """Rotate and flip stored pixels as the EXIF orientation says."""
     if orientation == 1:
         return pixels
-    oriented = {
+    transforms: dict[int, Callable[[], Array]] = {
         2: lambda: pixels[:, ::-1],
         3: lambda: pixels[::-1, ::-1],
         4: lambda: pixels[::-1],
@@ -127,5 +128,5 @@ def apply_orientation(pixels: Array, orientation: int) -> Array:
         6: lambda: np.rot90(pixels, -1),
         7: lambda: pixels[::-1, ::-1].swapaxes(0, 1),
         8: lambda: np.rot90(pixels, 1),
-    }[orientation]()
-    return np.ascontiguousarray(oriented)
+    }
+    return np.ascontiguousarray(transforms[orientation]())

@@ -126,7 +126,8 @@ def _fill(image: NDArray[np.float64], mask: NDArray[np.uint8], color: tuple[int,
     """Fill a shape with a color that gets darker from left to right."""
     ramp = np.linspace(15, -15, DEMO_IMGSZ)
     coverage = mask[..., None] / 255
-    return image * (1 - coverage) + (np.array(color) + ramp[None, :, None]) * coverage
+    filled: NDArray[np.float64] = image * (1 - coverage) + (np.array(color) + ramp[None, :, None]) * coverage
+    return filled
 
 
 def _shape_mask(label: int, rng: np.random.Generator) -> NDArray[np.uint8]:

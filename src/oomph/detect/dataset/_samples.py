@@ -69,7 +69,7 @@ class RectLetterboxSamples(LetterboxSamples):
         return super().requests(index, (min(canvas[0], self._imgsz), min(canvas[1], self._imgsz)), rng)
 
 
-def collate_boxes(boxes: list[NDArray[np.float32]]) -> Any:
+def collate_boxes(boxes: Sequence[NDArray[np.float32]]) -> Any:
     """Join the boxes of a batch's samples into a tensor of rows that start with the sample's number."""
     import torch  # noqa: PLC0415  worker processes don't import it
 

@@ -165,8 +165,9 @@ def boxes_in_pixels(split: IndexedSplit) -> Labels:
     """Return the boxes of a split as corners in pixels of the images."""
     table = split.labels
     sides = np.array([(wide, high) for high, wide in split.shapes]).reshape(-1, 2)
-    sides = np.repeat(sides, np.diff(table.starts), 0)
-    center, half = table.boxes[:, 1:3].astype(np.float64) * sides, table.boxes[:, 3:5].astype(np.float64) * sides / 2
+    per_box = np.repeat(sides, np.diff(table.starts), 0)
+    center = table.boxes[:, 1:3].astype(np.float64) * per_box
+    half = table.boxes[:, 3:5].astype(np.float64) * per_box / 2
     corners = np.concatenate((center - half, center + half), 1).astype(np.float32)
     return Labels((), table.boxes[:, 0].astype(np.int32), corners, table.starts)
 
