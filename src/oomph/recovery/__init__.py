@@ -1,10 +1,10 @@
 """The guard: training steps as transactions that retry with less memory, alone or on several ranks."""
 
 from ..batch import split_batch
+from ..losses import LossSum
 from ._caught_oom import CaughtOom
 from ._distributed import BUCKET_BYTES
 from ._guard import Guard, guard
-from ._loss import LossSum
 from ._step_report import Fallback, StepReport
 from ._transaction import Transaction
 

@@ -84,6 +84,12 @@ def caught_oom(error: BaseException) -> CaughtOom | None:
     return CaughtOom(finding, error, stack)
 
 
+def is_oom(error: Exception) -> bool:
+    """Return True for an out-of-memory error that can be retried."""
+    finding = classify_exception(error)
+    return finding is not None and finding.retryable
+
+
 def catch_oom(work: Callable[[], object]) -> CaughtOom | None:
     """Call a function and return the out-of-memory error that it raised, if any; other errors propagate."""
     try:

@@ -5,23 +5,18 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 from torch.optim import LBFGS, Optimizer
 
-from ..batch import count_samples, split_batch, tensors_in, write_versions
+from ..batch import write_versions
 from ..errors import UsageError
-from ._loss import LossAccumulator, LossSum
-from ._snapshots import ObjectSnapshot, RngSnapshot, owner_of
-from ._transaction import Transaction
 
 _log = logging.getLogger("oomph")
-_MEAN_TOLERANCE = 1e-2  # relative difference beyond which a loss is not a mean over samples
 
 
 class WarnOnce:
@@ -48,9 +43,9 @@ class BatchNormCheck:
         """Return the smallest micro-batch that the layers accept."""
         return 2 if any(layer.training for _, layer in self._layers) else 1
 
-    def warn_if_split(self, micro_batches: int) -> None:
+    def warn_if_split(self) -> None:
         """Warn, in the first step that is split, that statistics come from micro-batches."""
-        if micro_batches == 1 or self._has_warned:
+        if self._has_warned:
             return
         names = [name for name, layer in self._layers if layer.training]
         if names:
@@ -82,6 +77,11 @@ def reject_closures(optimizers: Sequence[Optimizer]) -> None:
         UsageError: there is such an optimizer.
     """
     for optimizer in optimizers:
+        if hasattr(optimizer, "first_step") and hasattr(optimizer, "second_step"):
+            raise UsageError(
+                f"{type(optimizer).__name__} computes gradients twice in one update",
+                "use guard.backward before each of its two steps, or an optimizer whose step needs only gradients",
+            )
         closure = inspect.signature(type(optimizer).step).parameters.get("closure")
         if isinstance(optimizer, LBFGS) or (closure is not None and closure.default is inspect.Parameter.empty):
             raise UsageError(
@@ -103,51 +103,16 @@ def reject_changed_batch(batch: Any, versions: list[int]) -> None:
         )
 
 
-def warn_unknown_divisor(warnings: WarnOnce, losses: LossAccumulator) -> None:
-    """Warn that batches with several normalizers are accumulated by samples."""
-    if losses.has_known_divisor:
-        return
-    warnings.warn(
-        "The loss has several normalizers, so accumulated batches (update=False) are weighted by samples, and the "
-        "gradient is not that of one large batch. It is exact with a single number as the normalizer, with an "
-        "oomph.LossSum, or with one large batch, which the guard splits."
-    )
-
-
-def check_loss(warnings: WarnOnce, loss: Callable[..., Any], model: nn.Module, outputs: Any, targets: Any) -> None:
-    """Warn if the loss of a micro-batch is not the mean of the losses of its halves.
-
-    A loss over pairs of samples (contrastive) or divided by a count of positives isn't. The check evaluates the loss
-    three times and reads it. State that the loss changes is restored, and errors are ignored: the loss may require a
-    certain batch size, or gradients.
-    """
-    device = next((tensor.device for tensor in tensors_in(outputs)), torch.device("cpu"))
-    transaction = Transaction.of([RngSnapshot(device), ObjectSnapshot(owner_of(loss), exclude=[model])])
-    differences: list[tuple[float, float]] = []
-    try:
-        oom = transaction.try_run(lambda: differences.extend(_differences(loss, outputs, targets)))
-    except Exception:  # noqa: BLE001  see above
-        return
-    transaction.rollback()
-    if oom is None and differences:
-        whole, halves = differences[0]
+def warn_accumulation(warnings: WarnOnce, *, is_mean: bool, has_known_divisor: bool) -> None:
+    """Warn about what accumulated batches are not: one large batch, if the loss isn't a mean."""
+    if not has_known_divisor:
         warnings.warn(
-            f"The loss of the first micro-batch is {whole:.6g}, but its halves have {halves:.6g} on average: it is not "
-            "a mean over samples, so the gradient of a split batch differs from that of the whole batch. If the loss "
-            "is divided by a count, give it a normalizer or return an oomph.LossSum. If it compares samples with each "
-            "other (a contrastive loss), splitting changes it: use checkpointing, or a larger device."
+            "The loss has several normalizers, so accumulated batches (update=False) are weighted by samples, and the "
+            "gradient is not that of one large batch. It is exact with a single number as the normalizer, with an "
+            "oomph.LossSum, or with one large batch, which the guard splits."
         )
-
-
-def _differences(loss: Callable[..., Any], outputs: Any, targets: Any) -> list[tuple[float, float]]:
-    samples = count_samples((outputs, targets))
-    if samples < 2:  # noqa: PLR2004  halves
-        return []
-    with torch.no_grad():
-        whole = loss(outputs, targets)
-        if isinstance(whole, LossSum) or not isinstance(whole, Tensor) or whole.numel() != 1:
-            return []
-        halves = [(count_samples(half), loss(*half)) for half in split_batch((outputs, targets), 2)]
-        mean = sum(count / samples * float(value) for count, value in halves)
-    is_mean = abs(mean - float(whole)) <= _MEAN_TOLERANCE * max(abs(float(whole)), 1e-6)
-    return [] if is_mean else [(float(whole), mean)]
+    elif not is_mean:
+        warnings.warn(
+            "Accumulated batches (update=False) are averaged by samples, which for this loss is not the gradient of "
+            "one large batch. Pass one large batch to guard.step, which splits it exactly."
+        )

@@ -18,6 +18,7 @@ from ..monitor import Recorder
 from ..patches import AUTOCAST_DTYPES
 from ..units import parse_size
 from ._memory import Predict
+from .splitting import MetricFunction
 
 ALLOWED = ("precision", "size")
 _SCALER_METHODS = ("scale", "unscale_", "step", "update")
@@ -28,7 +29,11 @@ class GuardConfig:
     """The options of `oomph.guard`, which documents them."""
 
     forward: Callable[..., Any] | None = None
-    split: Splitter | None = None
+    split: Splitter | str | None = None
+    samples: Callable[[Any], int] | None = None
+    reduction: str | None = None
+    inexact: str = "refuse"
+    metrics: MetricFunction | None = None
     micro_batch: int | None = None
     schedulers: tuple[Any, ...] = ()
     scaler: Any = None
@@ -53,6 +58,8 @@ class GuardConfig:
                 raise UsageError(f"{name} is {value!r}", "it must be a whole number of at least 1")
         self._check_numbers()
         self._check_objects()
+        _check_choice("reduction", self.reduction, (None, "mean", "sum"))
+        _check_choice("inexact", self.inexact, ("refuse", "warn"))
         if self.precision is not None and self.precision not in AUTOCAST_DTYPES:
             choices = " or ".join(AUTOCAST_DTYPES)
             raise UsageError(f"precision is {self.precision!r}", f"use {choices}, or leave it out")
@@ -92,6 +99,12 @@ class GuardConfig:
     def budget_bytes(self) -> int | None:
         """The budget in bytes."""
         return None if self.budget is None else parse_size(self.budget)
+
+
+def _check_choice(name: str, value: object, choices: tuple[str | None, ...]) -> None:
+    if value not in choices:
+        allowed = " or ".join(repr(choice) for choice in choices if choice is not None)
+        raise UsageError(f"{name} is {_describe(value)}", f"use {allowed}, or leave it out")
 
 
 def _is_number(value: object) -> bool:

@@ -16,10 +16,10 @@ from ..patches import autocast
 from ._caught_oom import CaughtOom, free_memory
 from ._checks import reject_changed_batch
 from ._memory import Memory
-from ._micro_batches import MicroBatchRunner
 from ._retry_policy import RetryPolicy
 from ._snapshots import BufferSnapshot, ObjectSnapshot, RngSnapshot, Snapshot
 from ._transaction import Transaction
+from .splitting import MicroBatchRunner
 
 _Function = Callable[[nn.Module, Any], Any]
 

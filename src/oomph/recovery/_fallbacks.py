@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..patches import BlockCheckpointing
 from ._config import GuardConfig
-from ._micro_batches import ForwardMode
 from ._retry_policy import LastFallback
 from ._step_report import Fallback
+from .splitting import ForwardMode
 
 _MAX_RESIZES = 3
 

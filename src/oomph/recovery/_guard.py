@@ -6,7 +6,7 @@ import contextlib
 import functools
 import logging
 import os
-import time
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -14,34 +14,47 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..batch import Splitter, write_versions
+from ..batch import Splitter
 from ..errors import UsageError
+from ..losses import Number
 from ..monitor import Recorder, step_timer
 from ..patches import BlockCheckpointing
+from ._accelerate import AccelerateState
 from ._caught_oom import CaughtOom, free_memory
 from ._checkpoint import check_checkpoint_path, guard_state, load, load_guard_state, save, save_emergency
 from ._checks import (
     BatchNormCheck,
     WarnOnce,
-    check_loss,
     reject_changed_batch,
     reject_closures,
     reject_lazy_modules,
-    warn_unknown_divisor,
+    warn_accumulation,
 )
 from ._config import GuardConfig, as_tuple, check_extra_state, check_optimizers, parse_device
 from ._distributed import connect_ranks
 from ._evaluation import Evaluation
 from ._fallbacks import last_fallbacks
-from ._loss import LossAccumulator, Number, accumulation_weights, merge_grads
 from ._memory import FitPredictor, Predict, memory_of
-from ._micro_batches import ForwardMode, MicroBatchRunner
 from ._optimizer_step import OptimizerStep, UpdateResult
 from ._retry_policy import RetryPolicy
 from ._signals import StopRequest
 from ._snapshots import BufferSnapshot, GradStash, ObjectSnapshot, RngSnapshot, Snapshot, check_restorable, modules_of
-from ._step_report import Fallback, StepReport, record_fields, retries_exhausted
+from ._step_report import StepReport, record_fields, retries_exhausted
+from ._step_state import StepMode, StepState
 from ._transaction import CommitState, Transaction
+from .splitting import (
+    ForwardMode,
+    MetricFunction,
+    Metrics,
+    MicroBatchRunner,
+    Objective,
+    SplitCheck,
+    SplitPolicy,
+    TwoPasses,
+    Work,
+    accumulation_weights,
+    merge_grads,
+)
 
 _log = logging.getLogger("oomph")
 
@@ -52,7 +65,10 @@ def guard(  # noqa: PLR0913  options by name
     optimizer: Optimizer | Sequence[Optimizer],
     loss: Callable[..., Any] | None = None,
     forward: Callable[..., Any] | None = None,
-    split: Splitter | None = None,
+    reduction: str | None = None,
+    inexact: str = "refuse",
+    split: Splitter | str | None = None,
+    samples: Callable[[Any], int] | None = None,
     micro_batch: int | None = None,
     scheduler: Any = None,
     scaler: Any = None,
@@ -67,6 +83,7 @@ def guard(  # noqa: PLR0913  options by name
     checkpoint: str | os.PathLike[str] | Callable[[Any], object] | None = None,
     recorder: Recorder | None = None,
     extra_state: Any = (),
+    metrics: MetricFunction | None = None,
     cooldown_steps: int = 20,
     rank_timeout: float = 15.0,
 ) -> Guard:
@@ -75,10 +92,14 @@ def guard(  # noqa: PLR0913  options by name
     Args:
         model: the model to train; a DistributedDataParallel too.
         optimizer: one optimizer, or several that all step in each update.
-        loss: `loss(outputs, targets)`, a mean over samples or an `oomph.LossSum`. With an attribute `normalizer`, a
-            function of the batch, it is called as `loss(outputs, targets, normalizer(batch))`.
-        forward: `forward(model, batch)` runs the model and returns the loss, instead of `loss`.
-        split: `split(batch, n)` returns n micro-batches, for batches that can't be split by rows.
+        loss: `loss(outputs, targets)` returns a scalar or an `oomph.LossSum`. With an attribute `normalizer`, a
+            function of the batch, it is called as `loss(outputs, targets, normalizer(batch))`. Without `loss` and
+            `forward`, the model is called with the batch and returns its loss, as transformers' models do.
+        forward: `forward(model, batch)` runs the model and returns the loss, or the outputs if `loss` is given.
+        reduction: "mean" or "sum": declares how a plain loss depends on the samples, so that it is split in one pass.
+        inexact: "warn" to split also where the gradient is not that of the whole batch.
+        split: `split(batch, n)` returns n micro-batches; or the name of a format: "torchvision", "yolo".
+        samples: `samples(batch)` returns the number of samples, for batches that don't show it.
         micro_batch: largest number of samples in a micro-batch; by default the whole batch.
         scheduler: its `step()` is called after each update; several as a list.
         scaler: a `torch.amp.GradScaler`.
@@ -93,6 +114,7 @@ def guard(  # noqa: PLR0913  options by name
         checkpoint: where to save when the guard gives up or is asked to stop: a path, or a function of the guard.
         recorder: an `oomph.Recorder` for steps and out-of-memory errors.
         extra_state: objects that the forward changes, such as metrics, which a retry must not count twice.
+        metrics: `metrics(outputs, batch)` returns a dict of numbers or tensors, summed over a step's micro-batches.
         cooldown_steps: steps without an out-of-memory error before larger micro-batches are tried.
         rank_timeout: seconds without a heartbeat after which another rank counts as dead.
 
@@ -103,7 +125,10 @@ def guard(  # noqa: PLR0913  options by name
         raise UsageError(f"model is a {type(model).__name__}", "pass the torch.nn.Module to train")
     config = GuardConfig(
         forward=forward,
+        reduction=reduction,
+        inexact=inexact,
         split=split,
+        samples=samples,
         micro_batch=micro_batch,
         schedulers=as_tuple(scheduler),
         scaler=scaler,
@@ -118,36 +143,11 @@ def guard(  # noqa: PLR0913  options by name
         checkpoint=checkpoint,
         recorder=recorder,
         extra_state=check_extra_state(extra_state),
+        metrics=metrics,
         cooldown_steps=cooldown_steps,
         rank_timeout=rank_timeout,
     )
     return Guard(model, check_optimizers(optimizer), loss, config)
-
-
-class _StepState:
-    """The progress of one step."""
-
-    def __init__(self, batch: Any, samples: int) -> None:
-        if samples == 0:
-            raise UsageError("the batch has no samples", "skip empty batches")
-        self.started_at = time.perf_counter()
-        self.batch, self.samples, self.batch_versions = batch, samples, write_versions(batch)
-        self.micro_batches = 1
-        self.largest_batch = samples  # over all ranks
-        self.signum: int | None = None  # of a signal that asked any rank to stop
-        self.retries = 0
-        self.fallbacks: tuple[Fallback, ...] = ()
-        self.losses: LossAccumulator | None = None
-        self.loss: Tensor | None = None
-
-    def report(self, result: UpdateResult, peak_bytes: int | None, *, update: bool) -> StepReport:
-        """Return the report of the step after it succeeded."""
-        assert self.loss is not None  # noqa: S101  it is set by a successful attempt
-        seconds = time.perf_counter() - self.started_at
-        skipped = result.skipped if update else False
-        return StepReport(
-            self.micro_batches, self.retries, self.fallbacks, self.loss, peak_bytes, seconds, skipped, update
-        )
 
 
 class Guard:
@@ -162,6 +162,8 @@ class Guard:
     def __init__(
         self, model: nn.Module, optimizers: tuple[Optimizer, ...], loss: Callable[..., Any] | None, config: GuardConfig
     ) -> None:
+        self._accelerate = AccelerateState(optimizers)
+        optimizers = self._accelerate.optimizers
         reject_closures(optimizers)
         self.config, self.optimizers = config, optimizers
         self._ranks = connect_ranks(model, config)
@@ -172,14 +174,14 @@ class Guard:
             check_checkpoint_path(config.checkpoint)
         device = _model_device(self.model) if config.device is None else parse_device(config.device)
         needs_scaler = config.scaler is None and config.precision == "amp-fp16"
-        self.scaler = torch.amp.GradScaler(device.type) if needs_scaler else config.scaler
+        scaler = config.scaler or self._accelerate.scaler
+        self.scaler = torch.amp.GradScaler(device.type) if needs_scaler and scaler is None else scaler
         self.loss_modules = [module for module in modules_of(loss) if module is not self.model]
         self._warnings = WarnOnce()
         self._batch_norm = BatchNormCheck(self.model, self._warnings)
         mode = ForwardMode(config.precision, config.resize)
-        self._runner = MicroBatchRunner(self.model, loss, config.split, device, mode)
-        if loss is not None:
-            self._runner.check_loss_once = functools.partial(check_loss, self._warnings, loss, self.model)
+        self._runner = MicroBatchRunner(self.model, config.split, device, mode)
+        self._objective = Objective(self.model, loss, config.forward, config.reduction)
         self._checkpointing = BlockCheckpointing(self.model)
         self.retry_policy = RetryPolicy(
             max_micro_batch=config.micro_batch,
@@ -195,8 +197,13 @@ class Guard:
         targets = [target for target in (self.scaler, *config.extra_state) if target is not None]
         objects = [ObjectSnapshot(target, exclude=parts) for target in targets]
         buffers = BufferSnapshot(self.model, *self.loss_modules)
-        snapshots: list[Snapshot] = [RngSnapshot(device), buffers, *objects, self._grads]
-        self._transaction = Transaction.of(snapshots, self._commit_state.is_final)
+        forward_state: list[Snapshot] = [RngSnapshot(device), buffers, *objects]
+        self._transaction = Transaction.of([*forward_state, self._grads], self._commit_state.is_final)
+        self._two_passes = TwoPasses(self._runner, forward_state)
+        check = SplitCheck(self._runner, Transaction.of(forward_state), [self.model, *self.loss_modules])
+        self._splits = SplitPolicy(
+            check, self._warnings, self._ranks.all_agree, allows_inexact=config.inexact == "warn"
+        )
         self.optimizer_step = OptimizerStep(self.model, optimizers, config, self.scaler, self._commit_state)
         self._evaluation = Evaluation(self._runner, config.extra_state, self._memory, config.cooldown_steps)
         self._timer = step_timer(None if config.recorder is None else device)
@@ -219,47 +226,74 @@ class Guard:
 
         Args:
             batch: inputs and targets, or the argument of `forward`.
-            forward: `forward(model, micro_batch)` returns the loss, for this step only.
+            forward: `forward(model, micro_batch)` returns the loss or the outputs, for this step only.
             update: False to only accumulate gradients; the batches up to the next update count as one batch.
 
         Raises:
             RetriesExhausted: no fallback made it fit; everything is as before the step, and was saved.
             RankLost: another rank died or gave up.
         """
+        update = update and self._accelerate.syncs_grads
+        return self._run_step(batch, forward, StepMode(updates=update, syncs=update))
+
+    def backward(
+        self, batch: Any, *, forward: Callable[..., Any] | None = None, scale: float = 1.0, sync: bool = True
+    ) -> StepReport:
+        """Compute the gradients of a batch in micro-batches and add them to `param.grad`; the update is the caller's.
+
+        Args:
+            batch: inputs and targets, or the argument of `forward`.
+            forward: `forward(model, micro_batch)` returns the loss or the outputs, for this batch only.
+            scale: factor of the gradients, such as 1 / accumulation steps.
+            sync: average the gradients over the ranks; False to accumulate further batches first.
+
+        Raises:
+            RetriesExhausted: no fallback made it fit; everything is as before, and was saved.
+            RankLost: another rank died or gave up.
+        """
+        return self._run_step(batch, forward, StepMode(updates=False, syncs=sync, scale=scale, adds_grads=True))
+
+    def _run_step(self, batch: Any, forward: Callable[..., Any] | None, mode: StepMode) -> StepReport:
         number, pending = self.steps, self.pending
         self._commit_state.partial = self._commit_state.committed = False
         try:
             with self._ranks.control.busy():
-                state = _StepState(batch, self._runner.count_samples(batch))
+                state = StepState(batch, self._runner.count_samples(batch), mode)
                 self._timer.start(state.started_at)
-                self._compute_grads(state, forward or self.config.forward, update=update)
-                result = self._run_update(state) if update else self._keep_grads(state)
+                state.objective = self._objective if forward is None else self._objective.with_forward(forward)
+                self._compute_grads(state)
+                result = self._run_update(state) if mode.updates else self._keep_grads(state)
                 self._transaction.release()
-                self._end_step(number, update=update)
+                self._end_step(number, mode)
                 if not self.retry_policy.is_idle:
                     size = -(-state.samples // state.micro_batches)
                     self.retry_policy.on_success(state.largest_batch, lambda larger: self._fits(larger, size))
-                report = self._report(state, result, update=update)
+                report = self._report(state, result)
         except BaseException as error:
             self._transaction.rollback()
             if self._commit_state.is_final():
-                self._end_step(number, update=update)
+                self._end_step(number, mode)
                 self.optimizer_step.reset_scaler()
             else:
                 self.pending = pending
             self._grads.release()
             self._raise_rank_lost(error)
             raise
-        self._stop_if_requested(state.signum if update else None)
+        self._stop_if_requested(state.signum if mode.syncs else None)
         return report
 
-    def _compute_grads(self, state: _StepState, forward: Callable[..., Any] | None, *, update: bool) -> None:
+    def _compute_grads(self, state: StepState) -> None:
         """Compute the gradients on all ranks, with as many fallbacks as needed."""
+        state.rule = self._splits.rule_for(state.objective, state.batch, self.steps)
+        if self.config.micro_batch is not None and self.config.micro_batch < state.samples:
+            self._splits.require_exact(state.rule, self.config.micro_batch)
         while True:
-            min_samples = self._batch_norm.min_samples()
+            min_samples = self._batch_norm.min_samples() if self._splits.may_split(state.rule) else sys.maxsize
             state.micro_batches = self.retry_policy.micro_batches(state.samples, min_samples)
-            self._batch_norm.warn_if_split(state.micro_batches)
-            work = functools.partial(self._forward_backward, state, forward, update=update)
+            if state.micro_batches > 1:
+                self._splits.announce(state.rule)
+                self._batch_norm.warn_if_split()
+            work = functools.partial(self._forward_backward, state)
             measure = self._checkpointing.measure() if state.retries else contextlib.nullcontext()
             with self._memory.watch(self.model, reset_peak=self.retry_policy.will_probe), measure:
                 oom = self._transaction.try_run(work)
@@ -280,40 +314,48 @@ class Guard:
                 may_be_fragmented=self._ranks.control.is_distributed or not vote.oom.is_capacity,
             )
             if fallback is None:
-                self._give_up_or_reraise(vote.oom, work)
+                self._give_up_or_reraise(vote.oom, work, state)
                 return
             if fallback.name == "collect_garbage":
                 free_memory()
             state.fallbacks += (fallback,)
 
-    def _forward_backward(self, state: _StepState, forward: Callable[..., Any] | None, *, update: bool) -> None:
+    def _forward_backward(self, state: StepState) -> None:
+        mode = state.mode
         self._grads.take_off()
         if not self._grads.stashed:  # the user has set them to None
             self.pending = None
-        losses = self._runner.run(state.batch, state.micro_batches, forward, self._backward)
+        is_part = not mode.updates or self.pending is not None
+        work = Work(state.objective, state.rule, state.micro_batches, self._backward, is_part=is_part)
+        metrics = Metrics(self.config.metrics)
+        runner = self._two_passes if state.is_split and state.rule.passes > 1 else self._runner
+        losses = runner.run(state.batch, work, metrics)
         parameters, stashed = self._grads.parameters, self._grads.stashed
-        losses.rescale_grads(parameters)
+        losses.rescale_grads(parameters, mode.scale)
         if stashed or self.pending is not None:
-            weights = accumulation_weights(losses.weight, self.pending)
+            weights = None if losses.adds_up or mode.adds_grads else accumulation_weights(losses.weight, self.pending)
             for index, param in enumerate(parameters):
                 param.grad = merge_grads(param.grad, stashed.get(index), weights)
-        if update:
+        if mode.syncs:
             self._ranks.prepare(parameters)
-            if not self._ranks.reduces_grads:
-                self.optimizer_step.prepare_grads()
-        state.losses, state.loss = losses, losses.loss
+        if mode.updates and not self._ranks.reduces_grads:
+            self.optimizer_step.prepare_grads()
+        state.losses, state.loss, state.metrics = losses, losses.loss, metrics.sums
 
     def _backward(self, loss: Tensor) -> None:
         self._memory.check()
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
-    def _keep_grads(self, state: _StepState) -> UpdateResult:
-        """Keep the gradients for a later update."""
-        self.pending = self._batch_weight(state) + (0.0 if self.pending is None else self.pending)
+    def _keep_grads(self, state: StepState) -> UpdateResult:
+        """Keep the gradients for a later update, by the guard or by the caller."""
+        if state.mode.syncs:
+            self._ranks.reduce_grads(self._grads.parameters)
+        if not state.mode.adds_grads:
+            self.pending = self._batch_weight(state) + (0.0 if self.pending is None else self.pending)
         self._commit_state.committed = True
         return UpdateResult()
 
-    def _run_update(self, state: _StepState) -> UpdateResult:
+    def _run_update(self, state: StepState) -> UpdateResult:
         if self.pending is not None:
             self._batch_weight(state)
         self._ranks.reduce_grads(self._grads.parameters)
@@ -327,16 +369,17 @@ class Guard:
             self._give_up(result.oom, partly_updated=result.partly_updated)
         return result
 
-    def _batch_weight(self, state: _StepState) -> Number:
+    def _batch_weight(self, state: StepState) -> Number:
         """Return the weight of an accumulated batch; warn if it is not exact."""
         assert state.losses is not None  # noqa: S101  it is set by a successful attempt
-        warn_unknown_divisor(self._warnings, state.losses)
+        is_mean = state.rule.passes == 1 and not state.rule.problem
+        warn_accumulation(self._warnings, is_mean=is_mean, has_known_divisor=state.losses.has_known_divisor)
         return state.losses.weight
 
-    def _end_step(self, number: int, *, update: bool) -> None:
+    def _end_step(self, number: int, mode: StepMode) -> None:
         """Count a step that has happened; after an interrupt this may run twice."""
         self._grads.release()
-        if update:
+        if mode.updates:
             self._grads.clear()
             self.pending = None
         self.steps = number + 1
@@ -351,35 +394,41 @@ class Guard:
         """Return True if micro-batches of a size fit on all ranks."""
         return self._ranks.all_agree(self._predictor.fits(size, current_size))
 
-    def _give_up_or_reraise(self, oom: CaughtOom, work: Callable[[], object]) -> None:
+    def _give_up_or_reraise(self, oom: CaughtOom, work: Callable[[], object], state: StepState) -> None:
         """Save and give up; an error that may not be about memory is raised once more, with its own traceback."""
         if self._ranks.control.is_distributed or not oom.is_ambiguous:
-            self._give_up(oom, together=True)
+            notes = ["" if self._splits.may_split(state.rule) else f"the batch was not split: {state.rule.problem}"]
+            notes += (
+                [] if self._checkpointing.steps else ["the model has no repeated blocks that could be checkpointed"]
+            )
+            self._give_up(oom, notes, together=True)
         self._save_emergency()
         self._transaction.run_uncaught(work)
 
-    def _give_up(self, oom: CaughtOom, *, together: bool = False, partly_updated: bool = False) -> NoReturn:
+    def _give_up(
+        self, oom: CaughtOom, notes: Sequence[str] = (), *, together: bool = False, partly_updated: bool = False
+    ) -> NoReturn:
         path = None if partly_updated else self._save_emergency(together=together)
         error = oom.annotated_error()
         if oom.is_ambiguous and error is not None:
             raise error
-        raise retries_exhausted(oom, path, partly_updated=partly_updated) from error
+        raise retries_exhausted(oom, path, notes, partly_updated=partly_updated) from error
 
     def _save_emergency(self, *, together: bool = False) -> str | None:
         return self._ranks.save_last(lambda: save_emergency(self, self.config.checkpoint), together=together)
 
-    def _record_oom(self, oom: CaughtOom, state: _StepState) -> None:
+    def _record_oom(self, oom: CaughtOom, state: StepState) -> None:
         if oom.is_remote:
             return
         _log.debug("step %d: %s", self.steps, oom.message)
         if self.config.recorder is not None:
             self.config.recorder.event("oom", kind=oom.kind, micro_batches=state.micro_batches, step=self.steps)
 
-    def _report(self, state: _StepState, result: UpdateResult, *, update: bool) -> StepReport:
-        report = state.report(result, self._memory.peak, update=update)
+    def _report(self, state: StepState, result: UpdateResult) -> StepReport:
+        report = state.report(result, self._memory.peak, self.optimizer_step)
         if self.config.recorder is not None:
             # The norm of an update that the scaler skipped, or may have skipped, is infinite.
-            norm = self.optimizer_step.grad_norm if update and report.skipped is False else None
+            norm = report.grad_norm if report.updated and report.skipped is False else None
             timing = self._timer.stop(self.steps, report.loss, norm)
             self.config.recorder.step({**record_fields(report, self.steps), **timing})
         return report

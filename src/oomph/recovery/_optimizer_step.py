@@ -74,6 +74,7 @@ class OptimizerStep:
         level: the number of fallbacks that the next update starts with.
         backup_bytes: size of the backup in the last update.
         grad_norm: norm of the gradients before clipping, in the last update.
+        learning_rates: the learning rate of each param group in the last update.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class OptimizerStep:
         self._is_broken = False  # a step without a backup failed after it was started
         self._defer_signals = DeferSignals()
         self.grad_norm: torch.Tensor | float | None = None
+        self.learning_rates: tuple[torch.Tensor | float, ...] = ()
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -123,6 +125,8 @@ class OptimizerStep:
             self.grad_norm = _as_norm(self._clip(self.parameters))
         elif self._clip is not None:
             self.grad_norm = nn.utils.clip_grad_norm_(self.parameters, self._clip)
+        else:
+            self.grad_norm = _total_norm(self.parameters)
 
     def reset_scaler(self) -> None:
         """Let the scaler accept the next step after an error that followed an update which stays."""
@@ -136,8 +140,10 @@ class OptimizerStep:
         Args:
             prepare: called first, for gradients that can't be computed again and are backed up for it.
         """
-        if self._scaler is None and self._clip is None:
-            prepare = None  # there is nothing to do
+        if self._scaler is None and self._clip is None and prepare is not None:
+            prepare()  # it changes nothing
+            prepare = None
+        self.learning_rates = tuple(group["lr"] for opt in self._optimizers for group in opt.param_groups)
         self._applied.clear()
         self._is_broken = False
         if self._scaler is None:
@@ -310,6 +316,13 @@ def _single_tensor(optimizer: Optimizer) -> Iterator[None]:
     finally:
         for group, value in zip(groups, before, strict=True):
             group["foreach"] = value
+
+
+def _total_norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor | None:
+    """Return the norm of all gradients; None if some are sparse or sharded, which would need a collective."""
+    grads = [param.grad for param in parameters if param.grad is not None]
+    is_plain = all(type(grad) is torch.Tensor and grad.layout is torch.strided for grad in grads)
+    return nn.utils.get_total_norm(grads) if grads and is_plain else None
 
 
 def _as_norm(value: object) -> torch.Tensor | float | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RetriesExhausted
@@ -44,6 +45,9 @@ class StepReport:
         seconds: duration of the call; a GPU may still be working.
         skipped: True if the GradScaler skipped the update; None where only the device knows.
         updated: True if the step ended with an optimizer update.
+        grad_norm: norm of all gradients before they were clipped, on the device; None without an update.
+        learning_rates: the learning rate of each param group in this update.
+        metrics: the sums of `metrics=` over the micro-batches.
     """
 
     micro_batches: int
@@ -54,6 +58,9 @@ class StepReport:
     seconds: float
     skipped: bool | None
     updated: bool
+    grad_norm: Tensor | float | None = None
+    learning_rates: tuple[Tensor | float, ...] = ()
+    metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
 def record_fields(report: StepReport, step: int) -> dict[str, Any]:
@@ -68,17 +75,22 @@ def record_fields(report: StepReport, step: int) -> dict[str, Any]:
     }
 
 
-def retries_exhausted(oom: CaughtOom, checkpoint: str | None, *, partly_updated: bool) -> RetriesExhausted:
+def retries_exhausted(
+    oom: CaughtOom, checkpoint: str | None, notes: Sequence[str] = (), *, partly_updated: bool
+) -> RetriesExhausted:
     """Build the error that ends a run whose step doesn't fit.
 
     Args:
         oom: the last out-of-memory error.
         checkpoint: where the run was saved; None if it wasn't.
+        notes: which fallbacks were not possible, and why.
         partly_updated: weights without a backup may have been updated when memory ran out.
     """
-    fix = "; ".join(oom.finding.fix[:2]).rstrip(".") if oom.finding is not None else "look at the other rank's output"
+    fixes = ["look at the other rank's output"] if oom.finding is None else [*oom.finding.fix[:2]]
+    fix = "; ".join(fixes).rstrip(".") or "use a smaller model, smaller inputs or a larger device"
     saved = f"the run was saved to {checkpoint}" if checkpoint else "this process did not save the run"
     if partly_updated:
         saved = "the weights may be partly updated, so resume from the last checkpoint"
-    why = f"the step doesn't fit in memory after every fallback ({oom.message}); {saved}"
+    details = "; ".join([oom.message, *filter(None, notes)])
+    why = f"the step doesn't fit in memory after every fallback ({details}); {saved}"
     return RetriesExhausted(why, fix, checkpoint)

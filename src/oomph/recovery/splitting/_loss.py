@@ -7,42 +7,17 @@ rescaled at the end by the ratio of estimate and true count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..batch import move
-from ..errors import UsageError
-
-Number = Tensor | float
+from ...errors import UsageError
+from ...losses import LossSum, Number
 
 _FLOAT64_DTYPES = (torch.float64, torch.complex128)
 _ALLOCATOR_BLOCK_BYTES = 512  # the smallest block of the CUDA allocator
-
-
-@dataclass(frozen=True)
-class LossSum:
-    """A loss that is a total divided by a count known only after the forward: non-padding tokens, positive anchors.
-
-    The guard adds up totals and counts over the micro-batches; the gradient is that of the whole total divided by the
-    whole count.
-
-    Attributes:
-        total: the sum of the losses, a differentiable scalar.
-        count: how many were summed: a number, or a tensor without gradient.
-    """
-
-    total: Tensor
-    count: Number
-
-
-def read_normalizer(function: Callable[..., Any], batch: Any, device: torch.device) -> tuple[Any, ...]:
-    """Return the extra argument of a loss or forward that has a `normalizer`, computed from the whole batch."""
-    normalizer: Callable[[Any], Any] | None = getattr(function, "normalizer", None)
-    return () if normalizer is None else (move(normalizer(batch), device),)
 
 
 class LossAccumulator:
@@ -52,10 +27,19 @@ class LossAccumulator:
         samples: samples of the whole batch.
         normalizer: the extra argument that the loss received, if any.
         weight_by_samples: accumulate this batch with others by samples, not by what its loss was divided by.
+        reduction: "mean" for losses that are means over samples, "sum" for losses that add up.
     """
 
-    def __init__(self, samples: int, normalizer: tuple[Any, ...] = (), *, weight_by_samples: bool = False) -> None:
+    def __init__(
+        self,
+        samples: int,
+        normalizer: tuple[Any, ...] = (),
+        *,
+        weight_by_samples: bool = False,
+        reduction: str = "mean",
+    ) -> None:
         self._samples, self._normalizer, self._weight_by_samples = samples, normalizer, weight_by_samples
+        self.adds_up = reduction == "sum"  # batches that are accumulated add up, too
         self._terms: list[Tensor] = []
         self._weights: list[float] = []
         self._count: Number | None = None
@@ -77,7 +61,7 @@ class LossAccumulator:
             is_tensor = isinstance(value, Tensor)
             got = f"a tensor of shape {tuple(value.shape)}" if is_tensor else f"a {type(value).__name__}"
             raise UsageError(f"the loss is {got}", "return a scalar tensor, or an oomph.LossSum of a total and a count")
-        weight = 1.0 if self._normalizer else samples / self._samples
+        weight = 1.0 if self._normalizer or self.adds_up else samples / self._samples
         loss = _without_large_storage(value)
         self._terms.append(loss.detach())
         self._weights.append(weight)
@@ -94,12 +78,15 @@ class LossAccumulator:
             self._estimated_count = _to_float(_positive(count)) * (self._samples / samples)
         return value.total / self._estimated_count
 
-    def rescale_grads(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replace the estimated count by the true one in the gradients."""
+    def rescale_grads(self, parameters: Iterable[nn.Parameter], scale: float = 1.0) -> None:
+        """Replace the estimated count by the true one in the gradients, and multiply them by a factor."""
         estimate, count = self._estimated_count, self._count
-        if estimate is None or count is None:
+        factor: Number = scale
+        if estimate is not None and count is not None:
+            factor = estimate / _positive(count) * scale
+        elif scale == 1:
             return
-        factor, grads = estimate / _positive(count), [param.grad for param in parameters if param.grad is not None]
+        grads = [param.grad for param in parameters if param.grad is not None]
         if not isinstance(factor, Tensor):
             torch._foreach_mul_(grads, factor)
             return

@@ -1,0 +1,154 @@
+"""Forward, loss and backward of a batch, one micro-batch after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...batch import Splitter, count_samples, micro_batch_sizes, move, split_samples
+from ...errors import UsageError
+from ...patches import autocast
+from ._loss import LossAccumulator
+from ._metrics import Metrics
+from ._objective import Objective
+from ._split_rule import SplitRule
+
+
+class ForwardMode:
+    """The precision and image size that forwards run with; fallbacks change them.
+
+    Args:
+        precision: "amp-bf16", "amp-fp16", or None for no autocast.
+        resize: returns a batch with smaller images.
+    """
+
+    def __init__(self, precision: str | None = None, resize: Callable[[Any], Any] | None = None) -> None:
+        self.precision, self._configured_precision, self._resize = precision, precision, resize
+        self.resizes = 0
+
+    def lower_precision(self) -> bool:
+        """Run in bfloat16 autocast; return False if autocast is in use already."""
+        if self.precision is not None:
+            return False
+        self.precision = "amp-bf16"
+        return True
+
+    def reset_precision(self) -> None:
+        """Return to the configured precision."""
+        self.precision = self._configured_precision
+
+    def resize_once_more(self) -> bool:
+        """Downscale the images once more."""
+        self.resizes += 1
+        return True
+
+    def resize_once_less(self) -> None:
+        """Downscale the images once less."""
+        self.resizes -= 1
+
+    def resized(self, batch: Any) -> Any:
+        """Return the batch with its images downscaled as often as requested."""
+        for _ in range(self.resizes):
+            assert self._resize is not None  # noqa: S101  the fallback needs it
+            batch = self._resize(batch)
+        return batch
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a batch is run with.
+
+    Attributes:
+        objective: computes outputs and loss.
+        rule: how the micro-batches combine to the gradient of the whole batch.
+        micro_batches: number of micro-batches.
+        backward: called with each weighted loss.
+        is_part: True if this batch is accumulated with others, which count as one.
+    """
+
+    objective: Objective
+    rule: SplitRule
+    micro_batches: int
+    backward: Callable[[Tensor], object]
+    is_part: bool = False
+
+
+class MicroBatchRunner:
+    """Runs batches as micro-batches.
+
+    Args:
+        model: the module to train.
+        splitter: splits batches that can't be split by rows.
+        device: where micro-batches are moved.
+        mode: precision and image size.
+    """
+
+    def __init__(self, model: nn.Module, splitter: Splitter | None, device: torch.device, mode: ForwardMode) -> None:
+        self.model, self.device, self.mode = model, device, mode
+        self._splitter = splitter
+
+    def count_samples(self, batch: Any) -> int:
+        """Count the samples of a batch."""
+        return count_samples(batch, ragged=self._splitter is not None)
+
+    def split(self, batch: Any, micro_batches: int) -> Sequence[Any]:
+        """Split a batch into micro-batches.
+
+        Raises:
+            UsageError: the user's split function returned another number of them.
+        """
+        if micro_batches == 1:
+            return [batch]
+        if self._splitter is None:
+            return split_samples(batch, self.count_samples(batch), micro_batches)
+        parts = self._splitter(batch, micro_batches)
+        if len(parts) != micro_batches:
+            raise UsageError(
+                f"split returned {len(parts)} micro-batches instead of {micro_batches}", "return as many as requested"
+            )
+        return parts
+
+    def parts(self, batch: Any, samples: int, micro_batches: int) -> Iterable[tuple[Any, int]]:
+        """Return the micro-batches of a batch with their numbers of samples."""
+        if micro_batches == 1:
+            return [(batch, samples)]
+        parts = self.split(batch, micro_batches)
+        if self._splitter is None:
+            return zip(parts, micro_batch_sizes(samples, micro_batches), strict=True)
+        return [(part, self.count_samples(part)) for part in parts]
+
+    def run(self, batch: Any, work: Work, metrics: Metrics) -> LossAccumulator:
+        """Run forward, loss and backward of every micro-batch."""
+        batch = self.mode.resized(batch)  # before the normalizer, which may depend on the size
+        samples, objective = self.count_samples(batch), work.objective
+        extra = self._normalizer(objective, batch)
+        keywords = {name: move(count(batch), self.device) for name, count in work.rule.model_arguments.items()}
+        losses = LossAccumulator(
+            samples,
+            extra or tuple(keywords.values()),
+            weight_by_samples=objective.weight_by_samples,
+            reduction=objective.reduction,
+        )
+
+        def forward(part: Any) -> Any:
+            part = move(part, self.device)
+            with autocast(self.mode.precision, self.device.type):
+                outputs = objective.outputs(part, extra, **keywords)
+                is_split = work.micro_batches > 1 or work.is_part
+                value = (objective.split_loss if is_split else objective.loss)(outputs, part, extra)
+            metrics.add(outputs, part)
+            return value
+
+        for part, size in self.parts(batch, samples, work.micro_batches):
+            value = forward(part)
+            work.backward(losses.add(value, size))
+            del value, part  # so that nothing of this micro-batch is alive when the next one begins
+        return losses
+
+    def _normalizer(self, objective: Objective, batch: Any) -> tuple[Any, ...]:
+        """Return the value that a loss with a `normalizer` receives, computed from the whole batch."""
+        return () if objective.normalizer is None else (move(objective.normalizer(batch), self.device),)

@@ -1,0 +1,150 @@
+"""The loss of a batch: from a loss function over the model's outputs, from a user's forward, or from the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...errors import UsageError
+from ...job import model_arguments
+from ...losses import LossSum, torch_loss
+
+Forward = Callable[..., Any]
+
+
+class Objective:
+    """Computes the outputs and the loss of a micro-batch.
+
+    Args:
+        model: the module to train.
+        loss: `loss(outputs, targets)`; None if `forward` or the model returns the loss.
+        forward: `forward(model, batch)` returns the loss, or the outputs that `loss` receives.
+        reduction: "mean" or "sum", if the user declared it for a plain loss.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: Forward | None, forward: Forward | None = None, reduction: str | None = None
+    ) -> None:
+        self.model, self._loss, self._forward, self.declared_reduction = model, loss, forward, reduction
+        self.torch_loss = None if reduction is not None else torch_loss(loss)
+        function = forward if forward is not None and hasattr(forward, "normalizer") else loss
+        self.normalizer: Callable[[Any], Any] | None = getattr(function, "normalizer", None)
+        self.weight_by_samples = bool(getattr(function, "weight_by_samples", False))
+        self._forward_has_normalizer = self.normalizer is not None and function is forward
+
+    @property
+    def key(self) -> object:
+        """Identifies the forward from step to step, also if it is a lambda that each step creates anew."""
+        return getattr(self._forward, "__code__", self._forward)
+
+    def with_forward(self, forward: Forward) -> Objective:
+        """Return the objective with another forward."""
+        return Objective(self.model, self._loss, forward, self.declared_reduction)
+
+    @property
+    def has_forward(self) -> bool:
+        """True if a user's function runs the model."""
+        return self._forward is not None
+
+    @property
+    def returns_own_loss(self) -> bool:
+        """True if the model is called with the batch and returns its loss, as transformers' models do."""
+        return self._forward is None and self._loss is None
+
+    @property
+    def reduction(self) -> str:
+        """How the losses of micro-batches combine: "sum" or "mean"."""
+        if self.torch_loss is not None:
+            return "sum" if self.torch_loss.reduction == "sum" else "mean"
+        return self.declared_reduction or "mean"
+
+    def outputs(self, batch: Any, extra: tuple[Any, ...] = (), **keywords: Any) -> Any:
+        """Run the model, or the user's forward, which may return the loss itself.
+
+        Args:
+            batch: a micro-batch on the device.
+            extra: the value of a `normalizer`.
+            keywords: further arguments of a model that returns its loss.
+        """
+        if self._forward is not None:
+            return self._forward(self.model, batch, *(extra if self._forward_has_normalizer else ()))
+        inputs = batch if self.returns_own_loss else _pair(batch)[0]
+        args, kwargs = model_arguments(inputs)
+        return self.model(*args, **kwargs, **keywords)
+
+    def loss(self, outputs: Any, batch: Any, extra: tuple[Any, ...] = ()) -> Any:
+        """Return the loss of outputs: a scalar or a LossSum."""
+        if self.returns_own_loss:
+            return _loss_in(outputs)
+        if self._loss is None or (self._forward is not None and is_loss(outputs)):
+            return outputs
+        return self._loss(outputs, self.targets(batch), *(() if self._forward_has_normalizer else extra))
+
+    def loss_of(self, outputs: Any, targets: Any) -> Any:
+        """Return the loss of the outputs of a whole batch."""
+        assert self._loss is not None  # noqa: S101  `has_outputs` said so
+        return self._loss(outputs, targets)
+
+    def split_loss(self, outputs: Any, batch: Any, extra: tuple[Any, ...] = ()) -> Any:
+        """Return the loss of one of several micro-batches: torch's own losses as a sum and a count."""
+        if self.torch_loss is None or (self._forward is not None and is_loss(outputs)):
+            return self.loss(outputs, batch, extra)
+        total = self.torch_loss.sum(outputs, self.targets(batch))
+        return total.total if self.torch_loss.reduction == "sum" else total
+
+    def targets(self, batch: Any) -> Any:
+        """Return what the loss receives beside the outputs: the second of a pair, or the whole batch."""
+        if self._forward is not None and not _is_pair(batch):
+            return batch
+        return _pair(batch)[1]
+
+    def has_outputs(self, outputs: Any) -> bool:
+        """Return True if the loss is computed from these outputs by a function that can be called once for all."""
+        return self._loss is not None and not (self._forward is not None and is_loss(outputs))
+
+
+def is_loss(value: Any) -> bool:
+    """Return True for what a forward returns as its loss: a scalar tensor or a LossSum."""
+    return isinstance(value, LossSum) or (isinstance(value, Tensor) and value.numel() == 1)
+
+
+def label_counts(batch: Any) -> Iterator[Callable[[Any], Tensor]]:
+    """Yield the ways in which models of transformers count labels: all that are not -100, or all but the first."""
+    if isinstance(batch, Mapping) and isinstance(batch.get("labels"), Tensor):
+        yield lambda batch: (batch["labels"] != _IGNORED_LABEL).sum()
+        if batch["labels"].dim() > 1:
+            yield lambda batch: (batch["labels"][..., 1:] != _IGNORED_LABEL).sum()  # predicted from the one before
+
+
+_IGNORED_LABEL = -100
+
+
+def _loss_in(outputs: Any) -> Any:
+    """Return the loss in a model's outputs: an attribute, an entry, or the first of a tuple."""
+    loss = getattr(outputs, "loss", None)
+    if loss is None and isinstance(outputs, Mapping):
+        loss = outputs.get("loss")
+    if loss is None and isinstance(outputs, (tuple, list)) and outputs:
+        loss = outputs[0]
+    loss = outputs if loss is None else loss
+    if is_loss(loss):
+        return loss
+    raise UsageError(
+        f"the model returned a {type(outputs).__name__} without a loss",
+        "give the guard loss=, a function of (outputs, targets), or forward=, a function of (model, batch)",
+    )
+
+
+def _is_pair(batch: Any) -> bool:
+    return isinstance(batch, (tuple, list)) and len(batch) == 2  # noqa: PLR2004  inputs and targets
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    if _is_pair(batch):
+        return batch[0], batch[1]
+    raise UsageError(
+        f"the batch is a {type(batch).__name__}, not a pair of inputs and targets",
+        "give the guard forward=, a function of (model, batch) that returns the loss or the outputs for loss=",
+    )

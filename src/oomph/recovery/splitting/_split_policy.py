@@ -1,0 +1,89 @@
+"""Decides whether a step may be split, checks it again now and then, and says so once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ...errors import UsageError
+from .._checks import WarnOnce
+from ._objective import Objective
+from ._split_rule import SplitCheck, SplitRule
+
+_log = logging.getLogger("oomph")
+_STEPS_BETWEEN_CHECKS = 1000
+
+
+class SplitPolicy:
+    """The rule by which each objective is split.
+
+    Args:
+        check: finds the rules.
+        warnings: receives what is not exact.
+        agree: returns True if all ranks agree.
+        allows_inexact: split even where the gradient differs from that of the whole batch.
+    """
+
+    def __init__(
+        self, check: SplitCheck, warnings: WarnOnce, agree: Callable[[bool], bool], *, allows_inexact: bool
+    ) -> None:
+        self._check, self._warnings, self._agree, self._allows_inexact = check, warnings, agree, allows_inexact
+        self._rules: dict[object, tuple[SplitRule, int]] = {}  # with the step of the last check
+        self._announced: set[str] = set()
+
+    def rule_for(self, objective: Objective, batch: Any, step: int) -> SplitRule:
+        """Return the rule of an objective; check it in the first step and every 1,000 steps.
+
+        Args:
+            objective: computes the loss.
+            batch: the batch of this step.
+            step: the number of this step.
+        """
+        key = objective.key
+        rule, checked_at = self._rules.get(key, (None, 0))
+        is_due = rule is None or not rule.is_final
+        if rule is not None and rule.needs_repeats and step >= checked_at + _STEPS_BETWEEN_CHECKS:
+            is_due = True
+        if rule is None or is_due:
+            rule = self._check.find_rule(objective, batch)
+            if not self._agree(not rule.problem) and not rule.problem:
+                rule = replace(rule, problem="another rank found that its loss can't be split exactly")
+            self._rules[key] = (rule, step)
+            if rule.problem and rule.is_final:
+                self._warn(rule)
+        return rule
+
+    def may_split(self, rule: SplitRule) -> bool:
+        """Return True if a step may be split."""
+        return not rule.problem or self._allows_inexact
+
+    def require_exact(self, rule: SplitRule, micro_batch: int) -> None:
+        """Reject a requested micro-batch that would change the gradient.
+
+        Raises:
+            UsageError: the rule is not exact, and inexact splits are not allowed.
+        """
+        if rule.is_final and not self.may_split(rule):
+            raise UsageError(
+                f"micro_batch={micro_batch} would change the gradient: {rule.problem}",
+                f'{rule.fix}; or allow it with inexact="warn"',
+            )
+
+    def announce(self, rule: SplitRule) -> None:
+        """Log, in the first split step, how the batch is split."""
+        if rule.way in self._announced or rule.problem:
+            return
+        self._announced.add(rule.way)
+        _log.info("Splitting is exact: %s.", rule.way)
+
+    def _warn(self, rule: SplitRule) -> None:
+        consequence = (
+            "A split step is not exact, as you allowed"
+            if self._allows_inexact
+            else "Steps are not split; if memory runs out, blocks are checkpointed instead"
+        )
+        self._warnings.warn(
+            f"{rule.problem[0].upper()}{rule.problem[1:]}. {consequence}. To split exactly: {rule.fix}."
+        )
