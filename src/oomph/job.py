@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,9 +59,9 @@ class Job:
 
 
 def model_arguments(inputs: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Return the arguments of a model: the entries of a dict by name, those of a sequence by position, or the value."""
-    if isinstance(inputs, dict):
-        return (), inputs
+    """Return the arguments of a model: a mapping's entries by name, those of a sequence by position, or the value."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
     return (inputs if isinstance(inputs, (tuple, list)) else (inputs,)), {}
 
 
