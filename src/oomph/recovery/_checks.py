@@ -17,7 +17,8 @@ from torch.optim import LBFGS, Optimizer
 from ..batch import count_samples, split_batch, tensors_in, write_versions
 from ..errors import UsageError
 from ._loss import LossAccumulator, LossSum
-from ._snapshots import ObjectSnapshot, RngSnapshot, owner_of
+from ._object_snapshots import ObjectSnapshot, owner_of
+from ._snapshots import RngSnapshot
 from ._transaction import Transaction
 
 _log = logging.getLogger("oomph")

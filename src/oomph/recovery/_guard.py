@@ -36,10 +36,11 @@ from ._fallbacks import last_fallbacks
 from ._loss import LossAccumulator, Number, accumulation_weights, merge_grads
 from ._memory import FitPredictor, Predict, memory_of
 from ._micro_batches import ForwardMode, MicroBatchRunner
+from ._object_snapshots import ObjectSnapshot, check_restorable, modules_of
 from ._optimizer_step import OptimizerStep, UpdateResult
 from ._retry_policy import RetryPolicy
 from ._signals import StopRequest
-from ._snapshots import BufferSnapshot, GradStash, ObjectSnapshot, RngSnapshot, Snapshot, check_restorable, modules_of
+from ._snapshots import BufferSnapshot, GradStash, RngSnapshot, Snapshot
 from ._step_report import Fallback, StepReport, record_fields, retries_exhausted
 from ._transaction import CommitState, Transaction
 
