@@ -70,7 +70,7 @@ class TensorCopies:
         if on_host or catch_oom(lambda: self._allocate_on(tensors, None)) is not None:
             self._allocate_on(tensors, _CPU)
         groups: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
-        for tensor, duplicate in zip(map(_local_shard, tensors), self._copies, strict=True):
+        for tensor, duplicate in zip(map(local_shard, tensors), self._copies, strict=True):
             is_plain = type(tensor) in _PLAIN_TYPES
             key = (tensor.device, tensor.dtype, tensor.layout, duplicate.device) if is_plain else (id(duplicate),)
             copies, sources = groups.setdefault(key, ([], []))
@@ -82,15 +82,15 @@ class TensorCopies:
         self.nbytes = sum(duplicate.numel() * duplicate.element_size() for duplicate in self._copies)
 
     def _allocate_on(self, tensors: Sequence[Tensor], device: torch.device | None) -> None:
-        self._copies = [_empty_copy(tensor, device or tensor.device) for tensor in map(_local_shard, tensors)]
+        self._copies = [_empty_copy(tensor, device or tensor.device) for tensor in map(local_shard, tensors)]
 
     def _restore(self) -> None:
         with torch.no_grad():
-            for tensor, duplicate in zip(map(_local_shard, self._tensors), self._copies, strict=True):
+            for tensor, duplicate in zip(map(local_shard, self._tensors), self._copies, strict=True):
                 _write(tensor, duplicate)
 
 
-def _local_shard(tensor: Tensor) -> Tensor:
+def local_shard(tensor: Tensor) -> Tensor:
     """Return this rank's part of a DTensor, such as a parameter under FSDP2; any other tensor as it is."""
     if type(tensor) in _PLAIN_TYPES or not hasattr(tensor, "to_local"):
         return tensor
