@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.utils import parametrizations
 
 import oomph
 from oomph.patches import BlockCheckpointing, blocks, checkpoint
@@ -146,3 +148,123 @@ def test_all_blocks_are_checkpointed_in_the_end(count: int) -> None:
     assert [checkpointing.extend() for _ in range(checkpointing.steps)] == [True] * checkpointing.steps
     assert all("forward" in vars(block) for block in model)
     assert not checkpointing.extend()
+
+
+class Discriminator(nn.Module):
+    """A block with spectral_norm, as torch has it now and as it had it before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        new, old = parametrizations.spectral_norm(nn.Linear(4, 4)), nn.utils.spectral_norm(nn.Linear(4, 4))
+        self.inner = nn.Sequential(new, nn.Tanh(), old)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.tanh(self.inner(x))
+
+
+class Codebook(nn.Module):
+    """A block that quantizes to a codebook in buffers, which it moves, partly in ways that torch doesn't count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+        self.register_buffer("codes", torch.randn(5, 4))
+        self.register_buffer("counts", torch.ones(5))
+        self.codes: Tensor
+        self.counts: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.inner(x)
+        nearest = torch.cdist(z, self.codes).argmin(1)
+        one_hot = nn.functional.one_hot(nearest, 5).to(z.dtype)
+        self.counts.data.lerp_(one_hot.sum(0), 0.5)
+        self.codes = self.codes.lerp((one_hot.T @ z).detach(), 0.5)
+        return z + (self.codes[nearest] - z).detach() * z
+
+
+class Recurrent(nn.Module):
+    """A block with a hidden state and a counter in attributes, and a statistic in a BatchNorm of the user."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 4), CountingNorm(4), nn.Linear(4, 4))
+        self.hidden: Tensor | None = None
+        self.mean = torch.zeros(4)
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        z: Tensor = self.inner(x if self.hidden is None else x + self.hidden * self.calls)
+        self.mean += z.detach().mean(0)
+        self.hidden = z.detach()
+        return z * self.mean.clone()
+
+
+class CountingNorm(nn.BatchNorm1d):
+    calls = 0
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  torch's name
+        self.calls += 1
+        return super().forward(input)
+
+
+def everything(model: nn.Module) -> dict[str, Tensor]:
+    state = dict(model.state_dict())
+    for path, module in model.named_modules():
+        names = [name for name in ("calls", "hidden", "mean") if hasattr(module, name)]
+        state |= {f"{path}.{name}": torch.as_tensor(getattr(module, name)) for name in names}
+    return state
+
+
+@pytest.mark.parametrize("kind", [Discriminator, Codebook, Recurrent])
+def test_buffers_and_attributes_of_a_block_are_written_once(kind: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(4, 4), kind(), kind()).double()
+    model = copy.deepcopy(plain)
+    checkpoint(model, blocks(model))
+    assert blocks(model) == ("1", "2")
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x = torch.randn(6, 4, dtype=torch.float64)
+        for net in (plain, model):
+            net.zero_grad()
+            (net(x).square().mean() + net(x + 1).mean()).backward()  # each block runs twice before it is recomputed
+        for (name, param), other in zip(plain.named_parameters(), model.parameters(), strict=True):
+            assert param.grad is not None
+            assert other.grad is not None
+            assert torch.equal(param.grad, other.grad), name
+        expected = everything(plain)
+        assert expected
+        assert [name for name, value in everything(model).items() if not torch.equal(value, expected[name])] == []
+
+
+def test_a_block_has_its_own_buffers_again_after_an_error_in_backward() -> None:
+    model = nn.Sequential(Recurrent(), Recurrent())
+    checkpoint(model, blocks(model))
+    first = model[0]
+    assert isinstance(first, Recurrent)
+    mean, fails = first.mean, [False]
+
+    def fail(*_: object) -> None:
+        if fails[0]:
+            raise MemoryError
+
+    model.get_submodule("0.inner.2").register_forward_pre_hook(fail)
+    loss = model(torch.randn(3, 4)).sum()
+    fails[0] = True
+    with pytest.raises(MemoryError):
+        loss.backward()
+    assert first.mean is mean
+    assert first.calls == 1
+    assert model.get_submodule("0.inner.1").momentum == 0.1
+
+
+def test_a_fake_model_with_a_real_tensor_can_be_checkpointed() -> None:
+    """Predictions trace models with tensors that were created outside of the builder."""
+    stray = torch.zeros(4)
+    with FakeTensorMode():
+        model = nn.Sequential(Codebook(), Codebook())
+        vars(model[0])["stray"] = stray
+        checkpoint(model, blocks(model))
+        model(torch.randn(6, 4)).sum().backward()
+    assert all(param.grad is not None for param in model.parameters())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import operator
 import random
 import threading
 from collections.abc import Callable
@@ -17,17 +18,37 @@ from torch import Tensor, nn
 
 import oomph
 from oomph.errors import UsageError
-from oomph.recovery._snapshots import ObjectSnapshot
+from oomph.recovery._object_snapshots import ObjectSnapshot
 
-from .faults import FailingCall
+from .faults import FailingCall, failing_forward
 from .nets import cloned, guard_of, plain_batch, plain_guard, plain_net
 
 
-class SlottedMeter:
-    __slots__ = ("count",)
+class Slotted:
+    __slots__ = ("__private", "count")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self.__private = 0
+
+    def add(self, samples: int) -> None:
+        self.count += samples
+        self.__private += samples
+
+    def counts(self) -> tuple[int, ...]:
+        return self.count, self.__private
+
+
+class SlottedMeter(Slotted):
+    """Has attributes in slots, one of which is empty at first, and no others."""
+
+    __slots__ = ("history",)
+
+    def add(self, samples: int) -> None:
+        super().add(samples)
+        self.history = [*getattr(self, "history", []), samples]
+
+    def counts(self) -> tuple[int, ...]:
+        return *super().counts(), *self.history
 
 
 class Meter:
@@ -53,6 +74,27 @@ class Score(nn.Module):
     def add(self, samples: int) -> None:
         self.hits = self.hits + samples
         self.seen.append(samples)
+
+
+class ListMetric(nn.Module):
+    """Collects tensors in a list and numbers in a deque, and has a buffer and a submodule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: list[Tensor] = []
+        self.recent: collections.deque[int] = collections.deque(maxlen=3)
+        self.register_buffer("seen", torch.zeros(()))
+        self.seen: Tensor
+        self.score = Score()
+
+    def add(self, samples: int) -> None:
+        self.values.append(torch.tensor(samples))
+        self.recent.append(samples)
+        self.seen += samples
+        self.score.add(samples)
+
+    def total(self) -> tuple[float, ...]:
+        return sum(map(float, self.values)), sum(self.recent), float(self.seen), float(self.score.hits)
 
 
 class CountingDict(dict[str, int]):
@@ -100,6 +142,8 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[Any, int], object], Callable
     "counter": (collections.Counter, lambda m, n: m.update(n=n), dict),
     "container with attributes": (CountingDict, CountingDict.add, lambda m: (m.total, dict(m))),
     "objects in an object": (Meter, Meter.add, lambda m: (m.inner.count, m.slotted.count)),
+    "object with slots": (SlottedMeter, SlottedMeter.add, SlottedMeter.counts),
+    "module with a list of tensors": (ListMetric, ListMetric.add, ListMetric.total),
     "modules in a module": (
         lambda: nn.ModuleDict({"a": Score()}),
         lambda m, n: m["a"].add(n),
@@ -165,7 +209,7 @@ def test_a_generator_can_be_extra_state_by_itself(name: str) -> None:
         (7, "extra_state has a int without any state that can be saved"),
         (plain_batch, "extra_state has a function without any state"),
         (iter([1]), "extra_state has a list_iterator without any state"),
-        (SlottedMeter(), "extra_state has a SlottedMeter without any state"),
+        (object(), "extra_state has a object without any state"),
         (np.zeros(2), "extra_state has a ndarray without any state"),
         (np.random.default_rng(0), "extra_state has a Generator without any state"),
         (SimpleNamespace(lines=(line for line in "ab")), r"a SimpleNamespace that can't be copied \(TypeError"),
@@ -296,6 +340,64 @@ def test_restored_attributes_stay_the_same_objects() -> None:
     assert metric.values is metric.alias
     assert metric.scheduler is scheduler
     assert sum(metric.values) == 8
+
+
+class CollectingNet(nn.Module):
+    """Collects what it sees in containers, in a submodule too, and has a list that it shares with the submodule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 2), Score())
+        self.norm = nn.BatchNorm1d(4)
+        self.history: dict[str, list[int]] = {"samples": []}
+        self.seen = self.score.seen
+        self.weights, self.children_by_name = list(self.parameters()), {"score": self.score}
+
+    @property
+    def score(self) -> Score:
+        score = self.layers[1]
+        assert isinstance(score, Score)
+        return score
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.history["samples"].append(len(x))
+        self.score.add(len(x))
+        outputs: Tensor = self.layers[0](self.norm(x))
+        return outputs
+
+
+@pytest.mark.parametrize("part", ["model", "part of the model"])
+def test_the_model_itself_can_be_extra_state(part: str) -> None:
+    net = CollectingNet()
+    weights = list(net.parameters())
+    extra = net if part == "model" else net.layers
+    guard = guard_of(net, forward=failing_forward(2), extra_state=[extra])
+    assert [guard.step(plain_batch(seed=seed)).micro_batches for seed in range(2)] == [1, 2]
+    assert net.score.seen == [8, 4, 4]
+    assert net.score.hits == 16
+    assert list(map(id, net.parameters())) == list(map(id, weights))
+    assert int(net.norm.num_batches_tracked or 0) == 3
+    if extra is net:
+        assert net.history == {"samples": [8, 4, 4]}
+        assert net.seen is net.score.seen
+        assert all(map(operator.is_, net.weights, weights))
+        assert net.children_by_name["score"] is net.score
+
+
+def test_a_transaction_restores_the_containers_of_its_model() -> None:
+    """Neither weights nor buffers are copied: other snapshots restore them, or an update has changed them."""
+    net = CollectingNet()
+    restore = ObjectSnapshot(net, exclude=[net]).capture()
+    weights = cloned(dict(net.state_dict()))
+    for value in net.state_dict().values():
+        value.add_(1)
+    net(plain_batch()[0])
+    vars(net)["late"] = "new"
+    restore()
+    assert net.history == {"samples": []}
+    assert not hasattr(net, "late")
+    assert torch.equal(net.layers.get_parameter("0.weight"), weights["layers.0.weight"] + 1)
+    assert net.norm.num_batches_tracked == 2
 
 
 def test_an_empty_list_as_extra_state_is_rejected() -> None:

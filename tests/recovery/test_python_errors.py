@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.optim.swa_utils import AveragedModel
 
-from oomph.recovery import _snapshots
+from oomph.recovery import _object_snapshots, _snapshots
 from oomph.recovery._snapshots import Restore
 
 from .faults import FailingCall
@@ -32,7 +32,7 @@ CALLS: dict[str, tuple[Any, str]] = {
     "buffers": (_snapshots.BufferSnapshot, "capture"),
     "gradients": (_snapshots.GradStash, "capture"),
     "optimizer": (_snapshots.OptimizerSnapshot, "capture"),
-    "objects": (_snapshots.ObjectSnapshot, "capture"),
+    "objects": (_object_snapshots.ObjectSnapshot, "capture"),
     "clipping": (torch.nn.utils, "clip_grad_norm_"),
     "ema": (AveragedModel, "update_parameters"),
 }
@@ -80,7 +80,7 @@ IN_FORWARD = ("RngSnapshot", "BufferSnapshot", "GradStash")
 @pytest.mark.parametrize("after", [False, True])
 def test_an_error_during_a_restore(name: str, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> None:
     """The first error is in the forward or in the update, so that every snapshot has something to restore."""
-    snapshot = getattr(_snapshots, name)
+    snapshot = getattr(_object_snapshots if name == "ObjectSnapshot" else _snapshots, name)
     capture, raised = failing_restore(snapshot.capture, after=after)
     monkeypatch.setattr(snapshot, "capture", capture)
     owner, method = (NoisyNet, "forward") if name in IN_FORWARD else (AveragedModel, "update_parameters")

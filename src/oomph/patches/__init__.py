@@ -5,6 +5,7 @@ from ._autocast import AUTOCAST_DTYPES, autocast
 from ._block_checkpointing import BlockCheckpointing, eager_modules
 from ._checkpointing import blocks, checkpoint
 from ._conversion import convert_batch, convert_model
+from ._module_attributes import attribute_tables, has_attribute_state, is_copied, is_internal, rebind
 from ._optimizer_variant import set_variant
 from ._patch import Patch
 
@@ -13,6 +14,7 @@ __all__ = [
     "BlockCheckpointing",
     "Patch",
     "allocator_limit",
+    "attribute_tables",
     "autocast",
     "blocks",
     "cap_allocator",
@@ -22,5 +24,9 @@ __all__ = [
     "convert_batch",
     "convert_model",
     "eager_modules",
+    "has_attribute_state",
+    "is_copied",
+    "is_internal",
+    "rebind",
     "set_variant",
 ]

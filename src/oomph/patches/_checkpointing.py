@@ -1,8 +1,8 @@
 """Activation checkpointing of a model's blocks.
 
 A checkpointed block keeps only its inputs and recomputes its forward pass during backward. `torch.utils.checkpoint`
-alone would update BatchNorm's running statistics twice and draw other numbers from Python and NumPy; the recomputation
-here doesn't. Other buffers that a block's forward changes are changed twice.
+alone would write to buffers and attributes twice, starting from what the first forward left, and draw other numbers
+from Python and NumPy. The recomputation here runs on copies of them from before the first forward.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch._guards import detect_fake_mode
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint as run_checkpointed
 
 from ..errors import UsageError, quote
+from ._module_attributes import attribute_tables, is_copied, is_internal, rebind
 from ._patch import Patch
 
 _MIN_LAYERS = 3  # a smaller block isn't worth recomputing
@@ -87,7 +89,48 @@ class _CheckpointedForward:
         return run_checkpointed(forward, *args, use_reentrant=False, context_fn=self._contexts, **kwargs)
 
     def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), _recomputation(self._block, _host_rng_states())
+        return nullcontext(), _recomputation(_BlockState(self._block), _host_rng_states())
+
+
+class _BlockState:
+    """The buffers and attributes that a block has now: spectral_norm's vectors, a codebook, a counter, a hidden state.
+
+    The statistics of BatchNorm are not copied: the recomputation leaves them out.
+    """
+
+    def __init__(self, block: nn.Module) -> None:
+        modules = list(block.modules())
+        self.norms = [module for module in modules if isinstance(module, _NormBase)]
+        buffers: list[Any] = [module._buffers for module in modules if not isinstance(module, _NormBase)]
+        tables = [table for table in buffers if isinstance(table, dict)]  # that of a ScriptModule is none
+        self._tables = [*tables, *attribute_tables(modules)]
+        copies: dict[int, Tensor] = {}  # by the id of the original, so that what was shared is shared again
+        self._values = [
+            {name: _copy(value, copies) for name, value in table.items() if not is_internal(name)}
+            for table in self._tables
+        ]
+
+    @contextmanager
+    def bound(self) -> Iterator[None]:
+        """Give the block the copies, then what it had; the buffers themselves may be part of another graph."""
+        later_values = [dict(table) for table in self._tables]
+        for table, values in zip(self._tables, self._values, strict=True):
+            rebind(table, values)
+        try:
+            yield
+        finally:
+            for table, values in zip(self._tables, later_values, strict=True):
+                rebind(table, values)
+
+
+def _copy(value: Any, copies: dict[int, Tensor]) -> Any:
+    if not isinstance(value, Tensor) or not is_copied(value):
+        return value
+    if type(value) is Tensor and detect_fake_mode() is not None:  # a real tensor in a trace, which can't be copied
+        return value
+    if id(value) not in copies:
+        copies[id(value)] = value.clone()
+    return copies[id(value)]
 
 
 def _host_rng_states() -> tuple[Any, Any]:
@@ -103,17 +146,17 @@ def _set_host_rng_states(states: tuple[Any, Any]) -> None:
 
 
 @contextmanager
-def _recomputation(block: nn.Module, rng_states: tuple[Any, Any]) -> Iterator[None]:
+def _recomputation(state: _BlockState, rng_states: tuple[Any, Any]) -> Iterator[None]:
     """Draw the same random numbers, and normalize by the batch without updating the running statistics again."""
     later_states = _host_rng_states()
-    norms = [part for part in block.modules() if isinstance(part, _NormBase)]
-    before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
-    _set_host_rng_states(rng_states)
-    for norm in norms:
-        norm.momentum, norm.num_batches_tracked = 0.0, None
-    try:
-        yield
-    finally:
-        _set_host_rng_states(later_states)
-        for norm, (momentum, tracked) in zip(norms, before, strict=True):
-            norm.momentum, norm.num_batches_tracked = momentum, tracked
+    with state.bound():
+        before = [(norm.momentum, norm.num_batches_tracked) for norm in state.norms]
+        _set_host_rng_states(rng_states)
+        for norm in state.norms:
+            norm.momentum, norm.num_batches_tracked = 0.0, None
+        try:
+            yield
+        finally:
+            _set_host_rng_states(later_states)
+            for norm, (momentum, tracked) in zip(state.norms, before, strict=True):
+                norm.momentum, norm.num_batches_tracked = momentum, tracked

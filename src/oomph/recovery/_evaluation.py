@@ -16,8 +16,9 @@ from ..patches import autocast
 from ._caught_oom import CaughtOom, free_memory
 from ._checks import reject_changed_batch
 from ._memory import Memory
+from ._object_snapshots import ObjectSnapshot
 from ._retry_policy import RetryPolicy
-from ._snapshots import BufferSnapshot, ObjectSnapshot, RngSnapshot, Snapshot
+from ._snapshots import BufferSnapshot, RngSnapshot, Snapshot
 from ._transaction import Transaction
 from .splitting import MicroBatchRunner
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..batch import Splitter
+from ..batch import Splitter, batch_format
 from ..errors import UsageError
 from ..losses import Number
 from ..monitor import Recorder, step_timer
@@ -35,10 +35,12 @@ from ._distributed import connect_ranks
 from ._evaluation import Evaluation
 from ._fallbacks import last_fallbacks
 from ._memory import FitPredictor, Predict, memory_of
+from ._object_snapshots import ModuleAttributeSnapshot, ObjectSnapshot, check_restorable, modules_of
 from ._optimizer_step import OptimizerStep, UpdateResult
 from ._retry_policy import RetryPolicy
+from ._side_effects import SideEffects, SpectralNormSnapshot, SplitEffects, stray_gradients
 from ._signals import StopRequest
-from ._snapshots import BufferSnapshot, GradStash, ObjectSnapshot, RngSnapshot, Snapshot, check_restorable, modules_of
+from ._snapshots import BufferSnapshot, GradStash, RngSnapshot, Snapshot
 from ._step_report import StepReport, record_fields, retries_exhausted
 from ._step_state import StepMode, StepState
 from ._transaction import CommitState, Transaction
@@ -180,7 +182,10 @@ class Guard:
         self._warnings = WarnOnce()
         self._batch_norm = BatchNormCheck(self.model, self._warnings)
         mode = ForwardMode(config.precision, config.resize)
-        self._runner = MicroBatchRunner(self.model, config.split, device, mode)
+        modules = [self.model, *self.loss_modules]
+        spectral_norms = SpectralNormSnapshot(*modules)
+        batches = batch_format(config.split, config.samples)
+        self._runner = MicroBatchRunner(self.model, batches, device, mode, spectral_norms)
         self._objective = Objective(self.model, loss, config.forward, config.reduction)
         self._checkpointing = BlockCheckpointing(self.model)
         self.retry_policy = RetryPolicy(
@@ -196,13 +201,15 @@ class Guard:
         parts = [self.model, *optimizers, *config.schedulers]  # that other snapshots save
         targets = [target for target in (self.scaler, *config.extra_state) if target is not None]
         objects = [ObjectSnapshot(target, exclude=parts) for target in targets]
-        buffers = BufferSnapshot(self.model, *self.loss_modules)
-        forward_state: list[Snapshot] = [RngSnapshot(device), buffers, *objects]
+        forward_state: list[Snapshot] = [RngSnapshot(device), BufferSnapshot(*modules)]
+        forward_state += [ModuleAttributeSnapshot(*modules), *objects]
         self._transaction = Transaction.of([*forward_state, self._grads], self._commit_state.is_final)
         self._two_passes = TwoPasses(self._runner, forward_state)
-        check = SplitCheck(self._runner, Transaction.of(forward_state), [self.model, *self.loss_modules])
-        self._splits = SplitPolicy(
-            check, self._warnings, self._ranks.all_agree, allows_inexact=config.inexact == "warn"
+        check = SplitCheck(self._runner, Transaction.of(forward_state), modules)
+        allows_inexact = config.inexact == "warn"
+        self._splits = SplitPolicy(check, self._warnings, self._ranks.all_agree, allows_inexact=allows_inexact)
+        self._effects = SplitEffects(
+            lambda: SideEffects(self.model, self.loss_modules, device, spectral_norms.vectors), self._warnings.warn
         )
         self.optimizer_step = OptimizerStep(self.model, optimizers, config, self.scaler, self._commit_state)
         self._evaluation = Evaluation(self._runner, config.extra_state, self._memory, config.cooldown_steps)
@@ -322,18 +329,24 @@ class Guard:
 
     def _forward_backward(self, state: StepState) -> None:
         mode = state.mode
-        self._grads.take_off()
         if not self._grads.stashed:  # the user has set them to None
             self.pending = None
+        elif self.pending is None and not mode.adds_grads:
+            stray = stray_gradients(self.model.named_parameters())
+            if stray is not None:
+                self._warnings.warn(stray.message)
+        self._grads.take_off()
         is_part = not mode.updates or self.pending is not None
         work = Work(state.objective, state.rule, state.micro_batches, self._backward, is_part=is_part)
         metrics = Metrics(self.config.metrics)
         runner = self._two_passes if state.is_split and state.rule.passes > 1 else self._runner
-        losses = runner.run(state.batch, work, metrics)
+        with self._effects.observe(is_split=state.is_split):
+            losses = runner.run(state.batch, work, metrics)
         parameters, stashed = self._grads.parameters, self._grads.stashed
         losses.rescale_grads(parameters, mode.scale)
         if stashed or self.pending is not None:
-            weights = None if losses.adds_up or mode.adds_grads else accumulation_weights(losses.weight, self.pending)
+            adds = losses.adds_up or mode.adds_grads
+            weights = None if adds else accumulation_weights(losses.weight, self.pending)
             for index, param in enumerate(parameters):
                 param.grad = merge_grads(param.grad, stashed.get(index), weights)
         if mode.syncs:

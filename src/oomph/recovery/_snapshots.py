@@ -6,12 +6,9 @@ idempotent and can be called again after it failed half-way: memory may run out 
 
 from __future__ import annotations
 
-import collections
 import copy
-import functools
 import random
 import sys
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any, Protocol
@@ -22,7 +19,6 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from ..batch import tensors_in
-from ..errors import UsageError
 from ..units import MIB
 from ._caught_oom import catch_oom
 
@@ -30,9 +26,8 @@ Restore = Callable[[], object]
 
 _CPU = torch.device("cpu")
 _PLAIN_TYPES = (Tensor, nn.Parameter)  # subclasses may not support multi-tensor functions
-_MAX_KEPT_BYTES = 4 * MIB  # larger copies of buffers are freed after each step
-_MODULE_SCANS = 2  # steps in which modules are searched for buffers: the first forward may register some
-_MODULE_TABLES = frozenset({"_parameters", "_buffers", "_modules"})
+MAX_KEPT_BYTES = 4 * MIB  # larger copies of buffers are freed after each step
+MODULE_SCANS = 2  # steps in which modules are searched for buffers: the first forward may register some
 
 
 class Snapshot(Protocol):
@@ -75,7 +70,7 @@ class TensorCopies:
         if on_host or catch_oom(lambda: self._allocate_on(tensors, None)) is not None:
             self._allocate_on(tensors, _CPU)
         groups: dict[tuple[Any, ...], tuple[list[Tensor], list[Tensor]]] = {}
-        for tensor, duplicate in zip(map(_local_shard, tensors), self._copies, strict=True):
+        for tensor, duplicate in zip(map(local_shard, tensors), self._copies, strict=True):
             is_plain = type(tensor) in _PLAIN_TYPES
             key = (tensor.device, tensor.dtype, tensor.layout, duplicate.device) if is_plain else (id(duplicate),)
             copies, sources = groups.setdefault(key, ([], []))
@@ -87,15 +82,15 @@ class TensorCopies:
         self.nbytes = sum(duplicate.numel() * duplicate.element_size() for duplicate in self._copies)
 
     def _allocate_on(self, tensors: Sequence[Tensor], device: torch.device | None) -> None:
-        self._copies = [_empty_copy(tensor, device or tensor.device) for tensor in map(_local_shard, tensors)]
+        self._copies = [_empty_copy(tensor, device or tensor.device) for tensor in map(local_shard, tensors)]
 
     def _restore(self) -> None:
         with torch.no_grad():
-            for tensor, duplicate in zip(map(_local_shard, self._tensors), self._copies, strict=True):
+            for tensor, duplicate in zip(map(local_shard, self._tensors), self._copies, strict=True):
                 _write(tensor, duplicate)
 
 
-def _local_shard(tensor: Tensor) -> Tensor:
+def local_shard(tensor: Tensor) -> Tensor:
     """Return this rank's part of a DTensor, such as a parameter under FSDP2; any other tensor as it is."""
     if type(tensor) in _PLAIN_TYPES or not hasattr(tensor, "to_local"):
         return tensor
@@ -157,7 +152,7 @@ class BufferSnapshot:
     """The buffers of modules: BatchNorm statistics and anything else that a forward changes."""
 
     def __init__(self, *modules: nn.Module) -> None:
-        self._modules, self._scans = modules, _MODULE_SCANS
+        self._modules, self._scans = modules, MODULE_SCANS
         self._slots: list[tuple[dict[str, Tensor | None], str]] = []  # the table and name of each buffer
         self._copies = TensorCopies()
 
@@ -168,11 +163,11 @@ class BufferSnapshot:
             self._slots = _buffer_slots(self._modules)
         slots, buffers = self._slots, [table.get(name) for table, name in self._slots]
         restore_values = self._copies.capture([buffer for buffer in buffers if buffer is not None])
-        if self._copies.nbytes > _MAX_KEPT_BYTES:
+        if self._copies.nbytes > MAX_KEPT_BYTES:
             self._copies = TensorCopies()
 
         def restore() -> None:
-            self._scans = _MODULE_SCANS  # the failed forward may not have registered its buffers yet
+            self._scans = MODULE_SCANS  # the failed forward may not have registered its buffers yet
             restore_values()
             for (table, name), buffer in zip(slots, buffers, strict=True):
                 table[name] = buffer
@@ -298,7 +293,7 @@ class OptimizerSnapshot:
 
 def _copy_entry(entry: Mapping[str, Any], kept: Mapping[int, object]) -> dict[str, Any]:
     """Copy a parameter's optimizer state; its tensors are restored in place."""
-    return {name: value if isinstance(value, Tensor) else _deepcopy(value, kept) for name, value in entry.items()}
+    return {name: value if isinstance(value, Tensor) else deep_copy(value, kept) for name, value in entry.items()}
 
 
 def _set_state(optimizer: Optimizer, state: list[tuple[Tensor, dict[str, Any]]]) -> None:
@@ -360,163 +355,10 @@ class CounterSnapshot:
         return lambda: self._attributes.update(numbers)
 
 
-class ObjectSnapshot:
-    """The state of any object that a step changes: a GradScaler, a scheduler, an EMA, a metric.
-
-    Containers, tensors and modules are restored in place. An object with `state_dict()` and `load_state_dict()` is
-    saved through these, any other object by a deep copy of its attributes.
-
-    Args:
-        target: the object.
-        exclude: modules and optimizers that other snapshots save. References to them, and to the submodules, parameters
-            and buffers of the modules, are kept as they are.
-        submodules: save the attributes of a module's submodules, too, as metrics need it.
-    """
-
-    def __init__(self, target: object, *, exclude: Iterable[object] = (), submodules: bool = True) -> None:
-        self._target, self._exclude, self._submodules = target, tuple(exclude), submodules
-
-    def capture(self) -> Restore:
-        """Copy the state."""
-        restores, tensors = self.collect()
-        restore_values = TensorCopies().capture(tensors)
-        return lambda: [restore() for restore in (restore_values, *restores)]
-
-    def collect(self) -> tuple[list[Restore], list[Tensor]]:
-        """Return functions that restore what was deep-copied, and the tensors to restore in place."""
-        target: Any = self._target
-        has_state_dict = _has_state_dict(target) and not isinstance(target, nn.Module)
-        kept = {} if has_state_dict else self._kept()
-        restores: list[Restore] = []
-        tensors: list[Tensor] = []
-        if isinstance(target, Tensor):
-            tensors.append(target)
-        elif isinstance(target, nn.Module):
-            tensors += [tensor for tensor in (*target.parameters(), *target.buffers()) if id(tensor) not in kept]
-            owners = target.modules() if self._submodules else (target,)
-            for owner in [owner for owner in owners if id(owner) not in kept]:
-                table = owner._buffers  # noqa: SLF001  rebinding needs the table itself
-                restores.append(lambda table=table, saved=dict(table): table.update(saved))  # type: ignore[misc]
-                restores.append(_capture_attributes(owner, tensors, kept))
-        elif isinstance(target, (list, dict, set, collections.deque)):
-            saved = _deepcopy(target, kept)
-            restores.append(lambda: _refill(target, _deepcopy(saved, kept)))
-            if hasattr(target, "__dict__"):
-                restores.append(_capture_attributes(target, tensors, kept))
-        elif isinstance(target, (torch.Generator, random.Random)):
-            restores.append(_capture_generator(target))
-        elif has_state_dict and not isinstance(target, torch.amp.GradScaler):
-            state = target.state_dict()
-            tensors += tensors_in(state)
-            kept = {id(tensor): tensor for tensor in tensors}
-            saved = _deepcopy(state, kept)
-            restores.append(lambda: target.load_state_dict(_deepcopy(saved, kept)))
-        elif getattr(target, "__dict__", None):  # a GradScaler, too: its state_dict() waits for the GPU
-            restores.append(_capture_attributes(target, tensors, kept))
-        return restores, tensors
-
-    def _kept(self) -> dict[int, object]:
-        """Return the objects that deep copies refer to instead of copying them, by id."""
-        references = (reference() for reference in self._references)
-        return {id(item): item for item in references if item is not None}
-
-    @functools.cached_property
-    def _references(self) -> list[weakref.ref[Any]]:
-        # Searching a large model takes milliseconds, so this happens once. Weak, so that replaced weights are freed.
-        parts = list(self._exclude)
-        for module in self._exclude:
-            if isinstance(module, nn.Module):
-                parts += [*module.modules(), *module.parameters(), *module.buffers()]
-        return [weakref.ref(part) for part in parts]
-
-
-def _capture_generator(generator: torch.Generator | random.Random) -> Restore:
-    if isinstance(generator, random.Random):
-        state = generator.getstate()
-        return lambda: generator.setstate(state)
-    tensor = generator.get_state()
-    return lambda: generator.set_state(tensor)
-
-
-def _capture_attributes(target: Any, tensors: list[Tensor], kept: Mapping[int, object]) -> Restore:
-    """Copy attributes; those that are tensors, or modules with tensors, are added to `tensors` instead."""
-    attributes: dict[str, Any] = vars(target)
-    skipped = {name for name in attributes if _is_internal(target, name)}
-    references: dict[str, Any] = {}
-    values: dict[str, Any] = {}  # copied together, so that attributes which are the same object stay so
-    for name in attributes.keys() - skipped:
-        value = attributes[name]
-        (references if isinstance(value, (nn.Module, Tensor)) else values)[name] = value
-        if isinstance(value, nn.Module):
-            tensors += [tensor for tensor in (*value.parameters(), *value.buffers()) if id(tensor) not in kept]
-        elif isinstance(value, Tensor) and id(value) not in kept:
-            tensors.append(value)
-    saved = _deepcopy(values, kept)
-
-    def restore() -> None:
-        for name in attributes.keys() - references.keys() - saved.keys() - skipped:
-            del attributes[name]
-        attributes.update({**references, **_deepcopy(saved, kept)})
-
-    return restore
-
-
-def _deepcopy(value: Any, kept: Mapping[int, object]) -> Any:
+def deep_copy(value: Any, kept: Mapping[int, object]) -> Any:
+    """Return a deep copy that refers to the kept objects, by id, instead of copying them."""
     is_plain = value is None or isinstance(value, (bool, int, float, str))
     return value if is_plain else copy.deepcopy(value, dict(kept))
-
-
-def _has_state_dict(target: object) -> bool:
-    return hasattr(target, "state_dict") and hasattr(target, "load_state_dict")
-
-
-def _is_internal(target: object, name: str) -> bool:
-    return isinstance(target, nn.Module) and (name in _MODULE_TABLES or "_hooks" in name)
-
-
-def _refill(container: Any, values: Any) -> None:
-    container.clear()
-    if isinstance(container, (list, collections.deque)):
-        container.extend(values)
-    else:
-        container.update(values)
-
-
-def check_restorable(targets: Iterable[object], exclude: Iterable[object] = ()) -> None:
-    """Check that the state of user objects can be saved and restored.
-
-    Args:
-        targets: the objects.
-        exclude: modules and optimizers that they may refer to.
-
-    Raises:
-        UsageError: an object has no state, or its state can't be copied.
-    """
-    for target in targets:
-        try:
-            restores, tensors = ObjectSnapshot(target, exclude=exclude).collect()
-        except Exception as error:
-            raise UsageError(
-                f"extra_state has a {type(target).__name__} that can't be copied ({type(error).__name__}: {error})",
-                "pass the part of it that changes, or give it state_dict() and load_state_dict()",
-            ) from error
-        if not restores and not tensors:
-            raise UsageError(
-                f"extra_state has a {type(target).__name__} without any state that can be saved",
-                "pass an object with attributes or state_dict(), a container, a tensor or a torch.Generator",
-            )
-
-
-def owner_of(function: Any) -> Any:
-    """Return the object that a bound method belongs to, or the argument itself."""
-    return getattr(function, "__self__", function)
-
-
-def modules_of(target: Any) -> list[nn.Module]:
-    """Return the modules of a loss or an EMA: itself, or those in its attributes."""
-    owner = owner_of(target)
-    candidates = [owner] if isinstance(owner, nn.Module) else getattr(owner, "__dict__", {}).values()
-    return [candidate for candidate in candidates if isinstance(candidate, nn.Module)]
 
 
 def optimizer_parameters(optimizer: Optimizer) -> list[nn.Parameter]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ...batch import Splitter, count_samples, micro_batch_sizes, move, split_samples
+from ...batch import BatchFormat, move
 from ...errors import UsageError
 from ...patches import autocast
+from .._snapshots import Snapshot
 from ._loss import LossAccumulator
 from ._metrics import Metrics
 from ._objective import Objective
@@ -82,18 +83,18 @@ class MicroBatchRunner:
 
     Args:
         model: the module to train.
-        splitter: splits batches that can't be split by rows.
+        batches: how batches are counted and split.
         device: where micro-batches are moved.
         mode: precision and image size.
+        rewound: state that every micro-batch starts with as the whole batch would, such as that of spectral_norm.
     """
 
-    def __init__(self, model: nn.Module, splitter: Splitter | None, device: torch.device, mode: ForwardMode) -> None:
+    def __init__(
+        self, model: nn.Module, batches: BatchFormat, device: torch.device, mode: ForwardMode, rewound: Snapshot
+    ) -> None:
         self.model, self.device, self.mode = model, device, mode
-        self._splitter = splitter
-
-    def count_samples(self, batch: Any) -> int:
-        """Count the samples of a batch."""
-        return count_samples(batch, ragged=self._splitter is not None)
+        self._batches, self._rewound = batches, rewound
+        self.count_samples = batches.count
 
     def split(self, batch: Any, micro_batches: int) -> Sequence[Any]:
         """Split a batch into micro-batches.
@@ -103,23 +104,26 @@ class MicroBatchRunner:
         """
         if micro_batches == 1:
             return [batch]
-        if self._splitter is None:
-            return split_samples(batch, self.count_samples(batch), micro_batches)
-        parts = self._splitter(batch, micro_batches)
+        parts = self._batches.split(batch, micro_batches)
         if len(parts) != micro_batches:
             raise UsageError(
                 f"split returned {len(parts)} micro-batches instead of {micro_batches}", "return as many as requested"
             )
         return parts
 
-    def parts(self, batch: Any, samples: int, micro_batches: int) -> Iterable[tuple[Any, int]]:
+    def parts(self, batch: Any, samples: int, micro_batches: int) -> list[tuple[Any, int]]:
         """Return the micro-batches of a batch with their numbers of samples."""
         if micro_batches == 1:
             return [(batch, samples)]
-        parts = self.split(batch, micro_batches)
-        if self._splitter is None:
-            return zip(parts, micro_batch_sizes(samples, micro_batches), strict=True)
-        return [(part, self.count_samples(part)) for part in parts]
+        return [(part, self.count_samples(part)) for part in self.split(batch, micro_batches)]
+
+    def rewinding(self, parts: Sequence[tuple[Any, int]]) -> Iterator[tuple[Any, int]]:
+        """Yield micro-batches, each with the rewound state as it was before the first."""
+        restore = self._rewound.capture() if len(parts) > 1 else None
+        for part in parts:
+            if restore is not None:
+                restore()
+            yield part
 
     def run(self, batch: Any, work: Work, metrics: Metrics) -> LossAccumulator:
         """Run forward, loss and backward of every micro-batch."""
@@ -143,7 +147,7 @@ class MicroBatchRunner:
             metrics.add(outputs, part)
             return value
 
-        for part, size in self.parts(batch, samples, work.micro_batches):
+        for part, size in self.rewinding(self.parts(batch, samples, work.micro_batches)):
             value = forward(part)
             work.backward(losses.add(value, size))
             del value, part  # so that nothing of this micro-batch is alive when the next one begins

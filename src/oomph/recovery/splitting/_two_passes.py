@@ -39,15 +39,15 @@ class TwoPasses:
         """Run both passes of a batch."""
         batch = self._runner.mode.resized(batch)
         samples = self._runner.count_samples(batch)
-        parts = list(self._runner.parts(batch, samples, work.micro_batches))
+        parts = self._runner.parts(batch, samples, work.micro_batches)
         restores = [snapshot.capture() for snapshot in self._forward_state]
         with torch.no_grad():
-            outputs = [map_tensors(_as_leaf, self._outputs(part, work)) for part, _ in parts]
+            outputs = [map_tensors(self._outputs(part, work), _as_leaf) for part, _ in self._runner.rewinding(parts)]
         losses = self._backward_of_loss(batch, samples, [size for _, size in parts], outputs, work)
         states = rng_states(self._cuda)
         for restore in restores:
             restore()
-        for (part, _), leaves in zip(parts, outputs, strict=True):
+        for (part, _), leaves in zip(self._runner.rewinding(parts), outputs, strict=True):
             self._backward_of_part(part, [leaf.grad for leaf in tensors_in([leaves])], work, metrics)
         set_rng_states(states, self._cuda)  # as if the loss had run last
         return losses
