@@ -374,3 +374,34 @@ def test_a_model_without_spectral_norm_has_no_vectors() -> None:
     snapshot = SpectralNormSnapshot(plain_net(), nn.BatchNorm1d(2))
     assert snapshot.vectors == []
     snapshot.capture()()
+
+
+class OwnNorm(nn.Module):
+    """A normalization of the user; CUDA's kernel writes to the statistics without counting a version."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("average", torch.zeros(4))
+        self.register_buffer("variance", torch.ones(4))
+        self.average: Tensor
+        self.variance: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.batch_norm(self.linear(x), self.average, self.variance, training=True)
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))],
+)
+def test_statistics_of_another_normalization_and_the_device_generator_are_named(device: str) -> None:
+    net, x = nn.Sequential(OwnNorm(), nn.Dropout()).to(device), torch.randn(4, 4, device=device)
+    effects = SideEffects(net, device=torch.device(device))
+    effects.before()
+    net(x).sum().backward()
+    findings = {finding.kind: finding.names for finding in effects.after()}
+    assert findings == {
+        "buffer": ("0.average", "0.variance"),
+        "random": ("CUDA" if device == "cuda" else "torch",),
+    }
