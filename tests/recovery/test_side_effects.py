@@ -62,7 +62,7 @@ class Queue(nn.Module):
     def __init__(self, *, shifted: bool) -> None:
         super().__init__()
         self.encoder, self.shifted = nn.Linear(4, 4), shifted
-        self.register_buffer("queue", torch.randn(600_000, 4))  # more than one chunk of a checksum
+        self.register_buffer("queue", torch.randn(30_000, 4))  # large enough for a checksum of several chunks
         self.register_buffer("pointer", torch.zeros((), dtype=torch.long))
         self.queue: Tensor
         self.pointer: Tensor
@@ -70,9 +70,9 @@ class Queue(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         keys: Tensor = self.encoder(x)
         if self.shifted:
-            self.queue = self.queue.roll(2**16, 0)  # by a whole chunk, so that the values are the same
+            self.queue = self.queue.roll(2**13, 0)  # by a whole chunk
         else:
-            start = 500_000 + int(self.pointer)
+            start = 25_000 + int(self.pointer)
             self.queue[start : start + 1] = keys[:1].detach()
         return keys
 
@@ -138,11 +138,12 @@ def _written(value: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
-def test_flipped_signs_swapped_values_and_sums_that_stay_are_seen(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("size", [64, 1 << 17])
+def test_flipped_signs_swapped_values_and_sums_that_stay_are_seen(dtype: torch.dtype, size: int) -> None:
     changes: tuple[Callable[[Tensor], Tensor], ...] = (
         torch.neg,
         lambda buffer: buffer.flip(0),
-        lambda buffer: buffer + torch.tensor([1, -2, 1] + [0] * 61, dtype=dtype),
+        lambda buffer: buffer + torch.tensor([1, -2, 1] + [0] * (size - 3), dtype=dtype),
         lambda buffer: buffer * 2,
     )
     for change in changes:
@@ -153,7 +154,7 @@ def test_flipped_signs_swapped_values_and_sums_that_stay_are_seen(dtype: torch.d
                 return super().forward(input)
 
         net = Net(4, 4)
-        net.register_buffer("buffer", torch.arange(64).to(dtype))
+        net.register_buffer("buffer", (torch.arange(size) % 1000).to(dtype))
         assert look(net)["buffer"].names == ("buffer",)
 
 
@@ -373,3 +374,34 @@ def test_a_model_without_spectral_norm_has_no_vectors() -> None:
     snapshot = SpectralNormSnapshot(plain_net(), nn.BatchNorm1d(2))
     assert snapshot.vectors == []
     snapshot.capture()()
+
+
+class OwnNorm(nn.Module):
+    """A normalization of the user; CUDA's kernel writes to the statistics without counting a version."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("average", torch.zeros(4))
+        self.register_buffer("variance", torch.ones(4))
+        self.average: Tensor
+        self.variance: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.batch_norm(self.linear(x), self.average, self.variance, training=True)
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))],
+)
+def test_statistics_of_another_normalization_and_the_device_generator_are_named(device: str) -> None:
+    net, x = nn.Sequential(OwnNorm(), nn.Dropout()).to(device), torch.randn(4, 4, device=device)
+    effects = SideEffects(net, device=torch.device(device))
+    effects.before()
+    net(x).sum().backward()
+    findings = {finding.kind: finding.names for finding in effects.after()}
+    assert findings == {
+        "buffer": ("0.average", "0.variance"),
+        "random": ("CUDA" if device == "cuda" else "torch",),
+    }

@@ -219,14 +219,14 @@ def _has_first_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> bo
 
 
 @dataclass(frozen=True, eq=False)
-class _Checksum:
-    """The shape, type and checksum of a tensor: those of other values are practically never the same."""
+class _TensorPrint:
+    """The shape and type of a tensor with its bits, or with a checksum that practically no other values have."""
 
     shape: torch.Size
     dtype: torch.dtype
     value: Tensor
 
-    def same(self, other: _Checksum) -> bool:
+    def same(self, other: _TensorPrint) -> bool:
         is_like = self.shape == other.shape and self.dtype is other.dtype and self.value.device == other.value.device
         return is_like and torch.equal(self.value, other.value)
 
@@ -234,7 +234,7 @@ class _Checksum:
 def _fingerprint(value: Any) -> Any:
     """Return something that `_same` can compare with a later fingerprint, without a copy of large tensors."""
     if isinstance(value, Tensor):
-        return _Checksum(value.shape, value.dtype, _checksum(value))
+        return _TensorPrint(value.shape, value.dtype, _bits(value))
     if isinstance(value, Mapping):
         return [_item(item) for item in itertools.islice(itertools.chain(*value.items()), _MAX_ITEMS)] + [len(value)]
     if isinstance(value, (list, tuple, set, frozenset, deque)):
@@ -246,24 +246,30 @@ def _item(value: Any) -> Any:
     return _fingerprint(value) if isinstance(value, Tensor) else value
 
 
-_CHUNK = 1 << 18  # words whose products are in memory at a time
-_WORDS = {1: torch.uint8, 2: torch.int16}
+_MAX_COPIED = 1 << 16  # words
+_CHUNK = 1 << 15  # words whose products are in memory at a time
+_WORDS = {1: torch.uint8, 2: torch.int16}  # by element size
 
 
 @torch.no_grad()
-def _checksum(tensor: Tensor) -> Tensor:
-    """Sum up the words of a tensor with random weights; bits, because NaN is not equal to itself."""
+def _bits(tensor: Tensor) -> Tensor:
+    """Return a copy of a tensor's bits (NaN is not equal to itself), or a checksum of a large one."""
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
         return torch.tensor((id(tensor), 0 if tensor.is_inference() else tensor._version))  # noqa: SLF001  no public name
     tensor = local_shard(tensor.detach())
     tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    # Words of at most 32 bits, so that no change of a bit is lost when products overflow.
+    # Words of at most 32 bits, so that no change of a bit is lost when the checksum overflows.
     words = tensor.reshape(-1).view(_WORDS.get(tensor.element_size(), torch.int32))
-    total = torch.zeros((), dtype=torch.int64, device=tensor.device)
+    return words.clone() if len(words) <= _MAX_COPIED else _checksum(words)
+
+
+def _checksum(words: Tensor) -> Tensor:
+    """Sum up words with random weights."""
+    total = torch.zeros((), dtype=torch.int64, device=words.device)
     generator = torch.Generator().manual_seed(0)
-    weights = torch.randint(-(2**62), 2**62, (min(len(words), _CHUNK),), generator=generator).to(tensor.device)
+    weights = torch.randint(-(2**62), 2**62, (_CHUNK,), generator=generator).to(words.device)
     for chunk in words.split(_CHUNK):
-        total = total * 31 + (chunk.long() * weights[: len(chunk)]).sum()
+        total = total * 31 + (chunk * weights[: len(chunk)]).sum()
     return total
 
 
@@ -273,7 +279,7 @@ def _same(first: Any, second: Any) -> bool:
         return True
     if type(first) is not type(second):
         return False
-    if isinstance(first, _Checksum):
+    if isinstance(first, _TensorPrint):
         return first.same(second)
     if isinstance(first, Tensor):
         return torch.equal(first, second)
