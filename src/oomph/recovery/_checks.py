@@ -15,6 +15,7 @@ from torch.optim import LBFGS, Optimizer
 
 from ..batch import write_versions
 from ..errors import UsageError
+from .splitting import SplitRule
 
 _log = logging.getLogger("oomph")
 
@@ -103,16 +104,21 @@ def reject_changed_batch(batch: Any, versions: list[int]) -> None:
         )
 
 
-def warn_accumulation(warnings: WarnOnce, *, is_mean: bool, has_known_divisor: bool) -> None:
-    """Warn about what accumulated batches are not: one large batch, if the loss isn't a mean."""
+def warn_accumulation(warnings: WarnOnce, rule: SplitRule, *, has_known_divisor: bool) -> None:
+    """Warn about what the guard can't know of accumulated batches (`update=False`)."""
     if not has_known_divisor:
         warnings.warn(
             "The loss has several normalizers, so accumulated batches (update=False) are weighted by samples, and the "
             "gradient is not that of one large batch. It is exact with a single number as the normalizer, with an "
             "oomph.LossSum, or with one large batch, which the guard splits."
         )
-    elif not is_mean:
+    elif rule.passes > 1 or rule.problem:
         warnings.warn(
             "Accumulated batches (update=False) are averaged by samples, which for this loss is not the gradient of "
             "one large batch. Pass one large batch to guard.step, which splits it exactly."
+        )
+    elif rule.needs_repeats:
+        warnings.warn(
+            "Accumulated batches (update=False) are averaged by the guard, so the loss must not be divided by the "
+            "number of accumulation steps."
         )

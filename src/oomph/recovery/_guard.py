@@ -207,7 +207,7 @@ class Guard:
         self._two_passes = TwoPasses(self._runner, forward_state)
         check = SplitCheck(self._runner, Transaction.of(forward_state), modules)
         allows_inexact = config.inexact == "warn"
-        self._splits = SplitPolicy(check, self._warnings, self._ranks.all_agree, allows_inexact=allows_inexact)
+        self._splits = SplitPolicy(check, self._warnings.warn, self._ranks.all_agree, allows_inexact=allows_inexact)
         self._effects = SplitEffects(
             lambda: SideEffects(self.model, self.loss_modules, device, spectral_norms.vectors), self._warnings.warn
         )
@@ -385,8 +385,7 @@ class Guard:
     def _batch_weight(self, state: StepState) -> Number:
         """Return the weight of an accumulated batch; warn if it is not exact."""
         assert state.losses is not None  # noqa: S101  it is set by a successful attempt
-        is_mean = state.rule.passes == 1 and not state.rule.problem
-        warn_accumulation(self._warnings, is_mean=is_mean, has_known_divisor=state.losses.has_known_divisor)
+        warn_accumulation(self._warnings, state.rule, has_known_divisor=state.losses.has_known_divisor)
         return state.losses.weight
 
     def _end_step(self, number: int, mode: StepMode) -> None:

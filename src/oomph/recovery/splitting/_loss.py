@@ -126,6 +126,12 @@ class LossAccumulator:
         return divisor.numel() == 1 if isinstance(divisor, Tensor) else isinstance(divisor, (int, float))
 
 
+def mean_as_sum(mean: Tensor, count: Tensor) -> LossSum:
+    """Return a mean with its count as a sum; a mean of nothing, which is NaN, counts nothing."""
+    mean = mean if mean.dtype == torch.float64 else mean.float()
+    return LossSum(torch.where(count > 0, mean * count, torch.zeros_like(mean)), count)
+
+
 def _without_large_storage(value: Tensor) -> Tensor:
     """Copy a scalar that is a view of a large tensor: torch's mse_loss returns one, which would stay allocated."""
     is_view = type(value) is Tensor and value.untyped_storage().nbytes() > _ALLOCATOR_BLOCK_BYTES

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from ...batch import BatchFormat, move
 from ...errors import UsageError
+from ...losses import LossSum
 from ...patches import autocast
 from .._snapshots import Snapshot
-from ._loss import LossAccumulator
+from ._loss import LossAccumulator, mean_as_sum
 from ._metrics import Metrics
 from ._objective import Objective
 from ._split_rule import SplitRule
@@ -144,6 +145,8 @@ class MicroBatchRunner:
                 outputs = objective.outputs(part, extra, **keywords)
                 is_split = work.micro_batches > 1 or work.is_part
                 value = (objective.split_loss if is_split else objective.loss)(outputs, part, extra)
+            if is_split and work.rule.count is not None and not isinstance(value, LossSum):
+                value = mean_as_sum(value, work.rule.count(part))
             metrics.add(outputs, part)
             return value
 

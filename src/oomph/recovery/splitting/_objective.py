@@ -111,11 +111,19 @@ def is_loss(value: Any) -> bool:
 
 
 def label_counts(batch: Any) -> Iterator[Callable[[Any], Tensor]]:
-    """Yield the ways in which models of transformers count labels: all that are not -100, or all but the first."""
-    if isinstance(batch, Mapping) and isinstance(batch.get("labels"), Tensor):
-        yield lambda batch: (batch["labels"] != _IGNORED_LABEL).sum()
-        if batch["labels"].dim() > 1:
-            yield lambda batch: (batch["labels"][..., 1:] != _IGNORED_LABEL).sum()  # predicted from the one before
+    """Yield ways to count the labels of a batch: all that are not -100, then without the first of each sequence."""
+    labels = _labels(batch)
+    if labels is None or labels.is_floating_point():
+        return
+    yield lambda batch: (_labels(batch) != _IGNORED_LABEL).sum()
+    if labels.dim() > 1:
+        # A language model predicts each token from those before it, so the first has no prediction.
+        yield lambda batch: (_labels(batch)[..., 1:] != _IGNORED_LABEL).sum()
+
+
+def _labels(batch: Any) -> Any:
+    labels = batch.get("labels") if isinstance(batch, Mapping) else batch[1] if _is_pair(batch) else None
+    return labels if isinstance(labels, Tensor) else None
 
 
 _IGNORED_LABEL = -100

@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import UsageError
-from .._checks import WarnOnce
 from ._objective import Objective
 from ._split_rule import SplitCheck, SplitRule
 
 _log = logging.getLogger("oomph")
-_STEPS_BETWEEN_CHECKS = 1000
+_MAX_STEPS_BETWEEN_CHECKS = 1000
 
 
 class SplitPolicy:
@@ -21,20 +20,22 @@ class SplitPolicy:
 
     Args:
         check: finds the rules.
-        warnings: receives what is not exact.
+        warn: receives what is not exact.
         agree: returns True if all ranks agree.
         allows_inexact: split even where the gradient differs from that of the whole batch.
     """
 
     def __init__(
-        self, check: SplitCheck, warnings: WarnOnce, agree: Callable[[bool], bool], *, allows_inexact: bool
+        self, check: SplitCheck, warn: Callable[[str], None], agree: Callable[[bool], bool], *, allows_inexact: bool
     ) -> None:
-        self._check, self._warnings, self._agree, self._allows_inexact = check, warnings, agree, allows_inexact
+        self._check, self._warn, self._agree, self._allows_inexact = check, warn, agree, allows_inexact
         self._rules: dict[object, tuple[SplitRule, int]] = {}  # with the step of the last check
         self._announced: set[str] = set()
 
     def rule_for(self, objective: Objective, batch: Any, step: int) -> SplitRule:
-        """Return the rule of an objective; check it in the first step and every 1,000 steps.
+        """Return the rule of an objective; check it in the first step, then ever more rarely, at last every 1,000.
+
+        A single batch may not show a difference: all its sequences may have the same length.
 
         Args:
             objective: computes the loss.
@@ -44,15 +45,15 @@ class SplitPolicy:
         key = objective.key
         rule, checked_at = self._rules.get(key, (None, 0))
         is_due = rule is None or not rule.is_final
-        if rule is not None and rule.needs_repeats and step >= checked_at + _STEPS_BETWEEN_CHECKS:
-            is_due = True
+        if rule is not None and rule.needs_repeats:
+            is_due |= step >= checked_at + min(checked_at + 1, _MAX_STEPS_BETWEEN_CHECKS)
         if rule is None or is_due:
             rule = self._check.find_rule(objective, batch)
             if not self._agree(not rule.problem) and not rule.problem:
                 rule = replace(rule, problem="another rank found that its loss can't be split exactly")
             self._rules[key] = (rule, step)
             if rule.problem and rule.is_final:
-                self._warn(rule)
+                self._warn(self._message(rule))
         return rule
 
     def may_split(self, rule: SplitRule) -> bool:
@@ -78,12 +79,10 @@ class SplitPolicy:
         self._announced.add(rule.way)
         _log.info("Splitting is exact: %s.", rule.way)
 
-    def _warn(self, rule: SplitRule) -> None:
+    def _message(self, rule: SplitRule) -> str:
         consequence = (
             "A split step is not exact, as you allowed"
             if self._allows_inexact
             else "Steps are not split; if memory runs out, blocks are checkpointed instead"
         )
-        self._warnings.warn(
-            f"{rule.problem[0].upper()}{rule.problem[1:]}. {consequence}. To split exactly: {rule.fix}."
-        )
+        return f"{rule.problem[0].upper()}{rule.problem[1:]}. {consequence}. To split exactly: {rule.fix}."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,7 @@ class SplitRule:
             its part of the gradient.
         problem: why the gradient of a split batch would differ; empty if it is exact.
         fix: what the user can do about it.
+        count: returns what the loss of a micro-batch is divided by; None for its samples.
         model_arguments: arguments of the model that are computed from the whole batch, by name.
         is_final: False if the check could not decide and the next step should try again.
         needs_repeats: True if later batches may show a difference that the first one can't.
@@ -53,6 +54,7 @@ class SplitRule:
     passes: int = 1
     problem: str = ""
     fix: str = ""
+    count: Callable[[Any], Any] | None = None
     model_arguments: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     is_final: bool = True
     needs_repeats: bool = False
@@ -157,21 +159,28 @@ class _Comparison:
         self._runner, self._objective, self._joined = runner, objective, joined
         self.whole = self._evaluate(joined)
 
-    def _evaluate(self, part: Any, *, split: bool = False, **keywords: Any) -> _Evaluated:
+    def _evaluate(self, part: Any, **keywords: Any) -> _Evaluated:
         objective, device = self._objective, self._runner.device
         samples, part = self._runner.count_samples(part), move(part, device)
         cuda = device if device.type == "cuda" else None
         before = rng_states(cuda)
         with autocast(self._runner.mode.precision, device.type):
             outputs = objective.outputs(part, **keywords)
-            value = (objective.split_loss if split else objective.loss)(outputs, part)
+            value = objective.loss(outputs, part)
         if not is_loss(value):
             raise UsageError("the loss is not a scalar", "return a scalar tensor or an oomph.LossSum")
         return _Evaluated(part, outputs, value, samples, draws_random_numbers=not _equal(before, rng_states(cuda)))
 
+    def _outputs(self, part: Any) -> Any:
+        with autocast(self._runner.mode.precision, self._runner.device.type):
+            return self._objective.outputs(move(part, self._runner.device))
+
+    def _split(self) -> Sequence[Any]:
+        return self._runner.split(self._joined, 2)
+
     @functools.cached_property
     def _halves(self) -> list[_Evaluated]:
-        return [self._evaluate(part, split=True) for part in self._runner.split(self._joined, 2)]
+        return [self._evaluate(part) for part in self._split()]
 
     def _is_close(self, value: float, expected: float) -> bool:
         return abs(value - expected) <= self._tolerance() * max(abs(expected), 1e-6)
@@ -198,7 +207,8 @@ class _Comparison:
     def of_outputs(self) -> SplitRule:
         """Return the rule of two passes if the outputs of halves are those of the whole."""
         way = "each micro-batch runs twice, and the loss is computed once on the outputs of the whole batch"
-        joined = join_outputs([half.outputs for half in self._halves], [half.samples for half in self._halves])
+        halves = [(self._outputs(part), self._runner.count_samples(part)) for part in self._split()]
+        joined = join_outputs([outputs for outputs, _ in halves], [samples for _, samples in halves])
         pairs = list(zip(tensors_in(joined), tensors_in(self.whole.outputs), strict=True))
         if any(ours.shape != whole.shape for ours, whole in pairs):
             return SplitRule(way, 2, "the model's outputs don't lie along the batch", "put the samples first in them")
@@ -218,7 +228,7 @@ class _Comparison:
         return SplitRule(way, 2)
 
     def of_plain_loss(self, subject: str) -> SplitRule:
-        """Return the rule for a loss that is a mean or a sum over samples, as declared or assumed."""
+        """Return the rule for a loss that is a mean or a sum over samples, or a mean over labels that are not -100."""
         declared = self._objective.declared_reduction
         reduction = declared or "mean"
         way = f"{subject} is a {reduction} over samples" + ("" if declared else ", as the first step showed")
@@ -229,10 +239,14 @@ class _Comparison:
                 return SplitRule(f"{way} by declaration")
             problem = f"the forward draws random numbers, so that it can't be checked that {subject} is a mean"
             return SplitRule(way, problem=problem, fix=_DECLARE)
-        whole = float(self.whole.value)
-        combined = self._combined(reduction)
+        whole, combined = float(self.whole.value), self._combined(reduction)
         if not math.isfinite(whole) or not math.isfinite(combined):
             return SplitRule(way, problem=f"{subject} is {whole}, {combined} for halves", is_final=False)
+        count = self._find_label_count() if reduction == "mean" else None
+        if count is not None:
+            return SplitRule(
+                f"{subject} is a mean over labels, as the first step showed", count=count, needs_repeats=True
+            )
         if self._is_close(combined, whole):
             return SplitRule(way, needs_repeats=True)
         problem = f"{subject} is {whole:.6g} for {self.whole.samples} samples, but its halves give {combined:.6g}"
@@ -240,10 +254,23 @@ class _Comparison:
         fix = 'it is a sum: say reduction="sum"' if is_sum else _RETURN_OUTPUTS
         return SplitRule(way, problem=f"{problem}: it is not a {reduction} over samples", fix=fix, needs_repeats=True)
 
+    def _find_label_count(self) -> Callable[[Any], Any] | None:
+        """Return the way to count labels by which the loss is a mean over them, for the halves and their halves."""
+        counts = [count for count in label_counts(self._joined) if self._is_mean(self.whole, self._halves, count)]
+        for half in self._halves if len(counts) > 1 else ():
+            if half.samples > 1:
+                quarters = [self._evaluate(part) for part in self._runner.split(half.part, 2)]
+                counts = [count for count in counts if self._is_mean(half, quarters, count)]
+        return next(iter(counts), None)
+
+    def _is_mean(self, whole: _Evaluated, parts: Sequence[_Evaluated], count: Callable[[Any], Any]) -> bool:
+        counts = [float(count(part.part)) for part in parts]
+        return self._is_close(_weighted_mean(parts, counts), float(whole.value))
+
     def _combined(self, reduction: str) -> float:
         if reduction == "sum":
             return sum(float(half.value) for half in self._halves)
-        return sum(float(half.value) * half.samples for half in self._halves) / self.whole.samples
+        return _weighted_mean(self._halves, [half.samples for half in self._halves])
 
     def of_own_loss(self) -> SplitRule:
         """Return the rule for a model that returns its loss: divided by the labels of the whole batch if it can be."""
@@ -257,6 +284,12 @@ class _Comparison:
                         model_arguments={"num_items_in_batch": count},
                     )
         return self.of_plain_loss("the loss that the model returns")
+
+
+def _weighted_mean(parts: Sequence[_Evaluated], counts: Sequence[float]) -> float:
+    # The loss of a part without anything to count is NaN.
+    total = sum(float(part.value) * count for part, count in zip(parts, counts, strict=True) if count)
+    return total / max(sum(counts), 1)
 
 
 def _equal(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
