@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import UsageError, quote, shorten
-from ._structure import container_of, named_leaves, tensors_in
+from ._structure import container_of, named_leaves
 
 SampleCounter = Callable[[Any], int]
 
@@ -30,20 +30,19 @@ _FEW = 4  # longer lists rarely hold the fields of a batch, and longer tuples of
 _PAIR = 2
 
 
-def count_samples(batch: Any, samples: SampleCounter | None = None, *, ragged: bool = False) -> int:
+def count_samples(batch: Any, samples: SampleCounter | None = None) -> int:
     """Count the samples of a batch.
 
     Args:
         batch: any nesting of tensors, NumPy arrays, lists, tuples, mappings and dataclasses.
         samples: the user's function, which is called instead.
-        ragged: return the rows of the first tensor.
 
     Raises:
         UsageError: the fields have different numbers of samples, or more than one number is possible.
     """
     if samples is not None:
         return _checked_count(samples(batch))
-    counts = _first_rows(batch) if ragged else _possible_counts(batch, is_root=True)
+    counts = _possible_counts(batch, is_root=True)
     if counts is None:
         raise UsageError("the batch has no tensor with a first dimension", f"{SAMPLES_HELP}, or {SPLIT_HELP}")
     if len(counts) == 1:
@@ -103,11 +102,6 @@ def rows_of(value: Any) -> int | None:
     if isinstance(value, (Tensor, np.ndarray)) and value.ndim:
         return int(value.shape[0])
     return None
-
-
-def _first_rows(batch: Any) -> set[int] | None:
-    rows = next((tensor.size(0) for tensor in tensors_in(batch) if tensor.dim() > 0), None)
-    return None if rows is None else {rows}
 
 
 def _checked_count(count: Any) -> int:

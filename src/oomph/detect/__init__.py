@@ -107,7 +107,6 @@ __all__ = [
     "settings_text",
     "shared_images",
     "should_stop",
-    "split_detection_batch",
     "tiling",
     "train",
     "validate",

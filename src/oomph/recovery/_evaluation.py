@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..batch import move, write_versions
+from ..batch import BatchFormat, batch_format, move, write_versions
+from ..errors import UsageError
 from ..patches import autocast
 from ._caught_oom import CaughtOom, free_memory
 from ._checks import reject_changed_batch
 from ._memory import Memory
-from ._object_snapshots import ObjectSnapshot
+from ._object_snapshots import ModuleAttributeSnapshot, ObjectSnapshot
 from ._retry_policy import RetryPolicy
 from ._snapshots import BufferSnapshot, RngSnapshot, Snapshot
 from ._transaction import Transaction
@@ -48,16 +49,19 @@ class Evaluation:
         """Append the results of a batch; return the out-of-memory error if not even one sample fits."""
         models = [model, self._runner.model]
         extra: list[Snapshot] = [ObjectSnapshot(target, exclude=models) for target in self._extra_state]
-        transaction = Transaction.of([RngSnapshot(self._runner.device), BufferSnapshot(model), *extra])
-        samples = self._runner.count_samples(batch)
+        transaction = Transaction.of(
+            [RngSnapshot(self._runner.device), BufferSnapshot(model), ModuleAttributeSnapshot(model), *extra]
+        )
+        batches = self._format_of(batch)
+        samples = batches.count(batch)
         self._largest_batch = max(self._largest_batch, samples)
         queue, retries, size = deque([batch]), 0, samples
         while queue:
             part = queue.popleft()
-            size = self._runner.count_samples(part)
+            size = batches.count(part)
             micro_batches = self._policy.micro_batches(size)
             if micro_batches > 1:
-                queue.extendleft(reversed(self._runner.split(part, micro_batches)))
+                queue.extendleft(reversed(batches.split(part, micro_batches)))
                 continue
             versions = write_versions(part)
             oom = self._try(transaction, model, functools.partial(self._evaluate, model, part, function, results))
@@ -66,7 +70,7 @@ class Evaluation:
             reject_changed_batch(part, versions)
             free_memory(collect=retries > 0)
             retries += 1
-            smaller = self._split_smaller(part, size, oom)
+            smaller = self._split_smaller(part, batches, oom)
             if smaller is None:
                 return oom
             queue.extendleft(reversed(smaller))
@@ -78,11 +82,20 @@ class Evaluation:
         with self._memory.watch(model, reset_peak=self._policy.will_probe), _eval_mode(model):
             return transaction.run(work)
 
-    def _split_smaller(self, part: Any, samples: int, oom: CaughtOom) -> list[Any] | None:
+    def _format_of(self, batch: Any) -> BatchFormat:
+        """Return how a batch is split: as in training, or by its structure if it has another form."""
+        try:
+            self._runner.count_samples(batch)
+        except UsageError:
+            return batch_format()
+        return self._runner.batches
+
+    def _split_smaller(self, part: Any, batches: BatchFormat, oom: CaughtOom) -> list[Any] | None:
         """Return what to try instead of a part that ran out of memory; None if nothing is left."""
+        samples = batches.count(part)
         usual = min(self._largest_batch, self._policy.micro_batch or self._largest_batch)
         if 1 < samples < usual:  # the last, smaller batch of an epoch says nothing about full ones
-            return list(self._runner.split(part, 2))
+            return list(batches.split(part, 2))
         fallback = self._policy.next_fallback(samples, may_be_fragmented=not oom.is_capacity)
         if fallback is not None and fallback.name == "collect_garbage":
             free_memory()

@@ -11,9 +11,11 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from ..machine import MemoryWatch
+from ..errors import UsageError
+from ..machine import MemoryWatch, rss_bytes
 from ..patches import allocator_limit, cap_allocator, cap_allocator_below_spill, eager_modules
 from ..prediction import Prediction
+from ..units import format_size
 
 Predict = Callable[[int], "int | Prediction"]
 
@@ -121,15 +123,31 @@ Memory = CudaMemory | HostMemory | NullMemory
 
 
 def memory_of(device: torch.device, budget: int | None) -> Memory:
-    """Return the memory of a device; a budget for a GPU becomes the cap of its allocator."""
+    """Return the memory of a device; a budget for a GPU becomes the cap of its allocator.
+
+    Raises:
+        UsageError: more than the budget is in use already.
+    """
     if device.type == "cuda":
         memory = CudaMemory(device)
+        _check_budget(budget, torch.cuda.memory_allocated(memory.device), "the GPU's tensors")
         if budget is None:
             cap_allocator_below_spill(memory.device)
         else:
             cap_allocator(memory.device, budget)
         return memory
-    return HostMemory(budget) if device.type == "cpu" else NullMemory()
+    if device.type == "cpu":
+        _check_budget(budget, rss_bytes(), "this process")
+        return HostMemory(budget)
+    return NullMemory()
+
+
+def _check_budget(budget: int | None, used: int, user: str) -> None:
+    if budget is not None and used >= budget:
+        raise UsageError(
+            f"the budget is {format_size(budget)}, but {format_size(used)} are in use by {user} already",
+            "raise the budget, or free memory before you create the guard",
+        )
 
 
 class FitPredictor:

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from ..errors import OomphError
 from ._caught_oom import CaughtOom, catch_oom, caught_oom, free_memory, retry_on_oom
-from ._object_snapshots import ObjectSnapshot
+from ._object_snapshots import ModuleAttributeSnapshot, ObjectSnapshot
 from ._snapshots import (
     BufferSnapshot,
     GradSnapshot,
@@ -33,9 +33,9 @@ class Transaction:
             ...
 
     Args:
-        objects: the objects that the work changes. Of a module, its buffers and the gradients of its parameters are
-            restored; of an optimizer its parameters, their gradients and its state; of any other object its
-            `state_dict()`, or else its attributes. Random states are restored in any case.
+        objects: the objects that the work changes. Of a module, its buffers, its attributes and the gradients of its
+            parameters are restored; of an optimizer its parameters, their gradients and its state; of any other object
+            its `state_dict()`, or else its attributes. Random states are restored in any case.
         device: where the work runs; by default the device of the first module's parameters.
     """
 
@@ -159,6 +159,7 @@ def _snapshots_of(objects: Sequence[object]) -> Iterator[Snapshot]:
     for item in objects:
         if isinstance(item, nn.Module):
             yield BufferSnapshot(item)
+            yield ModuleAttributeSnapshot(item)
         elif isinstance(item, Optimizer):
             yield OptimizerSnapshot(item)
         elif item is not None:

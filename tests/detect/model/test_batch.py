@@ -7,26 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import oomph
-from oomph.detect import DetectionLoss, split_detection_batch, yolov5
+from oomph.detect import DetectionLoss, yolov5
 from oomph.detect.model import downscale_batch
-from oomph.errors import UsageError
-
-
-def test_split_renumbers_the_targets_of_each_micro_batch() -> None:
-    images = torch.arange(4.0).view(4, 1, 1, 1)
-    targets = torch.tensor([[3.0, 7, 0, 0, 0, 0], [0, 8, 0, 0, 0, 0], [1, 9, 0, 0, 0, 0]])
-    first, second = split_detection_batch((images, targets), 2)
-    assert first[1][:, :2].tolist() == [[0, 8], [1, 9]]
-    assert second[1][:, :2].tolist() == [[1, 7]]
-    assert second[0].flatten().tolist() == [2, 3]
-    assert [len(part[0]) for part in split_detection_batch((images, targets), 3)] == [2, 1, 1]
-    assert targets[0, 0] == 3  # the batch itself is unchanged
-
-
-@pytest.mark.parametrize("micro_batches", [0, 5])
-def test_split_rejects_an_impossible_number_of_micro_batches(micro_batches: int) -> None:
-    with pytest.raises(UsageError, match=f"4 images can't be split into {micro_batches} micro-batches"):
-        split_detection_batch((torch.zeros(4, 1, 1, 1), torch.zeros(0, 6)), micro_batches)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
@@ -64,7 +46,7 @@ def test_guard_trains_on_downscaled_images_if_allowed() -> None:
         model=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.01),
         loss=DetectionLoss(model, imgsz=96),
-        split=split_detection_batch,
+        split="yolo",
         allow=("size",),
         resize=downscale_batch,
     )

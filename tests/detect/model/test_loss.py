@@ -11,7 +11,8 @@ from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from oomph.detect import DetectionLoss, LossGains, Yolov5, split_detection_batch, yolov5
+from oomph.batch import batch_format
+from oomph.detect import DetectionLoss, LossGains, Yolov5, yolov5
 from oomph.errors import UsageError
 
 IMGSZ = 96
@@ -109,7 +110,7 @@ def gradient(
 ) -> Tensor:
     model.zero_grad()
     norm = loss.normalizer(batch)
-    for images, targets in split_detection_batch(batch, micro_batches):
+    for images, targets in batch_format("yolo").split(batch, micro_batches):
         value = loss(model(images), targets) / micro_batches if naive else loss(model(images), targets, norm)
         value.backward()
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).double()

@@ -1,7 +1,7 @@
 """The YOLOv5 network, its loss and its post-processing."""
 
 from ._anchors import AnchorCheck, check_anchors
-from ._batch import DetectionBatch, downscale_batch, split_detection_batch
+from ._batch import DetectionBatch, downscale_batch
 from ._boxes import box_iou, cxcywh_to_xyxy, xyxy_to_cxcywh
 from ._loss import DetectionLoss, LossGains, LossParts, Positives
 from ._network import ANCHORS, HEAD_INDEX, MAX_STRIDE, SIZES, STRIDES, Anchors, Yolov5, round_to_stride, yolov5
@@ -30,7 +30,6 @@ __all__ = [
     "nms",
     "nms_indices",
     "round_to_stride",
-    "split_detection_batch",
     "xyxy_to_cxcywh",
     "yolov5",
 ]

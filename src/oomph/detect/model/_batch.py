@@ -6,35 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  torch's convention
 
-from ...errors import UsageError
 from ._network import MAX_STRIDE
 
 DetectionBatch = tuple[Tensor, Tensor]
 _DOWNSCALE = 0.8
-
-
-def split_detection_batch(batch: DetectionBatch, micro_batches: int) -> list[DetectionBatch]:
-    """Split a batch into micro-batches with sizes that differ by at most one image, larger ones first.
-
-    Targets have a row per box, not per image, so the guard needs this as its `split`. The targets of each micro-batch
-    number its images from 0.
-
-    Raises:
-        UsageError: there are more micro-batches than images.
-    """
-    images, targets = batch
-    if not 1 <= micro_batches <= len(images):
-        raise UsageError(f"{len(images)} images can't be split into {micro_batches} micro-batches", "request fewer")
-    size, remainder = divmod(len(images), micro_batches)
-    parts = []
-    begin = 0
-    for index in range(micro_batches):
-        end = begin + size + (index < remainder)
-        rows = targets[(targets[:, 0] >= begin) & (targets[:, 0] < end)].clone()
-        rows[:, 0] -= begin
-        parts.append((images[begin:end], rows))
-        begin = end
-    return parts
 
 
 def downscale_batch(batch: DetectionBatch) -> DetectionBatch:

@@ -19,7 +19,7 @@ from ...planner import Plan
 from ...recovery import Guard, guard
 from ..checkpoint import load_weights, read_weights
 from ..dataset import Dataset, IndexedSplit
-from ..model import AnchorCheck, DetectionLoss, Yolov5, downscale_batch, round_to_stride, split_detection_batch, yolov5
+from ..model import AnchorCheck, DetectionLoss, Yolov5, downscale_batch, round_to_stride, yolov5
 from ._config import TrainConfig
 from ._ema import Ema
 from ._loaders import build_train_loader, build_val_loader, limit_torch_threads
@@ -118,7 +118,7 @@ def build_guard(
         model=parts.model,
         optimizer=parts.optimizer,
         loss=parts.loss,
-        split=split_detection_batch,
+        split="yolo",
         micro_batch=settings.micro_batch,
         clip_grad_norm=config.hyp.clip_grad_norm,
         ema=parts.ema,

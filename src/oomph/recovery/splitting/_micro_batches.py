@@ -94,7 +94,7 @@ class MicroBatchRunner:
         self, model: nn.Module, batches: BatchFormat, device: torch.device, mode: ForwardMode, rewound: Snapshot
     ) -> None:
         self.model, self.device, self.mode = model, device, mode
-        self._batches, self._rewound = batches, rewound
+        self.batches, self._rewound = batches, rewound
         self.count_samples = batches.count
 
     def split(self, batch: Any, micro_batches: int) -> Sequence[Any]:
@@ -105,7 +105,7 @@ class MicroBatchRunner:
         """
         if micro_batches == 1:
             return [batch]
-        parts = self._batches.split(batch, micro_batches)
+        parts = self.batches.split(batch, micro_batches)
         if len(parts) != micro_batches:
             raise UsageError(
                 f"split returned {len(parts)} micro-batches instead of {micro_batches}", "return as many as requested"
