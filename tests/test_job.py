@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from collections import UserDict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oomph.errors import MissingFile, UsageError
-from oomph.job import Job, load_job
+from oomph.job import Job, load_job, model_arguments
 
 FUNCTIONS: dict[str, Any] = {"model": lambda: None, "batch": lambda n, s: None, "optimizer": lambda m: None}
 
@@ -82,3 +83,10 @@ def test_usage_errors_of_the_job_file_pass_through(tmp_path: Path) -> None:
 def test_the_example_is_a_job() -> None:
     example = Path(__file__).parents[1] / "examples/jobs/small_net.py"
     assert isinstance(load_job(f"{example}:job"), Job)
+
+
+def test_entries_of_any_mapping_are_arguments_by_name() -> None:
+    assert model_arguments({"ids": 1}) == ((), {"ids": 1})
+    assert model_arguments(UserDict(ids=1)) == ((), {"ids": 1})  # a tokenizer's result is no dict
+    assert model_arguments([1, 2]) == ([1, 2], {})
+    assert model_arguments(1) == ((1,), {})

@@ -90,26 +90,37 @@ def test_torchvision_batches_are_split_by_images(kind: Any) -> None:
     assert [item for part in parts for item in part["targets"]] == list(targets)
 
 
+def test_lists_of_samples_are_split_by_items() -> None:
+    batch = [{"image": image(), "label": row} for row in range(3)]  # three channels, three samples
+    samples = batch_format("list")
+    assert samples.count(batch) == 3
+    assert samples.split(batch, 2) == [batch[:2], batch[2:]]
+    with pytest.raises(UsageError, match=r'batch has 3 items and the batch 3 samples.*split="list"'):
+        batch_format(samples=len).split(batch, 2)
+
+
 @pytest.mark.parametrize(
     ("name", "batch"),
     [
         ("torchvision", ([image()] * 3, [target(1)] * 2)),
         ("torchvision", (rows(4), rows(4))),
         ("torchvision", rows(4)),
+        ("list", rows(4)),
+        ("list", []),
         ("yolo", rows(4)),
         ("yolo", (rows(4), rows(4))),
         ("yolo", {"img": rows(4), "cls": rows(9)}),
     ],
 )
 def test_batches_of_another_form_are_rejected(name: str, batch: Any) -> None:
-    with pytest.raises(UsageError, match=f'split="{name}" got a .*pass'):
+    with pytest.raises(UsageError, match=f'split="{name}" got .*pass'):
         batch_format(name).split(batch, 2)
 
 
 @pytest.mark.parametrize("micro_batches", [0, 3])
 def test_too_many_micro_batches_are_rejected(micro_batches: int) -> None:
     for name, batch in (("yolo", (rows(2), torch.zeros(0, 6))), ("torchvision", ([image()] * 2, [target(1)] * 2))):
-        with pytest.raises(UsageError, match=f"2 images can't be split into {micro_batches} micro-batches"):
+        with pytest.raises(UsageError, match=f"2 samples can't be split into {micro_batches} micro-batches"):
             batch_format(name).split(batch, micro_batches)
 
 
@@ -130,11 +141,11 @@ def test_a_batch_format_combines_functions_of_the_user() -> None:
 
 
 def test_unknown_names_and_values_are_rejected() -> None:
-    assert FORMAT_NAMES == ("torchvision", "yolo")
+    assert FORMAT_NAMES == ("list", "torchvision", "yolo")
     with pytest.raises(UnknownName, match="split is 'yolov5'; did you mean 'yolo'") as caught:
         batch_format("yolov5")
     assert caught.value.nearest == ("yolo",)
-    with pytest.raises(UnknownName, match="choose from torchvision, yolo"):
+    with pytest.raises(UnknownName, match="choose from list, torchvision, yolo"):
         batch_format("keras")
     number: Any = 32
     with pytest.raises(UsageError, match="split is 32; pass a function"):

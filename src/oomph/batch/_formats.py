@@ -75,6 +75,19 @@ def _named_format(name: str) -> BatchFormat:
     return _FORMATS[name]
 
 
+# list: a list or tuple of samples, as a loader with `collate_fn=list` returns it.
+
+
+def _count_list(batch: Any) -> int:
+    if not isinstance(batch, list | tuple) or not batch:
+        raise UsageError(f'split="list" got {quote(batch)}', "pass a list with one item per sample")
+    return len(batch)
+
+
+def _split_list(batch: Any, micro_batches: int) -> list[Any]:
+    return [batch[rows] for rows in _slices(_count_list(batch), micro_batches)]
+
+
 # torchvision: (images, targets), lists or tuples with an item per image, or a dict or dataclass of such lists.
 
 
@@ -98,7 +111,7 @@ def _split_torchvision(batch: Any, micro_batches: int) -> list[Any]:
     assert container is not None  # noqa: S101  counting checked it
     return [
         container.rebuild(batch, [_image_rows(item, rows, images) for item in container.values(batch)])
-        for rows in _image_slices(images, micro_batches)
+        for rows in _slices(images, micro_batches)
     ]
 
 
@@ -126,7 +139,7 @@ def _count_yolo(batch: Any) -> int:
 def _split_yolo(batch: Any, micro_batches: int) -> list[Any]:
     images = _count_yolo(batch)
     split = _split_yolo_dict if isinstance(batch, Mapping) else _split_yolo_tuple
-    return [split(batch, rows, images) for rows in _image_slices(images, micro_batches)]
+    return [split(batch, rows, images) for rows in _slices(images, micro_batches)]
 
 
 def _split_yolo_tuple(batch: Any, rows: slice, images: int) -> Any:
@@ -183,13 +196,14 @@ def _image_rows(value: Any, rows: slice, images: int) -> Any:
     return value[rows] if _length(value) == images else value
 
 
-def _image_slices(images: int, micro_batches: int) -> list[slice]:
-    if not 1 <= micro_batches <= images:
-        raise UsageError(f"{images} images can't be split into {micro_batches} micro-batches", "request fewer")
-    return slices(micro_batch_sizes(images, micro_batches))
+def _slices(samples: int, micro_batches: int) -> list[slice]:
+    if not 1 <= micro_batches <= samples:
+        raise UsageError(f"{samples} samples can't be split into {micro_batches} micro-batches", "request fewer")
+    return slices(micro_batch_sizes(samples, micro_batches))
 
 
 _FORMATS = {
+    "list": BatchFormat(_split_list, _count_list),
     "torchvision": BatchFormat(_split_torchvision, _count_torchvision),
     "yolo": BatchFormat(_split_yolo, _count_yolo),
 }

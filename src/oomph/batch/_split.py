@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ def split_samples(batch: Any, samples: int, micro_batches: int) -> list[Any]:
             f"nothing in the batch has {samples} rows or items ({describe_fields(batch, 'batch') or 'no tensors'})",
             f"return another number from samples=, or give the guard {SPLIT_HELP}",
         )
-    return parts
+    return list(parts)
 
 
 def micro_batch_sizes(samples: int, micro_batches: int) -> list[int]:
@@ -62,10 +63,10 @@ class _Cut:
     def __init__(self, batch: Any, samples: int, sizes: list[int]) -> None:
         self._batch, self._samples, self._sizes = batch, samples, sizes
 
-    def parts(self, value: Any) -> list[Any] | None:
+    def parts(self, value: Any) -> Sequence[Any] | None:
         """Return the part of a value for each micro-batch, or None if it goes into all of them unchanged."""
         if isinstance(value, Tensor):
-            return list(value.split_with_sizes(self._sizes)) if value.dim() and value.size(0) == self._samples else None
+            return value.split_with_sizes(self._sizes) if value.dim() and value.size(0) == self._samples else None
         container = container_of(value)
         if container is None:
             return self._leaf_parts(value)
@@ -75,19 +76,16 @@ class _Cut:
             return [container.rebuild(value, list(value[rows])) for rows in slices(self._sizes)]
         return self._field_parts(container, value)
 
-    def _field_parts(self, container: Container, value: Any) -> list[Any] | None:
+    def _field_parts(self, container: Container, value: Any) -> Sequence[Any] | None:
         items = list(container.values(value))
         columns = [self.parts(item) for item in items]
-        if all(column is None for column in columns):
+        if not any(columns):
             return None
         count = len(self._sizes)
-        rows = zip(
-            *([item] * count if column is None else column for item, column in zip(items, columns, strict=True)),
-            strict=True,
-        )
-        return [container.rebuild(value, list(row)) for row in rows]
+        filled = [column or [item] * count for item, column in zip(items, columns, strict=True)]
+        return [container.rebuild(value, list(row)) for row in zip(*filled, strict=True)]
 
-    def _leaf_parts(self, value: Any) -> list[Any] | None:
+    def _leaf_parts(self, value: Any) -> Sequence[Any] | None:
         if isinstance(value, np.ndarray):
             is_along = value.ndim and value.shape[0] == self._samples
             return [value[rows] for rows in slices(self._sizes)] if is_along else None
@@ -105,10 +103,11 @@ class _Cut:
         if answer is None:
             name = name_of(items, self._batch, "batch")
             shapes = describe_fields(items, name or "batch")
+            format_name = "list" if items is self._batch else "torchvision"
             raise UsageError(
                 f"{name} has {len(items)} items and the batch {self._samples} samples, so its items may be samples or "
                 f"fields{f' ({shapes})' if shapes else ''}",
-                f'give the guard split="torchvision" if each item belongs to a sample, or {SPLIT_HELP}',
+                f'give the guard split="{format_name}" if each item belongs to a sample, or {SPLIT_HELP}',
             )
         return answer
 
