@@ -223,7 +223,7 @@ def detector_step(case: dict[str, Any], device: str, *, guarded: bool) -> Loop:
         model=model,
         optimizer=optimizer,
         forward=forward,
-        split=detect.split_detection_batch,
+        split="yolo",
         clip_grad_norm=max_norm,
         ema=ema,
         precision="amp-bf16",

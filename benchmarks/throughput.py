@@ -41,7 +41,6 @@ from oomph.detect import (
     build_optimizer,
     read_dataset,
     read_split,
-    split_detection_batch,
     train,
     yolov5,
 )
@@ -115,7 +114,7 @@ def guarded_step(options: argparse.Namespace, device: torch.device, classes: int
         model=model,
         optimizer=make_optimizer(model, options.batch, device),
         loss=TrainLoss(DetectionLoss(model, imgsz=options.img), device),
-        split=split_detection_batch,
+        split="yolo",
         clip_grad_norm=Hyperparameters().clip_grad_norm,
         ema=Ema(model),
         precision="amp-bf16" if device.type == "cuda" else None,

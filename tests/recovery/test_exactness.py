@@ -169,7 +169,7 @@ class TestLossFunctions:
             F.cross_entropy,
             nn.MultiMarginLoss(),
         ],
-        ids=str,
+        ids=["class weights", "sum", "label smoothing", "function", "per sample"],
     )
     def test_torch_losses(self, loss: Any, size: int) -> None:
         assert_exact(Net, classes, loss=loss, micro_batch=size)
@@ -290,7 +290,7 @@ class TestForwards:
         )
         ones = classes(0)[0], torch.ones(SAMPLES, dtype=torch.long)  # all targets have the same weight
         guard.step(ones)
-        assert guard.notices == ()
+        assert not guard.notices
         guard.steps = 1000
         guard.step(classes(1))
         assert "not a mean over samples" in guard.notices[0]
@@ -445,7 +445,7 @@ def test_one_guard_per_net_of_a_gan_names_the_stray_gradients() -> None:
     )
     noise = torch.randn(SAMPLES, 3, dtype=torch.float64)
     critic_guard.step(noise)
-    assert critic_guard.notices == ()
+    assert not critic_guard.notices
     generator_guard.step(noise)
     critic_guard.step(noise)
     assert "at the start of the step" in critic_guard.notices[0]

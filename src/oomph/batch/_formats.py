@@ -29,10 +29,12 @@ class BatchFormat:
     Attributes:
         split: returns the micro-batches of (batch, number of micro-batches).
         count: returns the number of samples of a batch or micro-batch.
+        by_structure: True if `split` makes micro-batches of known sizes, `micro_batch_sizes`.
     """
 
     split: Splitter
     count: SampleCounter
+    by_structure: bool = False
 
 
 def batch_format(
@@ -59,7 +61,7 @@ def batch_format(
         return count_samples(batch, samples)
 
     if split is None:
-        return BatchFormat(lambda batch, parts: split_samples(batch, count(batch), parts), count)
+        return BatchFormat(lambda batch, parts: split_samples(batch, count(batch), parts), count, by_structure=True)
     if not callable(split):
         raise UsageError(
             f"split is {quote(split)}", f"pass a function of (batch, n), or one of {', '.join(FORMAT_NAMES)}"

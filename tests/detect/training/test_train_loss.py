@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 import oomph
-from oomph.detect import DetectionLoss, TrainLoss, Yolov5, split_detection_batch, yolov5
+from oomph.batch import batch_format
+from oomph.detect import DetectionLoss, TrainLoss, Yolov5, yolov5
 
 CPU = torch.device("cpu")
 
@@ -34,7 +35,7 @@ def test_parts_are_summed_over_micro_batches_and_steps_without_failed_attempts()
         normalizer = loss.normalizer(data)
         levels = [level.split(4 // micro_batches) for level in outputs]
         total = 0.0
-        for number, (_, targets) in enumerate(split_detection_batch(data, micro_batches)[:done]):
+        for number, (_, targets) in enumerate(batch_format("yolo").split(data, micro_batches)[:done]):
             total += float(loss([level[number] for level in levels], targets, normalizer))
         return total
 
@@ -68,7 +69,7 @@ def test_accumulated_gradients_sum_as_in_yolov5() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     before = {name: item.detach().clone() for name, item in parameters.items()}
     loss = TrainLoss(detection_loss, CPU)
-    guard = oomph.guard(model=model, optimizer=optimizer, loss=loss, split=split_detection_batch)
+    guard = oomph.guard(model=model, optimizer=optimizer, loss=loss, split="yolo")
     for number, data in enumerate(batches):
         loss.start_step(data, update_images=10)
         guard.step(data, update=number == 2)
@@ -83,7 +84,7 @@ def test_batches_of_an_update_are_weighted_by_images_without_a_notice() -> None:
     detection_loss = DetectionLoss(model, imgsz=64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     for loss, notices in ((TrainLoss(detection_loss, CPU), 0), (detection_loss, 1)):
-        guard = oomph.guard(model=model, optimizer=optimizer, loss=loss, split=split_detection_batch)
+        guard = oomph.guard(model=model, optimizer=optimizer, loss=loss, split="yolo")
         guard.step(batch(2), update=False)
         guard.step(batch(2))
         assert len(guard.notices) == notices

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...batch import BatchFormat, move
+from ...batch import BatchFormat, micro_batch_sizes, move
 from ...errors import UsageError
 from ...losses import LossSum
 from ...patches import autocast
@@ -116,7 +116,10 @@ class MicroBatchRunner:
         """Return the micro-batches of a batch with their numbers of samples."""
         if micro_batches == 1:
             return [(batch, samples)]
-        return [(part, self.count_samples(part)) for part in self.split(batch, micro_batches)]
+        parts = self.split(batch, micro_batches)
+        if self.batches.by_structure:
+            return list(zip(parts, micro_batch_sizes(samples, micro_batches), strict=True))
+        return [(part, self.count_samples(part)) for part in parts]
 
     def rewinding(self, parts: Sequence[tuple[Any, int]]) -> Iterator[tuple[Any, int]]:
         """Yield micro-batches, each with the rewound state as it was before the first."""
