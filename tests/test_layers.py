@@ -21,6 +21,7 @@ LAYERS = (
     "settings",
     "job",
     "batch",
+    "losses",
     "machine",
     "failures",
     "patches",
