@@ -35,10 +35,11 @@ from ._fake_job import (
     replace_params,
 )
 from ._recurrent import flatten_weights
-from ._trace import Guess, Phase, StorageKind, Trace
-from .fake import COMPILED, DataAssumptions, EndlessLoop, FakeWorld, eager_code, preserve_global_state
+from ._trace import COMPILED, Guess, Phase, StorageKind, Trace
+from .fake import DataAssumptions, EndlessLoop, FakeWorld, eager_code, preserve_global_state
 
 STEPS = 3
+RANDOM_BRANCH = "a random draw decides, and the branch that needs more memory counts"
 
 
 def trace_step(job: Job, settings: Settings, device: CudaDevice | CpuDevice, steps: int = STEPS) -> Trace:
@@ -52,17 +53,32 @@ def trace_step(job: Job, settings: Settings, device: CudaDevice | CpuDevice, ste
     with preserve_global_state():
         run = _Run(job, settings, device, DataAssumptions(job.mask_fraction))
         try:
-            trace, random_lines = run.trace(steps)
+            result = run.trace(steps)
         except EndlessLoop:
             raise
         except UsageError as first_error:
             # Code that validates its data (`if bad.any(): raise`) passes only if booleans are False.
             run = replace(run, assumed=replace(run.assumed, boolean=False))
             try:
-                trace, random_lines = run.trace(steps)
+                result = run.trace(steps)
             except UsageError:
                 raise first_error from first_error.__cause__
-        return _largest_branches(run, trace, random_lines, steps) if random_lines else trace
+        return _largest_branches(run, result, steps)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """A trace and what it could not know.
+
+    Attributes:
+        trace: the trace.
+        random_lines: lines of the user's code where a random draw decided.
+        booleans: guesses of booleans.
+    """
+
+    trace: Trace
+    random_lines: frozenset[str]
+    booleans: frozenset[Guess]
 
 
 @dataclass(frozen=True)
@@ -74,8 +90,8 @@ class _Run:
     device: CudaDevice | CpuDevice
     assumed: DataAssumptions
 
-    def trace(self, steps: int) -> tuple[Trace, set[str]]:
-        """Return the trace and the lines where a random draw decided a branch."""
+    def trace(self, steps: int) -> _Result:
+        """Trace some steps."""
         world = FakeWorld(self.assumed)
         recorder = AllocationRecorder(self.device, world.values)
         with ExitStack() as stack:
@@ -99,28 +115,54 @@ class _Run:
                     tracer.step(step)
                 recorder.end_training()
                 tracer.between_steps(steps)
-        return recorder.trace(), world.values.random_lines
+        return _Result(recorder.trace(), frozenset(world.values.random_lines), frozenset(world.values.booleans))
+
+    def peak(self) -> int | None:
+        """Return the most bytes that are live in the first step; None if the step fails under these assumptions."""
+        try:
+            return _peak_of_first_step(self.trace(1).trace)
+        except EndlessLoop:
+            return 0
+        except UsageError:
+            return None
 
 
-def _largest_branches(run: _Run, trace: Trace, random_lines: set[str], steps: int) -> Trace:
-    """Return the trace in which random draws choose the branches that need the most memory.
+def _largest_branches(run: _Run, result: _Result, steps: int) -> Trace:
+    """Return the trace with the branches that need the most memory, where a random draw or a boolean decides.
 
     The first trace has draws from the middle of their range. The others have draws from its ends, so that a branch
-    with `draw < p` is taken in one and skipped in the other.
+    with `draw < p` is taken in one and skipped in the other, and the opposite of each assumed boolean. A boolean whose
+    opposite fails is a check of the data and no branch.
     """
-    peaks = {0: _peak_of_first_step(trace)}
-    for draw in (1, 2):
-        other, _ = replace(run, assumed=replace(run.assumed, draw=draw)).trace(1)
-        peaks[draw] = _peak_of_first_step(other)
-    largest = max(peaks, key=lambda draw: (peaks[draw], draw == 0))
-    if largest:
-        trace, _ = replace(run, assumed=replace(run.assumed, draw=largest)).trace(steps)
-    if min(peaks.values()) == peaks[largest]:
-        return trace
-    text = "a random draw decides, and the branch that needs more memory counts"
-    guesses = tuple(Guess(line, text, is_branch=True) for line in sorted(random_lines))
-    sentences = tuple(str(guess) for guess in guesses)
-    return replace(trace, guesses=trace.guesses + guesses, assumptions=trace.assumptions + sentences)
+    alternatives = [replace(run.assumed, draw=draw) for draw in (1, 2)] if result.random_lines else []
+    alternatives += [replace(run.assumed, flipped=True)] if result.booleans else []
+    if not alternatives:
+        return result.trace
+    peaks = {run.assumed: _peak_of_first_step(result.trace)}
+    for assumed in alternatives:
+        peak = replace(run, assumed=assumed).peak()
+        if peak is not None:
+            peaks[assumed] = peak
+    largest = max(peaks, key=lambda assumed: (peaks[assumed], assumed == run.assumed))
+    if largest != run.assumed:
+        result = replace(run, assumed=largest).trace(steps)
+    draws = {peak for assumed, peak in peaks.items() if not assumed.flipped}
+    flips = {peak for assumed, peak in peaks.items() if assumed.draw == 0}
+    return _with_guesses(result, draws_differ=len(draws) > 1, booleans_differ=len(flips) > 1)
+
+
+def _with_guesses(result: _Result, *, draws_differ: bool, booleans_differ: bool) -> Trace:
+    """Return the trace with the guesses that decide about memory marked as branches."""
+    trace = result.trace
+    guesses = tuple(
+        replace(guess, is_branch=booleans_differ) if guess in result.booleans else guess for guess in trace.guesses
+    )
+    if not draws_differ:
+        return replace(trace, guesses=guesses)
+    random = tuple(Guess(line, RANDOM_BRANCH, is_branch=True) for line in sorted(result.random_lines))
+    return replace(
+        trace, guesses=guesses + random, assumptions=trace.assumptions + tuple(str(guess) for guess in random)
+    )
 
 
 def _peak_of_first_step(trace: Trace) -> int:

@@ -33,6 +33,8 @@ class Phase(enum.Enum):
 
 RECURRENT_ESTIMATE = "the cuDNN workspace of this kind of recurrent layer is an estimate, so the ranges are wider"
 
+COMPILED = "code of torch.compile is predicted as it runs without compilation, so the ranges are wider"
+
 
 @dataclass(frozen=True)
 class Storage:

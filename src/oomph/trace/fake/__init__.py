@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ._data_dependent import DataAssumptions
-from ._eager_code import COMPILED, eager_code
+from ._eager_code import eager_code
 from ._global_state import preserve_global_state
 from ._known_values import mark_example
 from ._user_code import failing_line
@@ -11,7 +11,6 @@ from ._value_tracker import EndlessLoop, ValueTracker
 from ._world import AnyDeviceIsCpu, FakeWorld
 
 __all__ = [
-    "COMPILED",
     "AnyDeviceIsCpu",
     "DataAssumptions",
     "EndlessLoop",

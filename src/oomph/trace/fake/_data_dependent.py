@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._mode_utils import no_dispatch
 
-from ._known_values import MAX_ELEMENTS, set_known
+from ._known_values import MAX_ELEMENTS, certain_value, set_known
 from ._likely_values import DENSITY
 
 
@@ -27,11 +27,13 @@ class DataAssumptions:
         mask_fraction: the fraction of elements that a mask keeps.
         boolean: the value of a boolean that is read from a tensor.
         draw: which value of a random draw counts: 0 for the middle of its range, 1 for the low end, 2 for the high end.
+        flipped: True to assume the opposite of every boolean.
     """
 
     mask_fraction: float = 1.0
     boolean: bool = True
     draw: int = 0
+    flipped: bool = False
 
     def count(self, size: int) -> int:
         """Return how many of `size` elements a mask keeps: at least one."""
@@ -39,13 +41,17 @@ class DataAssumptions:
 
     def kept(self, mask: Tensor) -> int:
         """Return how many elements of a mask are set; every class of a one-hot mask has an even share."""
+        value = certain_value(mask)
+        if value is not None:
+            with no_dispatch():
+                return int(value.count_nonzero())
         density = getattr(mask, DENSITY, 1.0)
         return self.count(math.ceil(mask.numel() * density))
 
     def number(self, dtype: torch.dtype, *, likely: bool | None = None) -> bool | int | float:
         """Return the assumed value of an element; `likely` is the value of most booleans of its kind."""
         if dtype == torch.bool:
-            return self.boolean if likely is None else likely
+            return (self.boolean if likely is None else likely) != self.flipped
         # 0.5 is a valid divisor, and rounds down to the first index of a list.
         return 0.5 if dtype.is_floating_point else 1
 
@@ -61,11 +67,22 @@ class Assumption:
         text: the assumption, as part of a sentence.
         substitute: computes the assumed result.
         is_number: True for the operation that reads a number.
+        masks: returns the masks among the operation's arguments.
     """
 
     text: str
     substitute: Substitute
     is_number: bool = False
+    masks: Callable[[tuple[Any, ...]], list[Tensor]] = lambda _: []
+
+    def is_certain(self, args: tuple[Any, ...]) -> bool:
+        """Return True if the values of all masks are certain, so that nothing has to be assumed."""
+        masks = self.masks(args)
+        return bool(masks) and all(certain_value(mask) is not None for mask in masks)
+
+    def is_share(self, args: tuple[Any, ...]) -> bool:
+        """Return True if a mask is one-hot, so that an even share is assumed, which is not the worst case."""
+        return any(hasattr(mask, DENSITY) for mask in self.masks(args))
 
 
 def substitute_for(func: Any, args: tuple[Any, ...]) -> Assumption | None:
@@ -75,9 +92,13 @@ def substitute_for(func: Any, args: tuple[Any, ...]) -> Assumption | None:
         return _SUBSTITUTES[name]
     if name in {"aten::index.Tensor", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}:
         indices = args[1]
-        if any(isinstance(index, Tensor) and index.dtype in {torch.bool, torch.uint8} for index in indices):
+        if any(_is_mask(index) for index in indices):
             return _MASKED_INDEX
     return None
+
+
+def _is_mask(index: object) -> bool:
+    return isinstance(index, Tensor) and index.dtype in {torch.bool, torch.uint8}
 
 
 def _number(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], assumed: DataAssumptions) -> Any:
@@ -110,7 +131,7 @@ def _nonzero(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], assumed: 
     if x.numel() <= MAX_ELEMENTS:
         with no_dispatch():
             first = torch.ones(x.shape).nonzero()[:count]
-        set_known(out, first, is_example=True)
+        set_known(out, first, "the first indices stand for those that nonzero returns")
     return out
 
 
@@ -158,7 +179,7 @@ def _masked_index(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], assu
     """Replace each mask by index tensors."""
     indices: list[Tensor | None] = []
     for index in args[1]:
-        if isinstance(index, Tensor) and index.dtype in {torch.bool, torch.uint8}:
+        if index is not None and _is_mask(index):
             count = assumed.kept(index)
             indices += [torch.empty(count, dtype=torch.int64, device=index.device) for _ in range(index.dim())]
         else:
@@ -167,15 +188,17 @@ def _masked_index(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], assu
 
 
 _MASK = "a boolean mask keeps the Job's `mask_fraction` of the elements"
-_MASKED_INDEX = Assumption(_MASK, _masked_index)
+_MASKED_INDEX = Assumption(_MASK, _masked_index, masks=lambda args: [index for index in args[1] if _is_mask(index)])
 _CTC = Assumption("every target of the CTC loss has its full length", _ctc_loss)
 _CTC_BACKWARD = Assumption(_CTC.text, _ctc_loss_backward)
 _UNIQUE = "unique returns the Job's `mask_fraction` of the elements"
 _SUBSTITUTES: dict[str, Assumption] = {
     "aten::_local_scalar_dense": Assumption("a number read from a tensor is assumed", _number, is_number=True),
     "aten::equal": Assumption("two tensors that depend on data differ", _equal),
-    "aten::nonzero": Assumption("nonzero returns the Job's `mask_fraction` of the elements", _nonzero),
-    "aten::masked_select": Assumption(_MASK, _masked_select),
+    "aten::nonzero": Assumption(
+        "nonzero returns the Job's `mask_fraction` of the elements", _nonzero, masks=lambda args: [args[0]]
+    ),
+    "aten::masked_select": Assumption(_MASK, _masked_select, masks=lambda args: [args[1]]),
     "aten::_unique2": Assumption(_UNIQUE, _unique),
     "aten::unique_dim": Assumption(_UNIQUE, _unique_rows),
     "aten::unique_consecutive": Assumption(_UNIQUE, _unique),

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-COMPILED = "code of torch.compile is predicted as it runs without compilation, so the ranges are wider"
+from .._trace import COMPILED
+
 _CUDA_CALLS = ("empty_cache", "init", "ipc_collect", "reset_peak_memory_stats", "set_device", "synchronize")
 
 

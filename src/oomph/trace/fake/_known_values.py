@@ -19,6 +19,7 @@ from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map
 
 MAX_ELEMENTS = 1024
+EXAMPLE = "the Job's example batch stands for the data"
 DRAWS = 3  # values of a random draw
 _QUANTILES = (0.5, 0.0, 0.999)
 _ATTRIBUTE = "_oomph_known"
@@ -32,11 +33,11 @@ class Known(NamedTuple):
 
     Attributes:
         values: one real tensor, or one per draw if the value is random.
-        is_example: True if it comes from the example batch that the Job builds.
+        assumption: what the value rests on, as part of a sentence; empty if it is certain.
     """
 
     values: tuple[Tensor, ...]
-    is_example: bool = False
+    assumption: str = ""
 
     def at(self, draw: int) -> Tensor:
         """Return the value for one of the draws."""
@@ -59,11 +60,11 @@ def known(tensor: Tensor) -> Known | None:
     return None if is_forgotten else value
 
 
-def set_known(tensor: Tensor, value: Tensor, *, is_example: bool = False) -> None:
+def set_known(tensor: Tensor, value: Tensor, assumption: str = "") -> None:
     """Give a fake tensor a copy of a value, if it is small."""
     if value.numel() <= MAX_ELEMENTS and value.layout is torch.strided:
         with no_dispatch():
-            setattr(tensor, _ATTRIBUTE, Known((value.detach().cpu().clone(),), is_example))
+            setattr(tensor, _ATTRIBUTE, Known((value.detach().cpu().clone(),), assumption))
 
 
 def forget(tensor: Tensor) -> None:
@@ -84,7 +85,7 @@ def mark_example(tensor: Tensor) -> None:
     if tensor.dtype.is_floating_point or tensor.dtype == torch.bool or tensor.dim() > 1:
         forget(tensor)
     else:
-        setattr(tensor, _ATTRIBUTE, Known(value.values, is_example=True))
+        setattr(tensor, _ATTRIBUTE, Known(value.values, EXAMPLE))
 
 
 def evaluate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
@@ -104,12 +105,12 @@ def evaluate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[A
         return [_run(func, args, kwargs, draw, is_random=is_random) for draw in range(draws)]
 
 
-def attach(out: Any, results: list[Any], inputs_are_examples: bool) -> None:  # noqa: FBT001
+def attach(out: Any, results: list[Any], assumption: str) -> None:
     """Give the results of an operation their values."""
     columns = zip(tree_leaves(out), *(tree_leaves(result) for result in results), strict=False)
     for leaf, *values in columns:
         if isinstance(leaf, FakeTensor) and isinstance(values[0], Tensor) and leaf.shape == values[0].shape:
-            setattr(leaf, _ATTRIBUTE, Known(tuple(values), inputs_are_examples))
+            setattr(leaf, _ATTRIBUTE, Known(tuple(values), assumption))
 
 
 def forget_written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -130,10 +131,16 @@ def is_small_enough(out: Any) -> bool:
     return all(not isinstance(leaf, Tensor) or is_small_enough(leaf) for leaf in tree_leaves(out))
 
 
-def any_example(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return True if a value of the inputs comes from the example batch."""
+def assumption_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Return what the values of the inputs rest on; empty if they are certain."""
     values = (known(tensor) for tensor in _tensors(args, kwargs))
-    return any(value is not None and value.is_example for value in values)
+    return next((value.assumption for value in values if value is not None and value.assumption), "")
+
+
+def certain_value(tensor: Tensor) -> Tensor | None:
+    """Return the value of a tensor if it rests on nothing assumed or random."""
+    value = known(tensor)
+    return value.values[0] if value is not None and not value.assumption and value.is_certain else None
 
 
 def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
@@ -152,7 +159,7 @@ def _expand(inputs: list[Tensor], draws: int) -> None:
         if value is not None and len(value.values) == 1:
             with no_dispatch():
                 copies = tuple(value.values[0].clone() for _ in range(draws))
-            setattr(tensor, _ATTRIBUTE, Known(copies, value.is_example))
+            setattr(tensor, _ATTRIBUTE, Known(copies, value.assumption))
 
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], draw: int, *, is_random: bool) -> Any:

@@ -14,6 +14,8 @@ from types import FrameType, TracebackType
 from ...errors import shorten
 
 _OOMPH = str(Path(__file__).parents[2]) + os.sep
+# The user's code inside a trace is called by these files; what is outside of them called oomph.
+_CALLERS = {str(Path(__file__).parents[1] / name) for name in ("_step.py", "_fake_job.py")}
 _LIBRARIES = ("torch", "numpy", "scipy", "_pytest", "pluggy")
 
 
@@ -34,7 +36,7 @@ def _library_folders() -> tuple[str, ...]:
 def running_line() -> str:
     """Return the running line of the user's code as `file.py:12 (the source)`; empty if there is none."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    while frame is not None and frame.f_code.co_filename not in _CALLERS:
         if not is_library_file(frame.f_code.co_filename):
             return _describe(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back

@@ -18,7 +18,7 @@ from .._trace import Guess
 from ._data_dependent import Assumption, DataAssumptions, substitute_for
 from ._known_values import (
     Known,
-    any_example,
+    assumption_of,
     attach,
     evaluate,
     forget_written,
@@ -30,7 +30,6 @@ from ._user_code import running_line
 
 _MAX_READS = 10_000  # of one line; a loop that reads more never ends
 _MAX_READS_OF_WHILE = 1_000
-_EXAMPLE = "the Job's example batch stands for the data"
 
 
 class EndlessLoop(UsageError):
@@ -48,6 +47,7 @@ class ValueTracker:
         self.assumed = assumed
         self.guesses: dict[Guess, None] = {}  # in order, without repetitions
         self.random_lines: set[str] = set()  # lines where a random draw decides
+        self.booleans: set[Guess] = set()  # guesses of a boolean, which can be traced both ways
         self.is_building = False  # a model that reads its weights while it is built is built on real tensors
         self._reads: Counter[str] = Counter()
 
@@ -68,19 +68,20 @@ class ValueTracker:
     def _propagate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         results = _try_evaluate(func, args, kwargs)
         if results is not None:
-            attach(out, results, any_example(args, kwargs))
+            attach(out, results, assumption_of(args, kwargs))
         elif _is_mutable(func):
             forget_written(func, args, kwargs)
 
     def _substitute(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], assumption: Assumption) -> Any:
         if assumption.is_number:
             return self.read_number(args[0])
-        results = None if any_example(args, kwargs) else _try_evaluate(func, args, kwargs)
+        results = None if assumption_of(args, kwargs) else _try_evaluate(func, args, kwargs)
         if results is not None and _agree(results):
             out = tree_map(_like, results[0])
-            attach(out, results[:1], inputs_are_examples=False)
+            attach(out, results[:1], "")
             return out
-        self.guess(assumption.text)
+        if not assumption.is_certain(args):
+            self.guess(assumption.text, is_branch=assumption.is_share(args))
         return assumption.substitute(func, args, kwargs, self.assumed)
 
     def read_number(self, tensor: Tensor) -> bool | int | float:
@@ -89,9 +90,10 @@ class ValueTracker:
         if value is not None:
             with no_dispatch():
                 return self._read(value).item()
-        likely = getattr(tensor, LIKELY, None)
-        number = self.assumed.number(tensor.dtype, likely=likely)
-        self.guess(f"a value that depends on data counts as {number}", is_branch=True)
+        number = self.assumed.number(tensor.dtype, likely=getattr(tensor, LIKELY, None))
+        guess = self.guess(f"a value that depends on data counts as {number}", is_branch=True)
+        if isinstance(number, bool):
+            self.booleans.add(guess)
         return number
 
     def read_values(self, tensor: Tensor) -> Tensor:
@@ -105,24 +107,26 @@ class ValueTracker:
             return torch.full(tensor.shape, number, dtype=tensor.dtype)
 
     def _read(self, value: Known) -> Tensor:
-        if value.is_example:
-            self.guess(_EXAMPLE, is_branch=True)
+        if value.assumption:
+            self.guess(value.assumption, is_branch=True)
         if len(value.values) > 1 and not value.is_certain:
             self.random_lines.add(running_line())
         return value.at(self.assumed.draw)
 
-    def guess(self, text: str, *, is_branch: bool = False) -> None:
+    def guess(self, text: str, *, is_branch: bool = False) -> Guess:
         """Note an assumption at the running line of the user's code."""
         if self.is_building:
             raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
         line = running_line()
-        self.guesses[Guess(line, text, is_branch)] = None
+        guess = Guess(line, text, is_branch)
+        self.guesses[guess] = None
         self._reads[line] += 1
         if is_branch and self._reads[line] > (_MAX_READS_OF_WHILE if "`while " in line else _MAX_READS):
             raise EndlessLoop(
                 f"a loop does not end in a trace, because {line} reads a value that depends on data",
                 "bound the number of iterations, or give the Job a step without the loop",
             )
+        return guess
 
 
 class BuildMode(TorchDispatchMode):

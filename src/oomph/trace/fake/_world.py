@@ -21,6 +21,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ._copier import FakeCopier
 from ._data_dependent import DataAssumptions
+from ._grouped_products import grouped_product
 from ._known_values import forget, set_known
 from ._likely_values import DENSITY
 from ._packed_sequences import pack_padded, pad_packed, run_packed
@@ -186,6 +187,11 @@ def _replacements(world: FakeWorld) -> dict[Any, Callable[..., Any]]:
         getattr(torch._VF, kind): functools.partial(run_packed, getattr(torch._VF, kind), kind)
         for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")
     }
+    grouped = {
+        function: functools.partial(grouped_product, function)
+        for owner, name in ((torch, "_grouped_mm"), (torch.nn.functional, "grouped_mm"))
+        if (function := getattr(owner, name, None)) is not None
+    }
     return {
         Tensor.cuda: lambda tensor, *_, **__: tensor,
         Tensor.pin_memory: lambda tensor, *_, **__: tensor,
@@ -198,6 +204,7 @@ def _replacements(world: FakeWorld) -> dict[Any, Callable[..., Any]]:
         torch._VF._pack_padded_sequence: functools.partial(pack_padded, world.values),
         torch._VF._pad_packed_sequence: functools.partial(pad_packed, world.values),
         **recurrent,
+        **grouped,
     }
 
 
