@@ -36,14 +36,13 @@ def fake_model(config: Any) -> Iterator[tuple[Any, Any]]:
     They are CPU tensors, because torch can't run backward on fake CUDA tensors without CUDA. Models that read their
     weights while they are built are built on real tensors first, for the other estimators as for oomph.
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     from oomph.patches import convert_model
     from oomph.trace._fake_job import build_model
+    from oomph.trace.fake import DataAssumptions, FakeWorld
 
-    mode = FakeTensorMode()
-    model = build_model(config.job, mode)
-    with mode:
+    world = FakeWorld(DataAssumptions())
+    model = build_model(config.job, world)
+    with world.mode:
         convert_model(model, config.settings)
         yield model, config.job.optimizer(model)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import copy
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .errors import MissingFile, UsageError, describe, quote
@@ -23,7 +26,7 @@ class Job:
         batch: `batch(n, size)` returns n samples as any nested structure of tensors. With `loss`, it returns a pair of
             inputs and targets.
         loss: `loss(outputs, targets)` returns a scalar.
-        optimizer: `optimizer(model)` returns the optimizer with its parameter groups.
+        optimizer: `optimizer(model)` returns the optimizer with its parameter groups, or a list of optimizers.
         step: replaces `loss`; `step(model, batch)` runs the model and returns the loss.
         mask_fraction: the largest fraction of elements that data-dependent operations (a boolean mask, `nonzero`, NMS)
             keep. A trace has no data and uses this value. The default, 1, is the worst case.
@@ -32,7 +35,7 @@ class Job:
     model: Callable[[], nn.Module]
     batch: Callable[[int, Size], Any]
     loss: Callable[[Any, Any], Tensor] | None = None
-    optimizer: Callable[[nn.Module], Optimizer] | None = None
+    optimizer: Callable[[nn.Module], Optimizer | Sequence[Optimizer]] | None = None
     step: Callable[[nn.Module, Any], Tensor] | None = None
     mask_fraction: float = 1.0
 
@@ -47,6 +50,41 @@ class Job:
             raise UsageError(
                 f"the Job's mask_fraction is {quote(self.mask_fraction)}", "set it to a number above 0 and at most 1"
             )
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        batch: Any,
+        *,
+        loss: Callable[[Any, Any], Tensor] | None = None,
+        optimizer: Optimizer | Sequence[Optimizer] | Callable[[nn.Module], Optimizer],
+        step: Callable[[nn.Module, Any], Tensor] | None = None,
+        samples: int | None = None,
+    ) -> Job:
+        """Return a Job for live objects. Predicting it changes none of them.
+
+        Args:
+            model: the model.
+            batch: an example batch. It is repeated and cut to the predicted number of samples; the predicted `size`
+                has no effect.
+            loss: as for a Job.
+            optimizer: the optimizer, several, or a function that builds it.
+            step: as for a Job.
+            samples: samples in the example; by default the first dimension of its first tensor.
+        """
+        count = samples or next(_leading_sizes(batch), 0)
+        if count < 1:
+            raise UsageError(
+                "the example batch has no tensor with a first dimension", "set samples to its number of samples"
+            )
+        return cls(
+            model=lambda: model,
+            batch=lambda n, _: resize_batch(batch, count, n),
+            loss=loss,
+            optimizer=optimizer if callable(optimizer) else lambda _: optimizer,
+            step=step,
+        )
 
     def run(self, model: nn.Module, batch: Any) -> Tensor:
         """Run the forward pass and the loss of one micro-batch."""
@@ -65,8 +103,42 @@ def model_arguments(inputs: Any) -> tuple[Sequence[Any], dict[str, Any]]:
     return (inputs if isinstance(inputs, (tuple, list)) else (inputs,)), {}
 
 
+def resize_batch(batch: Any, samples: int, count: int) -> Any:
+    """Return a batch of `samples` samples repeated and cut to `count` samples.
+
+    Tensors and lists with one entry per sample are resized; everything else stays as it is.
+    """
+    if hasattr(batch, "shape") and hasattr(batch, "repeat"):
+        if len(batch.shape) == 0 or batch.shape[0] != samples:
+            return batch
+        repeated = batch.repeat(-(-count // samples), *(1 for _ in batch.shape[1:]))
+        return repeated if count % samples == 0 else repeated[:count].clone()
+    if isinstance(batch, Mapping):
+        resized = copy.copy(batch)
+        for name, value in batch.items():
+            resized[name] = resize_batch(value, samples, count)  # type: ignore[index]  # a dict or the like
+        return resized
+    if isinstance(batch, list) and len(batch) == samples and samples not in _leading_sizes(batch):
+        return (batch * -(-count // samples))[:count]
+    if isinstance(batch, (list, tuple)):
+        items = [resize_batch(item, samples, count) for item in batch]
+        return type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
+    return batch
+
+
+def _leading_sizes(batch: Any) -> Iterator[int]:
+    """Yield the first dimension of each tensor of a batch."""
+    if hasattr(batch, "shape"):
+        yield from tuple(batch.shape[:1])
+    elif isinstance(batch, (Mapping, list, tuple)):
+        for item in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from _leading_sizes(item)
+
+
 def load_job(reference: str) -> Job:
     """Return the Job that the function named by `path/to/file.py:function` returns.
+
+    The file's folder is on the import path while the file runs and while the Job's functions run.
 
     Raises:
         MissingFile: the file does not exist.
@@ -83,13 +155,40 @@ def load_job(reference: str) -> Job:
     path = Path(file)
     if not path.is_file():
         raise MissingFile(f"the file {quote(file, 200)} does not exist", "check the path")
-    function = _call(file, lambda: runpy.run_path(str(path)).get(name), fix="fix the file")
-    if not callable(function):
-        raise UsageError(f"{file} has no function {quote(name)}", "name a function of that file that returns a Job")
-    job = _call(reference, function, fix="fix the function")
+    with _on_path(str(path.resolve().parent)):
+        function = _call(file, lambda: runpy.run_path(str(path)).get(name), fix="fix the file")
+        if not callable(function):
+            raise UsageError(f"{file} has no function {quote(name)}", "name a function of that file that returns a Job")
+        job = _call(reference, function, fix="fix the function")
     if not isinstance(job, Job):
         raise UsageError(f"{reference} returned a value of type {type(job).__name__}", "return an oomph.Job")
-    return job
+    return _importing_from(str(path.resolve().parent), job)
+
+
+def _importing_from(folder: str, job: Job) -> Job:
+    """Return the Job with functions that can import the files of a folder."""
+
+    def bind(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            with _on_path(folder):
+                return function(*args)
+
+        return call
+
+    functions: dict[str, Any] = {name: getattr(job, name) for name in ("model", "batch", "loss", "optimizer", "step")}
+    bound: dict[str, Any] = {name: bind(function) for name, function in functions.items() if function is not None}
+    return replace(job, **bound)
+
+
+@contextmanager
+def _on_path(folder: str) -> Iterator[None]:
+    """Import modules from a folder first, as `python file.py` does."""
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
 
 
 def _call(subject: str, function: Callable[[], Any], *, fix: str) -> Any:

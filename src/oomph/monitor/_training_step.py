@@ -7,6 +7,7 @@ loss is backpropagated, and the inputs are released. Then the optimizer steps an
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..settings import Settings
@@ -40,8 +41,10 @@ class TrainingStep:
         convert_model(self._model, settings)
         if settings.checkpointing == "blocks":
             checkpoint(self._model, blocks(self._model))
-        self._optimizer = job.optimizer(self._model)
-        set_variant(self._optimizer, settings.optimizer)
+        built = job.optimizer(self._model)
+        self._optimizers = list(built) if isinstance(built, Sequence) else [built]
+        for optimizer in self._optimizers:
+            set_variant(optimizer, settings.optimizer)
         uses_fp16 = settings.precision == "amp-fp16"
         self._scaler = torch.amp.GradScaler(device.type, init_scale=_INITIAL_LOSS_SCALE, enabled=uses_fp16)
 
@@ -49,9 +52,11 @@ class TrainingStep:
         """Run one training step."""
         for samples in self._settings.micro_batch_sizes:
             self._run_micro_batch(samples)
-        self._scaler.step(self._optimizer)
+        for optimizer in self._optimizers:
+            self._scaler.step(optimizer)
         self._scaler.update()
-        self._optimizer.zero_grad(set_to_none=True)
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
 
     def _run_micro_batch(self, samples: int) -> None:
         from torch.utils._pytree import tree_map  # noqa: PLC0415

@@ -7,7 +7,7 @@ from collections import defaultdict
 from ..job import Job
 from ..machine import Target, find_target
 from ..settings import Settings, parse_allocator
-from ..trace import RECURRENT_ESTIMATE, CpuDevice, CudaDevice, Phase, Trace, trace_step
+from ..trace import COMPILED, RECURRENT_ESTIMATE, CpuDevice, CudaDevice, Phase, Trace, trace_step
 from ..units import MIB
 from ._host_memory import cpu_process_rss, gpu_process_rss, rss_growth
 from ._prediction import Estimate, Origin, Owner, Peak, Prediction
@@ -26,6 +26,8 @@ _UNMEASURED_FACTOR = 3  # widens the ranges on architectures where the rules wer
 # cuDNN's workspace for recurrent layers is an estimate.
 _RECURRENT_ERROR = {"allocated": 0.08, "reserved": 0.18}
 _RECURRENT_NEEDED_HIGH = {"expandable": 0.09, "default": 0.10}
+# Another branch, size or kernel than the traced one may need other memory; how much is unknown.
+_GUESS_ERROR = 0.10
 _TIME_FACTOR = 2.0
 _BETWEEN_STEPS = {Phase.VALIDATION, Phase.AVERAGE, Phase.CHECKPOINT}
 
@@ -58,7 +60,7 @@ def predict_trace(trace: Trace, settings: Settings, target: Target) -> Predictio
 
 
 def _predict_cpu(trace: Trace, settings: Settings, target: Target) -> Prediction:
-    growth = rss_growth(trace)
+    growth = _widen(rss_growth(trace), _guess_error(trace))
     process = cpu_process_rss(growth)
     return Prediction(
         target=target.name,
@@ -89,7 +91,7 @@ def _predict_gpu(trace: Trace, settings: Settings, target: Target) -> Prediction
         target=target.name,
         allocated=_estimate(uncapped.allocated, errors["allocated"]),
         reserved=_estimate(uncapped.reserved, errors["reserved"]),
-        needed=Estimate(needed * _NEEDED_LOW, needed, needed_high, Origin.TRACED),
+        needed=Estimate(needed * (_NEEDED_LOW - _guess_error(trace)), needed, needed_high, Origin.TRACED),
         full_speed=full_speed,
         device=Estimate(
             full_speed.low + outside_low,
@@ -122,7 +124,21 @@ def _relative_errors(trace: Trace, settings: Settings, target: Target) -> dict[s
     else:
         errors = {**_ERROR, "needed": _NEEDED_HIGH[allocator]}
     errors["fragmentation"] = _FRAGMENTATION
-    return {name: error * (1 if target.measured else _UNMEASURED_FACTOR) for name, error in errors.items()}
+    factor, guess = 1 if target.measured else _UNMEASURED_FACTOR, _guess_error(trace)
+    return {name: error * factor + guess for name, error in errors.items()}
+
+
+def _guess_error(trace: Trace) -> float:
+    """Return the relative error of a prediction that rests on guesses about data; 0 if there are none."""
+    return _GUESS_ERROR if _is_guessed(trace) or COMPILED in trace.assumptions else 0.0
+
+
+def _is_guessed(trace: Trace) -> bool:
+    return any(guess.is_branch for guess in trace.guesses)
+
+
+def _widen(estimate: Estimate, error: float) -> Estimate:
+    return Estimate(estimate.low * (1 - error), estimate.value, estimate.high * (1 + error), estimate.origin)
 
 
 def _live_at(trace: Trace, position: int) -> list[int]:
@@ -188,6 +204,8 @@ def _phases(trace: Trace) -> tuple[tuple[str, int], ...]:
 
 def _assumptions(trace: Trace, target: Target) -> tuple[str, ...]:
     assumptions = list(trace.assumptions)
+    if _is_guessed(trace):
+        assumptions.append("branches or sizes that depend on data were guessed, so the ranges are wider")
     if not target.measured and not target.is_cpu:
         assumptions.append(
             f"workspaces on {target.name} follow the rules measured on Hopper (compute capability 9.0), "

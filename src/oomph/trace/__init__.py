@@ -8,16 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._device import CpuDevice, CudaDevice
-from ._trace import RECURRENT_ESTIMATE, OpCost, Phase, Storage, StorageKind, Trace
+from ._trace import COMPILED, RECURRENT_ESTIMATE, Guess, OpCost, Phase, Storage, StorageKind, Trace
 
 if TYPE_CHECKING:
     from ..job import Job
     from ..settings import Settings
 
 __all__ = [
+    "COMPILED",
     "RECURRENT_ESTIMATE",
     "CpuDevice",
     "CudaDevice",
+    "Guess",
     "OpCost",
     "Phase",
     "Storage",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,12 +16,12 @@ from torch.utils._pytree import tree_leaves
 
 from ._cpu_rules import CPU_RULES
 from ._cuda_rules import CUBLAS_OPS, CUDA_RULES
-from ._data_dependent import DataAssumptions, substitute_for
 from ._device import CpuDevice, CudaDevice
 from ._inplace_sums import merge_sums
 from ._op_cost import op_cost
 from ._rules import AllocateResult, FreeTemporaries, RuleStep
-from ._trace import OpCost, Phase, Storage, StorageKind, Trace
+from ._trace import Guess, OpCost, Phase, Storage, StorageKind, Trace
+from .fake import ValueTracker
 
 # Operations whose result autograd writes into an argument, though not for fake tensors, and the autograd nodes that
 # do so.
@@ -31,6 +31,7 @@ _IN_PLACE = {
     "aten.sub.Tensor": frozenset({"BinaryCrossEntropyWithLogitsBackward0"}),
     "aten.mul.Tensor": frozenset({"BinaryCrossEntropyWithLogitsBackward0"}),
 }
+_MAX_LINES = 3  # of the user's code that are named for one assumption
 
 
 class _Moment(NamedTuple):
@@ -43,9 +44,9 @@ class _Moment(NamedTuple):
 class AllocationRecorder(TorchDispatchMode):
     """Dispatch mode that records operations as allocations and frees."""
 
-    def __init__(self, device: CudaDevice | CpuDevice, assumed: DataAssumptions) -> None:
+    def __init__(self, device: CudaDevice | CpuDevice, values: ValueTracker) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.device, self.assumed = device, assumed
+        self.device, self.values = device, values
         self.assumptions: list[str] = []
         self._storages: list[Storage] = []
         self._events: list[int] = []
@@ -62,6 +63,7 @@ class AllocationRecorder(TorchDispatchMode):
         self._op_costs: list[OpCost] = []
         self._node: dict[int, int] = {}  # live storage to the backward node that allocated it
         self._sums: dict[int, tuple[int, ...]] = {}
+        self._module_classes: tuple[tuple[str, str], ...] = ()
 
     def __torch_dispatch__(
         self,
@@ -70,12 +72,7 @@ class AllocationRecorder(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        substitute = substitute_for(func, args)
-        if substitute is None:
-            out = func(*args, **(kwargs or {}))
-        else:
-            self.assumptions.append(substitute[1])
-            out = substitute[0](func, args, kwargs or {}, self.assumed)
+        out = self.values.call(func, args, kwargs or {})
         if self._recording:
             self._record(str(func), args, out)
         return out
@@ -99,6 +96,15 @@ class AllocationRecorder(TorchDispatchMode):
             yield
         finally:
             self._recording = recording
+
+    @property
+    def is_recording(self) -> bool:
+        """True inside a phase."""
+        return self._recording
+
+    def name_modules(self, model: nn.Module) -> None:
+        """Keep the classes of the model's modules, by path."""
+        self._module_classes = tuple((path, type(module).__name__) for path, module in model.named_modules())
 
     def end_training(self) -> None:
         """Mark the end of the training steps."""
@@ -145,7 +151,9 @@ class AllocationRecorder(TorchDispatchMode):
             phase_starts=tuple(self._phase_starts),
             training_events=merged.positions[training_events],
             op_costs=tuple(self._op_costs),
-            assumptions=tuple(dict.fromkeys(self.assumptions)),
+            assumptions=tuple(dict.fromkeys((*_sentences(self.values.guesses), *self.assumptions))),
+            guesses=tuple(self.values.guesses),
+            module_classes=self._module_classes,
         )
 
     def _record(self, op: str, args: tuple[Any, ...], out: Any) -> None:
@@ -272,6 +280,17 @@ class AllocationRecorder(TorchDispatchMode):
                     yield replace(storage, kind=StorageKind.ACTIVATION)
                     continue
             yield storage
+
+
+def _sentences(guesses: Iterable[Guess]) -> Iterator[str]:
+    """Yield what was guessed, each assumption once, with the first lines that rest on it."""
+    lines: dict[str, list[str]] = {}
+    for guess in guesses:
+        lines.setdefault(guess.text, []).append(guess.line)
+    for text, places in lines.items():
+        named = [line for line in places if line]
+        more = f" and {len(named) - _MAX_LINES} more lines" if len(named) > _MAX_LINES else ""
+        yield f"{text}, at {'; '.join(named[:_MAX_LINES])}{more}" if named else text
 
 
 def _can_hold(tensor: Tensor, other: Tensor) -> bool:

@@ -1,70 +1,131 @@
-"""A Job's model, optimizer and batches on fake tensors, which have shapes and lifetimes but no memory."""
+"""A Job's model, optimizers and batches on fake tensors, which have shapes and lifetimes but no memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-    UnsupportedOperatorException,
-)
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves, tree_map
 
-from ..errors import UsageError, describe
+from ..errors import OomphError, UsageError, describe
 from ..job import Job
+from ._failures import explain
+from .fake import AnyDeviceIsCpu, FakeWorld, mark_example
 
-_NEEDS_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
+# Errors after which a model is built again on real tensors: our fake ones may be the cause.
+_MAY_BE_OURS = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, NotImplementedError)
 
 
-def build_model(job: Job, mode: FakeTensorMode) -> nn.Module:
+def copy_job(job: Job, world: FakeWorld) -> Job:
+    """Return the Job with its functions on copies of the live objects that they refer to."""
+    functions = {
+        field.name: world.copier.copy(value) for field in fields(job) if callable(value := getattr(job, field.name))
+    }
+    return replace(job, **functions)
+
+
+def build_model(job: Job, world: FakeWorld) -> nn.Module:
     """Build the Job's model on fake tensors, or on real ones first if it reads values while it is built."""
 
     def build() -> Any:
         try:
-            with mode:
+            with world.building():
                 return job.model()
-        except _NEEDS_DATA:
-            return job.model()
+        except _MAY_BE_OURS:
+            with AnyDeviceIsCpu():
+                return job.model()
 
     model = _call("model", build)
     if not isinstance(model, nn.Module):
         raise UsageError(f"the Job's model returned a value of type {type(model).__name__}", "return an nn.Module")
-    _make_fake(model, mode)
+    model = _without_real_tensors(model, world)
     return model.train()
 
 
-def build_batch(job: Job, count: int, size: Any, mode: FakeTensorMode) -> Any:
-    """Build a batch of fake tensors."""
+def _without_real_tensors(model: nn.Module, world: FakeWorld) -> nn.Module:
+    """Return the model, or its copy on fake tensors if it has a real tensor."""
+    tensors = [tensor for module in model.modules() for _, tensor, _ in direct_tensors(module)]
+    attributes = [leaf for module in model.modules() for leaf in module.__dict__.values() if isinstance(leaf, Tensor)]
+    is_compiled = any(type(module).__name__ == "OptimizedModule" for module in model.modules())
+    if not is_compiled and all(world.is_ours(tensor) for tensor in (*tensors, *attributes)):
+        return model
+    copied = world.copier.copy(model)
+    for module in copied.modules():
+        for name, tensor, is_parameter in list(direct_tensors(module)):
+            (module._parameters if is_parameter else module._buffers)[name] = world.to_fake(tensor)
+    return copied  # type: ignore[no-any-return]
+
+
+def build_batch(job: Job, count: int, size: Any, world: FakeWorld) -> Any:
+    """Build a batch of fake tensors; only small lists of integers, such as lengths, keep their values."""
 
     def build() -> Any:
-        with mode:
+        with world.mode:
             return job.batch(count, size)
 
-    return _call("batch", build)
+    batch = tree_map(lambda leaf: world.to_fake(leaf) if isinstance(leaf, Tensor) else leaf, _call("batch", build))
+    for leaf in tree_leaves(batch):
+        if isinstance(leaf, FakeTensor):
+            mark_example(leaf)
+    return batch
 
 
-def build_optimizer(job: Job, model: nn.Module, *, on_gpu: bool = True) -> torch.optim.Optimizer:
-    """Build the Job's optimizer, with the multi-tensor kernels that torch uses on CUDA by default."""
+def build_optimizers(job: Job, model: nn.Module, world: FakeWorld, *, on_gpu: bool = True) -> list[Optimizer]:
+    """Build the Job's optimizers, with the multi-tensor kernels that torch uses on CUDA by default."""
 
-    def build() -> torch.optim.Optimizer:
+    def build() -> Any:
         assert job.optimizer is not None  # noqa: S101  Job.__post_init__ checks it
         return job.optimizer(model)
 
-    optimizer = _call("optimizer", build)
-    for group in optimizer.param_groups if on_gpu else ():
-        if group.get("foreach", "absent") is None and not group.get("fused") and not _is_single_tensor(optimizer):
-            group["foreach"] = True
-    return optimizer  # type: ignore[no-any-return]
+    built = _call("optimizer", build)
+    optimizers = list(built) if isinstance(built, (list, tuple)) else [built]
+    for optimizer in optimizers:
+        if not hasattr(optimizer, "param_groups") or not hasattr(optimizer, "step"):
+            raise UsageError(
+                f"the Job's optimizer returned a value of type {type(optimizer).__name__}",
+                "return an optimizer or a list of optimizers",
+            )
+    optimizers = [_without_real_params(optimizer, world) for optimizer in optimizers]
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups if on_gpu):
+        if group.get("foreach", "absent") is None and not group.get("fused"):
+            group["foreach"] = not _is_single_tensor(group, optimizers) or None
+    return optimizers
 
 
-def _is_single_tensor(optimizer: torch.optim.Optimizer) -> bool:
-    """Return True for optimizers that update one tensor at a time on CUDA too."""
-    return type(optimizer).__name__ in {"Adafactor", "LBFGS", "SparseAdam"}
+def _without_real_params(optimizer: Optimizer, world: FakeWorld) -> Optimizer:
+    """Return the optimizer, or its copy on fake tensors if it updates a live model's parameters."""
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    return optimizer if all(world.is_ours(param) for param in params) else world.copier.copy(optimizer)
+
+
+def replace_params(optimizers: list[Optimizer], replaced: dict[int, Tensor]) -> None:
+    """Let optimizers of a live model update the parameters that took the place of others, by id, in conversions."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["params"] = [replaced.get(id(param), param) for param in group["params"]]
+        state = [(replaced.get(id(param), param), value) for param, value in optimizer.state.items()]
+        optimizer.state.clear()
+        optimizer.state.update((param, _in_dtype_of(param, value)) for param, value in state)
+
+
+def _in_dtype_of(param: Tensor, state: Any) -> Any:
+    """Return a parameter's optimizer state in its dtype, as `load_state_dict` does."""
+
+    def convert(value: Any) -> Any:
+        is_like_param = isinstance(value, Tensor) and value.is_floating_point() and value.shape == param.shape
+        return value.to(param.dtype) if is_like_param and value.dim() else value
+
+    return {name: convert(value) for name, value in state.items()} if isinstance(state, dict) else state
+
+
+def _is_single_tensor(group: dict[str, Any], optimizers: list[Optimizer]) -> bool:
+    """Return True for groups of optimizers that update one tensor at a time on CUDA too."""
+    owner = next(optimizer for optimizer in optimizers if any(group is other for other in optimizer.param_groups))
+    return type(owner).__name__ in {"Adafactor", "LBFGS", "SparseAdam"}
 
 
 def modules_in_order(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -80,32 +141,11 @@ def direct_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
     yield from ((name, tensor, False) for name, tensor in module._buffers.items() if tensor is not None)
 
 
-def _make_fake(model: nn.Module, mode: FakeTensorMode) -> None:
-    """Replace the model's parameters and buffers by fake tensors; tied ones stay tied."""
-    seen: dict[int, Tensor] = {}
-    for module in model.modules():
-        for name, parameter in list(module._parameters.items()):
-            if parameter is not None:
-                fake = seen.setdefault(id(parameter), nn.Parameter(_fake(parameter, mode), parameter.requires_grad))
-                module._parameters[name] = fake  # type: ignore[assignment]
-        for name, buffer in list(module._buffers.items()):
-            if buffer is not None:
-                module._buffers[name] = seen.setdefault(id(buffer), _fake(buffer, mode))
-
-
-def _fake(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
-    """Return a fake tensor of this mode; a deepcopy of a fake tensor comes with a copy of its mode."""
-    if not isinstance(tensor, FakeTensor):
-        return mode.from_tensor(tensor.detach())
-    if tensor.fake_mode is mode:
-        return tensor.detach()
-    with mode:
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-
-
 def _call(name: str, function: Callable[[], Any]) -> Any:
     """Call one of the Job's functions; raise UsageError if it fails or exits."""
     try:
         return function()
+    except OomphError:
+        raise
     except (Exception, SystemExit) as error:
-        raise UsageError(f"the Job's {name} raised {describe(error, 300)}", f"fix the function {name}") from error
+        raise explain(error, f"the Job's {name} raised {describe(error, 300)}", f"fix the function {name}") from error

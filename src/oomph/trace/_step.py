@@ -8,15 +8,12 @@ optimizer's update and `zero_grad(set_to_none=True)`.
 
 from __future__ import annotations
 
-import gc
-import logging
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from ..errors import OomphError, UsageError, describe
@@ -26,91 +23,210 @@ from ..settings import Settings
 from ._allocation_recorder import AllocationRecorder, report_modules
 from ._cuda_autocast import CudaAutocast
 from ._cuda_kernels import CudaKernels
-from ._data_dependent import DataAssumptions
 from ._device import CpuDevice, CudaDevice
-from ._fake_job import build_batch, build_model, build_optimizer, direct_tensors, modules_in_order
+from ._failures import explain
+from ._fake_job import (
+    build_batch,
+    build_model,
+    build_optimizers,
+    copy_job,
+    direct_tensors,
+    modules_in_order,
+    replace_params,
+)
 from ._recurrent import flatten_weights
-from ._trace import Phase, StorageKind, Trace
+from ._trace import COMPILED, Guess, Phase, StorageKind, Trace
+from .fake import DataAssumptions, EndlessLoop, FakeWorld, eager_code, preserve_global_state
 
 STEPS = 3
+RANDOM_BRANCH = "a random draw decides, and the branch that needs more memory counts"
 
 
 def trace_step(job: Job, settings: Settings, device: CudaDevice | CpuDevice, steps: int = STEPS) -> Trace:
     """Trace several training steps of a Job on a device, then validation and a moving average of the weights.
 
+    The Job's objects and the global state are as before afterwards.
+
     Raises:
-        UsageError: the Job's functions fail, or its loss is not a scalar.
+        UsageError: the Job's functions fail or can't be traced, or its loss is not a scalar.
     """
-    try:
-        return _trace(job, settings, device, steps, DataAssumptions(job.mask_fraction))
-    except UsageError as first_error:
-        # Code that validates its data (`if bad.any(): raise`) passes only if booleans are False.
+    with preserve_global_state():
+        run = _Run(job, settings, device, DataAssumptions(job.mask_fraction))
         try:
-            return _trace(job, settings, device, steps, DataAssumptions(job.mask_fraction, boolean=False))
-        except UsageError:
-            raise first_error from first_error.__cause__
+            result = run.trace(steps)
+        except EndlessLoop:
+            raise
+        except UsageError as first_error:
+            # Code that validates its data (`if bad.any(): raise`) passes only if booleans are False.
+            run = replace(run, assumed=replace(run.assumed, boolean=False))
+            try:
+                result = run.trace(steps)
+            except UsageError:
+                raise first_error from first_error.__cause__
+        return _largest_branches(run, result, steps)
 
 
-def _trace(job: Job, settings: Settings, device: CudaDevice | CpuDevice, steps: int, assumed: DataAssumptions) -> Trace:
-    mode = FakeTensorMode()
-    recorder = AllocationRecorder(device, assumed)
-    fake_tensor_log = logging.getLogger("torch._subclasses.fake_tensor")
-    fake_tensor_log.disabled = True  # it logs a traceback for errors that we report in one sentence
-    gc_enabled = gc.isenabled()
-    gc.disable()  # a collection during the trace would free reference cycles earlier than on the device
-    try:
-        model = build_model(job, mode)
+@dataclass(frozen=True)
+class _Result:
+    """A trace and what it could not know.
+
+    Attributes:
+        trace: the trace.
+        random_lines: lines of the user's code where a random draw decided.
+        booleans: guesses of booleans.
+    """
+
+    trace: Trace
+    random_lines: frozenset[str]
+    booleans: frozenset[Guess]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A trace to make."""
+
+    job: Job
+    settings: Settings
+    device: CudaDevice | CpuDevice
+    assumed: DataAssumptions
+
+    def trace(self, steps: int) -> _Result:
+        """Trace some steps."""
+        world = FakeWorld(self.assumed)
+        recorder = AllocationRecorder(self.device, world.values)
         with ExitStack() as stack:
-            stack.enter_context(_cuda_autocast_as_cpu())
-            if isinstance(device, CudaDevice):
-                stack.enter_context(CudaKernels(device, recorder.assumptions))
-            if isinstance(device, CudaDevice) and settings.precision in AUTOCAST_DTYPES:
-                stack.enter_context(CudaAutocast(AUTOCAST_DTYPES[settings.precision]))
-            stack.enter_context(mode)
-            tracer = _StepTracer(job, settings, recorder, mode)
+            stack.enter_context(eager_code(recorder.assumptions.append))
+            job = copy_job(self.job, world)
+            model = build_model(job, world)
+            if world.copier.compiled:
+                recorder.assumptions.append(COMPILED)
+            is_cuda, precision = isinstance(self.device, CudaDevice), self.settings.precision
+            if isinstance(self.device, CudaDevice):
+                stack.enter_context(CudaKernels(self.device, recorder.assumptions))
+            if is_cuda and precision in AUTOCAST_DTYPES:
+                stack.enter_context(CudaAutocast(AUTOCAST_DTYPES[precision]))
+            stack.enter_context(world.mode)
+            tracer = _StepTracer(job, self.settings, recorder, world)
             stack.enter_context(recorder)
+            stack.enter_context(world.functions())
             tracer.build(model)
             with report_modules(model, recorder):
                 for step in range(steps):
                     tracer.step(step)
                 recorder.end_training()
                 tracer.between_steps(steps)
-        return recorder.trace()
-    finally:
-        fake_tensor_log.disabled = False
-        if gc_enabled:
-            gc.enable()
+        return _Result(recorder.trace(), frozenset(world.values.random_lines), frozenset(world.values.booleans))
+
+    def peak(self) -> int | None:
+        """Return the most bytes that are live in the first step; None if the step fails under these assumptions."""
+        try:
+            return _peak_of_first_step(self.trace(1).trace)
+        except EndlessLoop:
+            return 0
+        except UsageError:
+            return None
+
+
+def _largest_branches(run: _Run, result: _Result, steps: int) -> Trace:
+    """Return the trace with the branches that need the most memory, where a random draw or a boolean decides.
+
+    The first trace has draws from the middle of their range. The others have draws from its ends, so that a branch
+    with `draw < p` is taken in one and skipped in the other, and the opposite of each assumed boolean. A boolean whose
+    opposite fails is a check of the data and no branch.
+    """
+    alternatives = [replace(run.assumed, draw=draw) for draw in (1, 2)] if result.random_lines else []
+    alternatives += [replace(run.assumed, flipped=True)] if result.booleans else []
+    if not alternatives:
+        return result.trace
+    peaks = {run.assumed: _peak_of_first_step(result.trace)}
+    for assumed in alternatives:
+        peak = replace(run, assumed=assumed).peak()
+        if peak is not None:
+            peaks[assumed] = peak
+    largest = max(peaks, key=lambda assumed: (peaks[assumed], assumed == run.assumed))
+    if largest != run.assumed:
+        result = replace(run, assumed=largest).trace(steps)
+    draws = {peak for assumed, peak in peaks.items() if not assumed.flipped}
+    flips = {peak for assumed, peak in peaks.items() if assumed.draw == 0}
+    return _with_guesses(result, draws_differ=len(draws) > 1, booleans_differ=len(flips) > 1)
+
+
+def _with_guesses(result: _Result, *, draws_differ: bool, booleans_differ: bool) -> Trace:
+    """Return the trace with the guesses that decide about memory marked as branches."""
+    trace = result.trace
+    guesses = tuple(
+        replace(guess, is_branch=booleans_differ) if guess in result.booleans else guess for guess in trace.guesses
+    )
+    if not draws_differ:
+        return replace(trace, guesses=guesses)
+    random = tuple(Guess(line, RANDOM_BRANCH, is_branch=True) for line in sorted(result.random_lines))
+    return replace(
+        trace, guesses=guesses + random, assumptions=trace.assumptions + tuple(str(guess) for guess in random)
+    )
+
+
+def _peak_of_first_step(trace: Trace) -> int:
+    end = next((start for start, step, _ in trace.phase_starts if step == 1), trace.training_events)
+    live = peak = 0
+    for event in trace.events[:end]:
+        live += trace.storages[abs(event) - 1].size * (1 if event > 0 else -1)
+        peak = max(peak, live)
+    return peak
 
 
 class _StepTracer:
     """Runs the phases of training under a recorder."""
 
-    def __init__(self, job: Job, settings: Settings, recorder: AllocationRecorder, mode: FakeTensorMode) -> None:
-        self.job, self.settings, self.recorder, self.mode = job, settings, recorder, mode
+    def __init__(self, job: Job, settings: Settings, recorder: AllocationRecorder, world: FakeWorld) -> None:
+        self.job, self.settings, self.recorder, self.world = job, settings, recorder, world
+        self.on_gpu = isinstance(recorder.device, CudaDevice)
 
     def build(self, model: nn.Module) -> None:
-        """Move the model to the device, convert it there and build the optimizer."""
+        """Move the model to the device, convert it there and build the optimizers."""
         self.model = model
+        self.recorder.name_modules(model)
         if self.settings.checkpointing == "blocks":
             checkpoint(model, blocks(model))
+        before = _parameters(model)
         with self.recorder.phase(Phase.BUILD, 0):
             for prefix, module in modules_in_order(model):
                 self._move(prefix, module)
             convert_model(model, self.settings)
             for prefix, module in modules_in_order(model):
                 self._label_tensors(prefix, module)
-        self.optimizer = build_optimizer(self.job, model, on_gpu=isinstance(self.recorder.device, CudaDevice))
-        set_variant(self.optimizer, self.settings.optimizer)
+            for module in self.world.copier.modules:  # other models that the Job's functions refer to
+                self._move("", module, others=True)
+        self.optimizers = build_optimizers(self.job, model, self.world, on_gpu=self.on_gpu)
+        after = _parameters(model)
+        replace_params(self.optimizers, {id(param): after[name] for name, param in before.items()})
+        with self.recorder.phase(Phase.BUILD, 0):
+            self._adopt_optimizers()
+        for optimizer in self.optimizers:
+            set_variant(optimizer, self.settings.optimizer)
+        self.world.on_stray = self._adopt_stray
         has_scaler = self.settings.precision == "amp-fp16"
         self.scale = torch.full((), 65536.0) if has_scaler else None
 
-    def _move(self, prefix: str, module: nn.Module) -> None:
+    def _move(self, prefix: str, module: nn.Module, *, others: bool = False) -> None:
         for name, tensor, is_parameter in direct_tensors(module):
             self.recorder.adopt(tensor, StorageKind.PARAMETER if is_parameter else StorageKind.BUFFER, prefix + name)
-        if isinstance(module, nn.RNNBase) and isinstance(self.recorder.device, CudaDevice):
-            with self.mode:
+        if isinstance(module, nn.RNNBase) and self.on_gpu and not others:
+            with self.world.mode:
                 flatten_weights(module)
             self._label_tensors(prefix, module)
+
+    def _adopt_optimizers(self) -> None:
+        """Count the state of a live optimizer, and parameters of others than the model."""
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                for param in group["params"]:
+                    self.recorder.adopt(param, StorageKind.PARAMETER)
+            for tensor in _state_tensors(optimizer):
+                self.recorder.adopt(tensor, StorageKind.STATE)
+
+    def _adopt_stray(self, tensor: Tensor) -> None:
+        if self.recorder.is_recording:
+            self.recorder.adopt(tensor, StorageKind.BUFFER)
 
     def _label_tensors(self, prefix: str, module: nn.Module) -> None:
         for name, tensor, is_parameter in direct_tensors(module):
@@ -124,12 +240,22 @@ class _StepTracer:
             self._micro_batch(step, size, len(sizes))
         with self.recorder.phase(Phase.OPTIMIZER, step):
             self._unscale()
-            self.optimizer.step()
-            for state in self.optimizer.state.values():
-                for value in tree_leaves(dict(state)):
-                    if isinstance(value, Tensor):
-                        self.recorder.label(value, StorageKind.STATE)
-            self.optimizer.zero_grad(set_to_none=True)
+            for optimizer in self.optimizers:
+                self._update(optimizer)
+            for optimizer in self.optimizers:
+                optimizer.zero_grad(set_to_none=True)
+
+    def _update(self, optimizer: torch.optim.Optimizer) -> None:
+        try:
+            optimizer.step()
+        except OomphError:
+            raise
+        except Exception as error:
+            raise explain(
+                error, f"the Job's optimizer raised {describe(error, 300)}", "fix the function optimizer"
+            ) from error
+        for tensor in _state_tensors(optimizer):
+            self.recorder.label(tensor, StorageKind.STATE)
 
     def between_steps(self, step: int) -> None:
         """Run validation, a moving average of the weights and saving a checkpoint."""
@@ -161,15 +287,25 @@ class _StepTracer:
         with self.recorder.phase(Phase.BACKWARD, step):
             if self.scale is not None:
                 weighted = weighted * self.scale
-            weighted.backward()
+            self._backward(weighted)
             for name, parameter in self.model.named_parameters():
                 if parameter.grad is not None:
                     self.recorder.label(parameter.grad, StorageKind.GRADIENT, name)
             del batch, loss, weighted
 
+    def _backward(self, loss: Tensor) -> None:
+        try:
+            loss.backward()
+        except OomphError:
+            raise
+        except Exception as error:
+            raise explain(
+                error, f"the Job's loss can't be differentiated: {describe(error, 300)}", "check the loss"
+            ) from error
+
     def _batch(self, size: int) -> Any:
         with self.recorder.paused():
-            batch = build_batch(self.job, size, self.settings.size, self.mode)
+            batch = build_batch(self.job, size, self.settings.size, self.world)
         for leaf in tree_leaves(batch):
             if isinstance(leaf, Tensor):
                 self.recorder.adopt(leaf, StorageKind.INPUT)
@@ -186,7 +322,8 @@ class _StepTracer:
         except OomphError:
             raise
         except (Exception, SystemExit) as error:
-            raise UsageError(
+            raise explain(
+                error,
                 f"the Job can't run with {self.settings.batch} samples of size {self.settings.size}: "
                 f"{describe(error, 300)}",
                 "check the Job's batch, its loss and the size",
@@ -202,6 +339,15 @@ class _StepTracer:
             torch.zeros(1), torch.ones(1)
 
 
+def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    return dict(model.named_parameters(remove_duplicate=False))
+
+
+def _state_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    leaves = (leaf for state in optimizer.state.values() for leaf in tree_leaves(dict(state)))
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+
 def _check_scalar(loss: object) -> Tensor:
     if isinstance(loss, Tensor) and loss.numel() == 1:
         return loss
@@ -211,18 +357,3 @@ def _check_scalar(loss: object) -> Tensor:
         else f"a value of type {type(loss).__name__}"
     )
     raise UsageError(f"the Job's loss is {got}, not a scalar", "return a single number, such as a mean")
-
-
-@contextmanager
-def _cuda_autocast_as_cpu() -> Iterator[None]:
-    """Redirect `torch.autocast("cuda")` in the model's code to the CPU's key, where the trace applies CUDA's rules."""
-    original = torch.autocast.__init__
-
-    def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
-        original(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
-
-    torch.autocast.__init__ = init  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        torch.autocast.__init__ = original  # type: ignore[method-assign]

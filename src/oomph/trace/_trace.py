@@ -33,6 +33,8 @@ class Phase(enum.Enum):
 
 RECURRENT_ESTIMATE = "the cuDNN workspace of this kind of recurrent layer is an estimate, so the ranges are wider"
 
+COMPILED = "code of torch.compile is predicted as it runs without compilation, so the ranges are wider"
+
 
 @dataclass(frozen=True)
 class Storage:
@@ -75,6 +77,25 @@ class OpCost:
 
 
 @dataclass(frozen=True)
+class Guess:
+    """An assumption about data at a line of the user's code.
+
+    Attributes:
+        line: the line, as `file.py:12` and its source; empty if it is unknown.
+        text: the assumption, as part of a sentence.
+        is_branch: True if a value was read that may decide a branch or a size, so that another one may need other
+            memory.
+    """
+
+    line: str
+    text: str
+    is_branch: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.text}, at {self.line}" if self.line else self.text
+
+
+@dataclass(frozen=True)
 class Trace:
     """Recording of several training steps.
 
@@ -85,7 +106,9 @@ class Trace:
         training_events: number of leading events that belong to training steps; validation and the moving average
             follow.
         op_costs: the operations of the last training step.
-        assumptions: what the trace assumed, one sentence each.
+        assumptions: what the trace assumed, one sentence each, guesses included.
+        guesses: the assumptions about values that depend on data.
+        module_classes: (path, class) of the model's modules.
     """
 
     storages: tuple[Storage, ...]
@@ -94,3 +117,5 @@ class Trace:
     training_events: int
     op_costs: tuple[OpCost, ...]
     assumptions: tuple[str, ...]
+    guesses: tuple[Guess, ...] = ()
+    module_classes: tuple[tuple[str, str], ...] = ()

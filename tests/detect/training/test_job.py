@@ -26,6 +26,7 @@ def test_the_job_trains() -> None:
     assert batch[0].shape == (2, 3, 64, 96)
     assert batch[1].shape == (16, 6)
     optimizer = job.optimizer(model)
+    assert isinstance(optimizer, torch.optim.Optimizer)
     losses = []
     for _ in range(4):
         loss = job.run(model, batch)

@@ -1,0 +1,118 @@
+"""Compiled and GPU-only code as plain Python during a trace: torch.compile, TorchScript, torch.cuda, torch.load."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._trace import COMPILED
+
+_CUDA_CALLS = ("empty_cache", "init", "ipc_collect", "reset_peak_memory_stats", "set_device", "synchronize")
+
+
+@contextmanager
+def eager_code(note: Callable[[str], None]) -> Iterator[None]:
+    """Run compiled functions as Python, code for a GPU on the CPU, and `Module.to` on fake tensors.
+
+    Args:
+        note: receives the assumptions that this rests on.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_without_compilation(note))
+        for owner, name, value in _patches():
+            stack.enter_context(_patched(owner, name, value))
+        if not torch.cuda.is_available():
+            for name in _CUDA_CALLS:
+                stack.enter_context(_patched(torch.cuda, name, lambda *_, **__: None))
+        yield
+
+
+@contextmanager
+def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def _patches() -> Iterator[tuple[Any, str, Any]]:
+    yield nn.Module, "_apply", _apply
+    yield torch.jit, "script", lambda obj, *_, **__: obj
+    yield torch.jit, "trace", lambda function, *_, **__: function
+    yield torch._C.ScriptFunction, "__call__", _run_script_as_python()
+    yield torch, "load", _load_on_cpu(torch.load)
+    yield torch.autocast, "__init__", _autocast_on_cpu(torch.autocast.__init__)
+
+
+@contextmanager
+def _without_compilation(note: Callable[[str], None]) -> Iterator[None]:
+    def compile_nothing(model: Any = None, **_: Any) -> Any:
+        note(COMPILED)
+        return model if model is not None else lambda function: function
+
+    with ExitStack() as stack:
+        stack.enter_context(_patched(torch, "compile", compile_nothing))
+        if "torch._dynamo" in sys.modules:
+            # Functions that were compiled before; importing dynamo for nothing would take seconds.
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        flex = sys.modules.get("torch.nn.attention.flex_attention")
+        if flex is not None:
+            stack.enter_context(_patched(flex, "flex_attention_hop", _flex_attention))
+        yield
+
+
+def _flex_attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> Any:
+    """Return what the fused kernel returns: the output and, for the backward pass, one number per query."""
+    out = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, enable_gqa=query.shape[-3] != key.shape[-3]
+    )
+    per_query = query.new_empty(query.shape[:-1], dtype=torch.float32)
+    return out, per_query, per_query
+
+
+def _apply(module: nn.Module, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:  # noqa: FBT001, FBT002
+    """Convert a module's tensors in place, for `.to()`, `.half()`, `.cuda()`; torch's method rejects fake tensors."""
+    for child in module.children() if recurse else ():
+        child._apply(function)
+    for parameter in module._parameters.values():
+        if parameter is not None:
+            with torch.no_grad():
+                parameter.data = function(parameter.data)
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[name] = function(buffer)
+    return module
+
+
+def _run_script_as_python() -> Callable[..., Any]:
+    original = torch._C.ScriptFunction.__call__
+
+    def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+        python = getattr(function, "_torchdynamo_inline", None)
+        return original(function, *args, **kwargs) if python is None else python(*args, **kwargs)
+
+    return call
+
+
+def _load_on_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
+    def load(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        del map_location
+        return original(file, "cpu", *args, **kwargs)
+
+    return load
+
+
+def _autocast_on_cpu(original: Callable[..., None]) -> Callable[..., None]:
+    """Redirect `torch.autocast("cuda")` to the CPU's key, where the trace applies CUDA's rules."""
+
+    def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        original(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+
+    return init
