@@ -180,9 +180,10 @@ def _sequence_pairs() -> list[Row]:
          "decoder_start_token_id": 1}, data.spectrograms, adamw, "8x3000 amp-fp16"),
         ("time-series-fp32", "TimeSeriesTransformerForPrediction", {"prediction_length": 24, "context_length": 96,
          "num_time_features": 2, "d_model": 256, "encoder_ffn_dim": 1024, "decoder_ffn_dim": 1024,
-         "encoder_layers": 4, "decoder_layers": 4}, data.series, adamw, "256x103"),
+         "encoder_layers": 4, "decoder_layers": 4}, data.series, adamw, "1024x103"),
         ("patchtst-fp32", "PatchTSTForPrediction", {"num_input_channels": 7, "context_length": 512,
-         "prediction_length": 24, "num_hidden_layers": 4, "d_model": 256}, data.channels, adamw, "64x512"),
+         "prediction_length": 24, "num_hidden_layers": 4, "d_model": 256, "patch_length": 16, "patch_stride": 8},
+         data.channels, adamw, "64x512"),
     ]
     # fmt: on
 

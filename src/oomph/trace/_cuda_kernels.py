@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._attention import AttentionBackend, choose_backend, run_attention
+from ._attention import AttentionCall, run_attention
 from ._device import CudaDevice
 from ._recurrent import RecurrentConfig, run_recurrent
 
@@ -60,13 +60,8 @@ class CudaKernels:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        if enable_gqa:
-            backend = choose_backend(q, k, v, attn_mask, self.device)
-            if backend in {AttentionBackend.EFFICIENT, AttentionBackend.MATH}:
-                # The other kernels accept fewer key heads than query heads.
-                repeats = q.shape[-3] // k.shape[-3]
-                k, v = k.repeat_interleave(repeats, -3), v.repeat_interleave(repeats, -3)
-        return run_attention(q, k, v, attn_mask, dropout_p, is_causal, scale, self.device)
+        del enable_gqa  # shapes say it
+        return run_attention(AttentionCall(q, k, v, attn_mask, dropout_p, is_causal, scale), self.device)
 
     def _recurrent(self, kind: str, x: Tensor, states: Any, weights: Any, *options: Any) -> tuple[Tensor, ...]:
         _, layers, dropout, train, bidirectional, batch_first = options

@@ -144,6 +144,14 @@ def _softmax_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Cuda
     yield AllocateResult(0)
 
 
+def _safe_softmax(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """The softmax and a mask of the elements that are -inf are temporary tensors; rows of -inf become zeros."""
+    del outs, device
+    yield held_copy(args[0])
+    yield AllocateTemporary(args[0].numel(), hold=True, workspace=False)
+    yield AllocateResult(0)
+
+
 def _huber_loss(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
     """The elementwise loss is a temporary tensor if it is reduced."""
     del device
@@ -280,6 +288,7 @@ CUDA_RULES: dict[str, CudaRule] = {
     "aten.max_pool3d_with_indices_backward.default": _resize_backward,
     "aten.avg_pool2d_backward.default": _resize_backward,
     "aten._softmax_backward_data.default": _softmax_backward,
+    "aten._safe_softmax.default": _safe_softmax,
     "aten.native_dropout.default": _dropout,
     "aten.mse_loss.default": _squared_loss,
     "aten.smooth_l1_loss.default": _squared_loss,
