@@ -117,9 +117,9 @@ def _where(event: dict[str, Any]) -> str:
     for frame in event.get("frames", []):
         file, name = frame["filename"], frame["name"]
         if file.endswith(".py"):
-            if "/torch/" not in file or "/torch/optim/" in file:
+            if "-packages/torch/" not in file or "/torch/optim/" in file:
                 python.append(f"{'/'.join(file.split('/')[-2:])}:{frame['line']}")
-        elif name.startswith(("at::", "torch::", "cudnn", "void at::", "vision::")) and "Dispatcher" not in name:
+        elif name.startswith(("at::native", "cudnn", "void at::", "vision::", "torch::autograd::generated")):
             kernels.append(name.split("(")[0][:70])
     return " < ".join(kernels[:KEY_FRAMES]) + " | " + " < ".join(python[:KEY_FRAMES])
 

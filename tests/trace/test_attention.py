@@ -53,7 +53,12 @@ def test_mask_excludes_flash() -> None:
 )
 def test_heads_that_share_keys_exclude_the_efficient_kernel(dtype: torch.dtype, backend: AttentionBackend) -> None:
     shared = heads(dtype, count=2)
-    assert choose_backend(call(dtype, k=shared, v=shared), HOPPER) is backend
+    assert choose_backend(call(dtype, k=shared, v=shared, grouped=True), HOPPER) is backend
+
+
+def test_keys_that_are_broadcast_over_the_heads_exclude_all_fused_kernels() -> None:
+    shared = heads(torch.bfloat16, count=1)
+    assert choose_backend(call(torch.bfloat16, k=shared, v=shared), HOPPER) is AttentionBackend.MATH
 
 
 def test_cudnn_needs_a_dropout_in_sixteenths() -> None:
@@ -69,6 +74,8 @@ def test_causal_flash_needs_as_many_queries_as_keys() -> None:
 def test_fused_kernels_need_adjacent_elements() -> None:
     transposed = heads(torch.float16, width=128, tokens=64).transpose(-2, -1)
     assert choose_backend(call(torch.float16, q=transposed), HOPPER) is AttentionBackend.MATH
+    mask = torch.empty(128, 128, 4, dtype=torch.float16, device="meta").permute(2, 0, 1)[None]
+    assert choose_backend(call(torch.float16, mask=mask), HOPPER) is AttentionBackend.MATH
 
 
 def attention_storages(step: Any, **shared: Any) -> list[tuple[str, int]]:

@@ -32,7 +32,12 @@ _MASK_ALIGNMENT = 8
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """The arguments of `scaled_dot_product_attention`."""
+    """The arguments of `scaled_dot_product_attention`.
+
+    Attributes:
+        grouped: `enable_gqa`, with which several query heads share the keys and values of one head. Without it, such
+            tensors are broadcast, which only separate operations can do.
+    """
 
     q: Tensor
     k: Tensor
@@ -41,22 +46,26 @@ class AttentionCall:
     dropout: float = 0.0
     causal: bool = False
     scale: float | None = None
+    grouped: bool = False
 
     @property
     def dense(self) -> bool:
         """True if the shapes are those that fused kernels accept."""
         q, k, v = self.q, self.k, self.v
-        return q.dim() == k.dim() == v.dim() == _DIMS and 0 not in q.shape and 0 not in k.shape
+        if not q.dim() == k.dim() == v.dim() == _DIMS or 0 in q.shape or 0 in k.shape:
+            return False
+        return q.shape[0] == k.shape[0] == v.shape[0] and (self.grouped or not self.shared)
 
     @property
-    def grouped(self) -> bool:
-        """True if several query heads share the keys and values of one head."""
+    def shared(self) -> bool:
+        """True if there are fewer heads of keys and values than of queries."""
         return self.k.shape[-3] != self.q.shape[-3]
 
     @property
-    def last_dim_contiguous(self) -> bool:
-        """True if the elements of each head are adjacent in memory."""
-        return all(x.stride(-1) == 1 or x.shape[-1] == 1 for x in (self.q, self.k, self.v))
+    def rows_contiguous(self) -> bool:
+        """True if the elements of each head, and of each row of the mask, are adjacent in memory."""
+        heads = all(x.stride(-1) == 1 or x.shape[-1] == 1 for x in (self.q, self.k, self.v))
+        return heads and (self.mask is None or self.mask.stride(-1) == 1)
 
 
 def choose_backend(call: AttentionCall, device: CudaDevice) -> AttentionBackend:
@@ -69,7 +78,7 @@ def choose_backend(call: AttentionCall, device: CudaDevice) -> AttentionBackend:
         AttentionBackend.FLASH: _flash_supports,
         AttentionBackend.EFFICIENT: _efficient_supports,
     }
-    if call.dense and call.last_dim_contiguous:
+    if call.dense and call.rows_contiguous:
         for backend in order:
             if supports[backend](call, device):
                 return backend
@@ -97,7 +106,7 @@ def _efficient_supports(call: AttentionCall, device: CudaDevice) -> bool:
     align = 4 if call.q.dtype == torch.float32 else 8
     dtypes = {torch.float32, torch.float16} | ({torch.bfloat16} if device.capability >= _AMPERE else set())
     aligned = call.q.shape[-1] % align == 0 and call.v.shape[-1] % align == 0
-    return device.capability >= (5, 0) and call.q.dtype in dtypes and aligned and not call.grouped
+    return device.capability >= (5, 0) and call.q.dtype in dtypes and aligned and not call.shared
 
 
 def run_attention(call: AttentionCall, device: CudaDevice) -> Tensor:
@@ -136,7 +145,7 @@ def _from_boolean(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _aligned_mask(mask: Tensor, call: AttentionCall) -> Tensor:
     """Return the mask for every head, in rows that are aligned as the efficient kernel needs them."""
-    if mask.stride(-1) != 1 or any(stride % _MASK_ALIGNMENT for stride in mask.stride()[:-1]):
+    if any(stride % _MASK_ALIGNMENT for stride in mask.stride()[:-1]):
         width = mask.shape[-1]
         mask = functional.pad(mask, (0, _MASK_ALIGNMENT - width % _MASK_ALIGNMENT))[..., :width]
     return mask.expand(*call.q.shape[:-1], call.k.shape[-2])
@@ -150,7 +159,7 @@ def _math_attention(call: AttentionCall, mask: Tensor | None) -> Tensor:
     if call.causal:
         square = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
         mask = _from_boolean(square, q.dtype)
-    if call.grouped:
+    if call.grouped and call.shared:
         repeats = q.shape[-3] // k.shape[-3]
         k, v = k.repeat_interleave(repeats, -3), v.repeat_interleave(repeats, -3)
     scores = torch.matmul(q, k.transpose(-2, -1) * scale)

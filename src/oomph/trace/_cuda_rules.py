@@ -261,8 +261,11 @@ def _batch_norm(divisor: float, position: int) -> CudaRule:
     def rule(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
         del device
         x = args[position]
+        in_cudnn = x.dim() > 2 and x.dtype is not torch.bfloat16  # noqa: PLR2004
+        if in_cudnn:
+            yield from contiguous_copy(args[0], layout_of(x))
         yield from _all_results(outs)
-        if layout_of(x) is not torch.contiguous_format and x.dtype is not torch.bfloat16:
+        if in_cudnn and layout_of(x) is not torch.contiguous_format:
             channels = x.shape[1]
             yield AllocateTemporary(int(x.numel() // channels * math.ceil(channels / 64) * 64 / divisor))
 
