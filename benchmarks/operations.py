@@ -1,10 +1,10 @@
-"""Measures the memory that cuDNN's convolutions take besides their results, in the networks that use them.
+"""Measures the memory that CUDA operations take besides their results, in the networks that use them.
 
-    python benchmarks/convolutions.py --out convolutions.jsonl [--seconds 300] [name …]
+    python benchmarks/operations.py --out operations.jsonl [--seconds 300] [name …]
 
-Runs one training step of each configuration (of the zoo and of the third-party models that convolve) in its own
-process, several at a time. Each convolution of a new shape is run on its own: forward, the input's gradient and the
-weight's gradient. A row holds the bytes at the peak beyond the result for each of the three.
+Runs one training step of each configuration (of the zoo and of the third-party models) in its own process, several at
+a time. A row holds the arguments of an operation and the bytes at its peak beyond its results, if these are at least
+256 KiB. A convolution of a new shape is also run pass by pass: forward, the input's gradient, the weight's gradient.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
-PARALLEL_RUNS = 10
+PARALLEL_RUNS = 14
+MIN_EXTRA = 256 * 1024
 PASSES = ("input_gradient", "weight_gradient")
 
 
-class ConvolutionMeasurement(TorchDispatchMode):
-    """Measures each convolution of a new shape while a network runs."""
+class OperationMeasurement(TorchDispatchMode):
+    """Measures each operation with new arguments while a network runs."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.rows: dict[str, dict[str, Any]] = {}
+        self.seen: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.convolution.default:
@@ -45,7 +48,23 @@ class ConvolutionMeasurement(TorchDispatchMode):
             for index, name in enumerate(PASSES):
                 if args[10][index] and name not in row:
                     row[name] = extra_bytes(func, (*args[:10], [position == index for position in range(3)]))
+        else:
+            return self._run(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operation and add a row if it takes memory besides its results."""
+        row = {"op": str(func), "args": tree_map(describe, [*args, *kwargs.values()])}
+        key = json.dumps(row)
+        if key in self.seen:
+            return func(*args, **kwargs)
+        self.seen.add(key)
+        torch.cuda.reset_peak_memory_stats()
+        results = func(*args, **kwargs)
+        extra = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
+        if extra >= MIN_EXTRA:
+            self.rows[key] = {**row, "extra": extra}
+        return results
 
     def _row(self, x: Tensor, weight: Tensor, options: tuple[Any, ...]) -> dict[str, Any]:
         """Return the row of a convolution; equal ones share it."""
@@ -73,6 +92,13 @@ def layout(tensor: Tensor) -> str:
     return "channels_last" if last is not None and tensor.is_contiguous(memory_format=last) else "other"
 
 
+def describe(value: Any) -> Any:
+    """Return a value that can be written to JSON: for a tensor its dtype, shape and layout."""
+    if isinstance(value, Tensor):
+        return [str(value.dtype).removeprefix("torch."), list(value.shape), layout(value)]
+    return value if isinstance(value, (int, float, bool, type(None))) else str(value)
+
+
 def extra_bytes(func: Any, args: tuple[Any, ...]) -> int:
     """Return the bytes at the peak of an operation beyond its results."""
     torch.cuda.reset_peak_memory_stats()
@@ -90,7 +116,7 @@ def measure(name: str) -> list[dict[str, Any]]:
 
     config = {**configs(), **third_party()}[name]
     step = TrainingStep(config.job, config.settings, torch.device("cuda"))
-    with ConvolutionMeasurement() as measurement:
+    with OperationMeasurement() as measurement:
         step.run()
     return [{"name": name, **row} for row in measurement.rows.values()]
 
@@ -111,11 +137,8 @@ def main() -> None:
     options = parser.parse_args()
     from zoo import configs, third_party
 
-    text = ("gpt", "bert", "llama", "lstm", "gru", "rnn", "mlp")
-    convolving = {name for name, config in third_party().items() if config.family != "transformers"}
-    convolving |= {name for name in configs() if not name.startswith(text)}
-    convolving |= {"detr-fp32", "dpt-fp16", "wav2vec2-fp32", "hubert-fp16", "hf-swin-bf16", "convnext-hf-fp32"}
-    queue = options.names or sorted(convolving)
+    slow = ("mamba", "rwkv")  # thousands of tiny operations
+    queue = options.names or [name for name in {**third_party(), **configs()} if not name.startswith(slow)]
     deadline = time.time() + options.seconds
     running: list[tuple[subprocess.Popen[bytes], IO[str]]] = []
     seen: set[str] = set()
@@ -135,7 +158,7 @@ def main() -> None:
                 process.kill()
             break
         time.sleep(0.1)
-    print(f"{len(seen)} shapes")
+    print(f"{len(seen)} operations")
 
 
 if __name__ == "__main__":
