@@ -37,7 +37,7 @@ def predict(config: Any, gpu: str) -> dict[str, Any]:
             "needed_high": int(prediction.needed.high),
             "full_speed": prediction.full_speed.value,
         }
-    return {**rows, "seconds": round(time.time() - start, 2)}
+    return {**rows, "assumptions": list(trace.assumptions), "seconds": round(time.time() - start, 2)}
 
 
 def predict_named(name: str, gpu: str = "H200") -> dict[str, Any]:

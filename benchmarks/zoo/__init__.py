@@ -2,5 +2,6 @@
 
 from .configs import Config, configs
 from .measurements import measurements
+from .third_party import third_party
 
-__all__ = ["Config", "configs", "measurements"]
+__all__ = ["Config", "configs", "measurements", "third_party"]

@@ -1,18 +1,27 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from oomph.trace import CudaDevice
-from oomph.trace._attention import AttentionBackend, choose_backend
+from oomph.job import Job
+from oomph.settings import Settings
+from oomph.trace import CudaDevice, Phase, trace_step
+from oomph.trace._attention import AttentionBackend, AttentionCall, choose_backend
 
 HOPPER, AMPERE, TURING = CudaDevice(), CudaDevice(capability=(8, 6)), CudaDevice(capability=(7, 5))
 
 
-def tensors(dtype: torch.dtype, width: int = 64) -> tuple[Tensor, Tensor, Tensor]:
-    q = torch.empty(2, 4, 128, width, dtype=dtype, device="meta")
-    return q, q, q
+def heads(dtype: torch.dtype, width: int = 64, count: int = 4, tokens: int = 128) -> Tensor:
+    return torch.empty(2, count, tokens, width, dtype=dtype, device="meta")
+
+
+def call(dtype: torch.dtype, width: int = 64, **options: Any) -> AttentionCall:
+    q = heads(dtype, width)
+    return AttentionCall(**{"q": q, "k": q, "v": q, **options})
 
 
 @pytest.mark.parametrize(
@@ -20,6 +29,7 @@ def tensors(dtype: torch.dtype, width: int = 64) -> tuple[Tensor, Tensor, Tensor
     [
         (torch.bfloat16, 64, HOPPER, AttentionBackend.CUDNN),
         (torch.bfloat16, 192, HOPPER, AttentionBackend.FLASH),
+        (torch.bfloat16, 12, HOPPER, AttentionBackend.FLASH),
         (torch.float32, 64, HOPPER, AttentionBackend.EFFICIENT),
         (torch.float16, 64, AMPERE, AttentionBackend.FLASH),
         (torch.float16, 64, TURING, AttentionBackend.EFFICIENT),
@@ -30,9 +40,75 @@ def tensors(dtype: torch.dtype, width: int = 64) -> tuple[Tensor, Tensor, Tensor
 def test_backend_is_the_one_that_torch_prefers(
     dtype: torch.dtype, width: int, device: CudaDevice, backend: AttentionBackend
 ) -> None:
-    assert choose_backend(*tensors(dtype, width), None, device) is backend
+    assert choose_backend(call(dtype, width), device) is backend
 
 
 def test_mask_excludes_flash() -> None:
     mask = torch.empty(2, 4, 128, 128, dtype=torch.float16, device="meta")
-    assert choose_backend(*tensors(torch.float16), mask, AMPERE) is AttentionBackend.EFFICIENT
+    assert choose_backend(call(torch.float16, mask=mask), AMPERE) is AttentionBackend.EFFICIENT
+
+
+@pytest.mark.parametrize(
+    ("dtype", "backend"), [(torch.float32, AttentionBackend.MATH), (torch.bfloat16, AttentionBackend.CUDNN)]
+)
+def test_heads_that_share_keys_exclude_the_efficient_kernel(dtype: torch.dtype, backend: AttentionBackend) -> None:
+    shared = heads(dtype, count=2)
+    assert choose_backend(call(dtype, k=shared, v=shared, grouped=True), HOPPER) is backend
+
+
+def test_keys_that_are_broadcast_over_the_heads_exclude_all_fused_kernels() -> None:
+    shared = heads(torch.bfloat16, count=1)
+    assert choose_backend(call(torch.bfloat16, k=shared, v=shared), HOPPER) is AttentionBackend.MATH
+
+
+def test_cudnn_needs_a_dropout_in_sixteenths() -> None:
+    assert choose_backend(call(torch.float16, dropout=0.125), HOPPER) is AttentionBackend.CUDNN
+    assert choose_backend(call(torch.float16, dropout=0.1), HOPPER) is AttentionBackend.FLASH
+
+
+def test_causal_flash_needs_as_many_queries_as_keys() -> None:
+    keys = heads(torch.float16, tokens=64)
+    assert choose_backend(call(torch.float16, k=keys, v=keys, causal=True), AMPERE) is AttentionBackend.EFFICIENT
+
+
+def test_fused_kernels_need_adjacent_elements() -> None:
+    transposed = heads(torch.float16, width=128, tokens=64).transpose(-2, -1)
+    assert choose_backend(call(torch.float16, q=transposed), HOPPER) is AttentionBackend.MATH
+    mask = torch.empty(128, 128, 4, dtype=torch.float16, device="meta").permute(2, 0, 1)[None]
+    assert choose_backend(call(torch.float16, mask=mask), HOPPER) is AttentionBackend.MATH
+
+
+def attention_storages(step: Any, **shared: Any) -> list[tuple[str, int]]:
+    """Return op and size of each storage that a step on queries, keys and values of 2 x 4 x 64 x 32 allocates."""
+
+    def batch(count: int, size: Any) -> Any:
+        del size
+        return tuple(torch.randn(count, heads, 64, 32) for heads in (4, shared.get("heads", 4), shared.get("heads", 4)))
+
+    def sgd(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), 0.1)
+
+    job = Job(model=lambda: nn.Linear(32, 32, bias=False), batch=batch, step=step, optimizer=sgd)
+    trace = trace_step(job, Settings(batch=2, size=64, **shared.get("settings", {})), CudaDevice())
+    return [(storage.op, storage.size) for storage in trace.storages if storage.phase is Phase.FORWARD]
+
+
+def test_grouped_queries_in_fp32_save_the_scores_and_repeated_keys() -> None:
+    def step(model: nn.Module, batch: Any) -> Tensor:
+        q, k, v = (model(x) for x in batch)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).sum()
+
+    storages = attention_storages(step, heads=2)
+    scores, repeated = 2 * 4 * 64 * 64 * 4, 2 * 4 * 64 * 32 * 4
+    assert ("aten._safe_softmax.default", scores) in storages
+    assert storages.count(("aten.clone.default", repeated)) >= 2  # keys and values for every head
+
+
+def test_boolean_mask_is_converted_once() -> None:
+    def step(model: nn.Module, batch: Any) -> Tensor:
+        q, k, v = (model(x) for x in batch)
+        mask = torch.ones(2, 4, 64, 64, dtype=torch.bool)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).sum()
+
+    sizes = [size for op, size in attention_storages(step) if size == 2 * 4 * 64 * 64 * 4]
+    assert len(sizes) == 3  # one in each traced step

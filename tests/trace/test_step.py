@@ -213,7 +213,7 @@ def test_attention_does_not_use_the_quadratic_kernel() -> None:
 
         def forward(self, x: Tensor) -> Tensor:
             q, k, v = self.qkv(x).view(x.shape[0], x.shape[1], 3, 4, 16).permute(2, 0, 3, 1, 4)
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.1).transpose(1, 2).flatten(2)
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.125).transpose(1, 2).flatten(2)
 
     for precision, op in (("fp32", "efficient"), ("amp-bf16", "cudnn")):
         trace = traced(make_job(model=Attend, batch=tokens, loss=F.mse_loss), size=512, precision=precision)
@@ -332,3 +332,19 @@ def test_ctc_loss_assumes_targets_of_full_length() -> None:
 def test_job_that_fails_is_rejected_with_the_cause(changes: dict[str, Callable[..., Any]], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         traced(make_job(**changes))
+
+
+def test_batch_norm_saves_a_dense_copy_of_its_input() -> None:
+    """cuDNN needs the input dense, so a transposed one is copied and the copy is saved; bfloat16 runs without cuDNN."""
+
+    class Transposed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.norm = nn.Linear(64, 64), nn.BatchNorm1d(64)
+
+        def forward(self, x: Tensor) -> Any:
+            return self.norm(self.linear(x).transpose(1, 2)).transpose(1, 2)
+
+    job = make_job(model=Transposed, batch=tokens, loss=F.mse_loss)
+    assert largest(traced(job), "clone") == 4 * 32 * 64 * 4
+    assert largest(traced(job, precision="bf16"), "clone") < 4 * 32 * 64 * 2

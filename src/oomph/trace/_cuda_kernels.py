@@ -12,15 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._attention import AttentionBackend, choose_backend, run_attention
+from ._attention import AttentionCall, run_attention
 from ._device import CudaDevice
 from ._recurrent import RecurrentConfig, run_recurrent
+from ._rules import layout_of
 
 _KEYS = ("AutogradCPU", "CPU")
 
 
 class CudaKernels:
-    """Context in which dropout, linear layers, attention and recurrent layers follow CUDA's kernels.
+    """Context in which dropout, linear layers, BatchNorm, attention and recurrent layers follow CUDA's kernels.
 
     Args:
         device: the GPU to follow.
@@ -39,6 +40,7 @@ class CudaKernels:
             for key in _KEYS:
                 self._library.impl("dropout", _dropout, key)
                 self._library.impl("linear", _linear, key)
+                self._library.impl("batch_norm", _batch_norm, key)
                 self._library.impl("scaled_dot_product_attention", self._attention, key)
                 for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
                     self._library.impl(f"{kind}.input", functools.partial(self._recurrent, kind), key)
@@ -60,13 +62,8 @@ class CudaKernels:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        if enable_gqa:
-            backend = choose_backend(q, k, v, attn_mask, self.device)
-            if backend in {AttentionBackend.EFFICIENT, AttentionBackend.MATH}:
-                # The other kernels accept fewer key heads than query heads.
-                repeats = q.shape[-3] // k.shape[-3]
-                k, v = k.repeat_interleave(repeats, -3), v.repeat_interleave(repeats, -3)
-        return run_attention(q, k, v, attn_mask, dropout_p, is_causal, scale, self.device)
+        call = AttentionCall(q, k, v, attn_mask, dropout_p, is_causal, scale, grouped=enable_gqa)
+        return run_attention(call, self.device)
 
     def _recurrent(self, kind: str, x: Tensor, states: Any, weights: Any, *options: Any) -> tuple[Tensor, ...]:
         _, layers, dropout, train, bidirectional, batch_first = options
@@ -90,6 +87,14 @@ def _dropout(x: Tensor, p: float, train: bool) -> Any:  # noqa: FBT001
     if p == 1:
         return x * torch.zeros_like(x)
     return torch.ops.aten.native_dropout(x, p, True)[0]
+
+
+def _batch_norm(x: Tensor, *args: Any) -> Any:
+    """Make the input dense first and save that copy, as torch does for cuDNN, which lacks BatchNorm in bfloat16."""
+    if x.dim() > 2 and x.dtype is not torch.bfloat16:  # noqa: PLR2004
+        x = x.contiguous(memory_format=layout_of(x))
+    composed = torch._C.DispatchKey.CompositeImplicitAutograd
+    return torch.ops.aten.batch_norm.default._op_dk(composed, x, *args)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:

@@ -144,6 +144,14 @@ def _softmax_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Cuda
     yield AllocateResult(0)
 
 
+def _safe_softmax(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """The softmax and a mask of the elements that are -inf are temporary tensors; rows of -inf become zeros."""
+    del outs, device
+    yield held_copy(args[0])
+    yield AllocateTemporary(args[0].numel(), hold=True, workspace=False)
+    yield AllocateResult(0)
+
+
 def _huber_loss(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
     """The elementwise loss is a temporary tensor if it is reduced."""
     del device
@@ -253,8 +261,11 @@ def _batch_norm(divisor: float, position: int) -> CudaRule:
     def rule(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
         del device
         x = args[position]
+        in_cudnn = x.dim() > 2 and x.dtype is not torch.bfloat16  # noqa: PLR2004
+        if in_cudnn:
+            yield from contiguous_copy(args[0], layout_of(x))
         yield from _all_results(outs)
-        if layout_of(x) is not torch.contiguous_format and x.dtype is not torch.bfloat16:
+        if in_cudnn and layout_of(x) is not torch.contiguous_format:
             channels = x.shape[1]
             yield AllocateTemporary(int(x.numel() // channels * math.ceil(channels / 64) * 64 / divisor))
 
@@ -280,6 +291,7 @@ CUDA_RULES: dict[str, CudaRule] = {
     "aten.max_pool3d_with_indices_backward.default": _resize_backward,
     "aten.avg_pool2d_backward.default": _resize_backward,
     "aten._softmax_backward_data.default": _softmax_backward,
+    "aten._safe_softmax.default": _safe_softmax,
     "aten.native_dropout.default": _dropout,
     "aten.mse_loss.default": _squared_loss,
     "aten.smooth_l1_loss.default": _squared_loss,
