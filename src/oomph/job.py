@@ -90,10 +90,23 @@ class Job:
         """Run the forward pass and the loss of one micro-batch."""
         if self.step is not None:
             return self.step(model, batch)
-        assert self.loss is not None  # noqa: S101  __post_init__ checks it
         inputs, targets = batch
+        return self.loss_of(self.outputs(model, inputs), targets)
+
+    def outputs(self, model: nn.Module, inputs: Any) -> Any:
+        """Run the model."""
         args, kwargs = model_arguments(inputs)
-        return self.loss(model(*args, **kwargs), targets)
+        return model(*args, **kwargs)
+
+    def loss_of(self, outputs: Any, targets: Any) -> Tensor:
+        """Return the loss of outputs.
+
+        Raises:
+            UsageError: the Job has a `step`, which computes outputs and loss together.
+        """
+        if self.loss is None:
+            raise UsageError("two passes need the outputs of the model", "give the Job a loss instead of a step")
+        return self.loss(outputs, targets)
 
 
 def model_arguments(inputs: Any) -> tuple[Sequence[Any], dict[str, Any]]:

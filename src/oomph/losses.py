@@ -1,4 +1,4 @@
-"""Losses that can be split: totals with a count, and torch's own losses in that form."""
+"""Losses that can be split: totals with a count, torch's own losses in that form, and any loss in two passes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  the field's usual name
+
+from .batch import join_outputs, map_tensors, tensors_in
 
 Number = Tensor | float
 
@@ -85,6 +87,52 @@ class TorchLoss:
         valid = targets != self.options.get("ignore_index", -100)
         weight: Tensor | None = self.options.get("weight")
         return valid.sum() if weight is None else weight[targets.where(valid, 0)].where(valid, 0).sum()
+
+
+class OutputParts:
+    """The outputs of micro-batches, for a loss over the whole batch.
+
+    In a first pass without gradients each micro-batch adds its outputs. The loss of `joined()` is differentiated once.
+    In a second pass each micro-batch runs again, and backward from its outputs with its part of that gradient.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[Any] = []
+        self._sizes: list[int] = []
+
+    def add(self, outputs: Any, samples: int) -> None:
+        """Add the outputs of a micro-batch."""
+        self._parts.append(map_tensors(outputs, _as_leaf))
+        self._sizes.append(samples)
+
+    def joined(self) -> Any:
+        """Return the outputs of the whole batch.
+
+        Raises:
+            UsageError: an output does not lie along the batch and is not the same for all micro-batches.
+        """
+        return join_outputs(self._parts, self._sizes)
+
+    def take_grads(self) -> list[list[Tensor | None]]:
+        """Return the gradients of each micro-batch's outputs, and drop the outputs."""
+        grads = [[leaf.grad for leaf in tensors_in([part])] for part in self._parts]
+        self._parts = []
+        return grads
+
+
+def outputs_with_grads(outputs: Any, grads: list[Tensor | None]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the outputs of a second pass that can be differentiated, and their gradients from the first one."""
+    pairs = [
+        (tensor, grad)
+        for tensor, grad in zip(tensors_in([outputs]), grads, strict=True)
+        if grad is not None and tensor.requires_grad
+    ]
+    return [tensor for tensor, _ in pairs], [grad for _, grad in pairs]
+
+
+def _as_leaf(tensor: Tensor) -> Tensor:
+    leaf = tensor.detach()
+    return leaf.requires_grad_() if leaf.is_floating_point() or leaf.is_complex() else leaf
 
 
 def torch_loss(loss: Any) -> TorchLoss | None:

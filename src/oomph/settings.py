@@ -37,6 +37,7 @@ class Settings:
         checkpointing: "none", or "blocks" to recompute the model's repeated blocks in the backward pass.
         optimizer: the implementation of the optimizer's update: as "given" by the Job, "foreach", "fused", or "single"
             (one tensor at a time).
+        passes: 2 if each micro-batch runs twice, as the guard does for a loss over the whole batch.
     """
 
     batch: int
@@ -47,6 +48,7 @@ class Settings:
     allocator: str = "expandable"
     checkpointing: str = "none"
     optimizer: str = "given"
+    passes: int = 1
 
     def __post_init__(self) -> None:
         _check_positive("batch", self.batch)
@@ -57,6 +59,8 @@ class Settings:
                     f"micro_batch {self.micro_batch} is larger than batch {self.batch}",
                     "set micro_batch to at most the batch",
                 )
+        if self.passes not in {1, 2}:
+            raise UsageError(f"passes is {quote(self.passes)}", "set it to 1 or 2")
         _check_choice("precision", self.precision, PRECISIONS)
         _check_choice("memory_format", self.memory_format, MEMORY_FORMATS)
         parse_allocator(self.allocator)

@@ -50,8 +50,12 @@ class TrainingStep:
 
     def run(self) -> None:
         """Run one training step."""
-        for samples in self._settings.micro_batch_sizes:
-            self._run_micro_batch(samples)
+        sizes = self._settings.micro_batch_sizes
+        if self._settings.passes > 1 and len(sizes) > 1:
+            self._run_two_passes(sizes)
+        else:
+            for samples in sizes:
+                self._run_micro_batch(samples)
         for optimizer in self._optimizers:
             self._scaler.step(optimizer)
         self._scaler.update()
@@ -59,15 +63,44 @@ class TrainingStep:
             optimizer.zero_grad(set_to_none=True)
 
     def _run_micro_batch(self, samples: int) -> None:
-        from torch.utils._pytree import tree_map  # noqa: PLC0415
+        from ..patches import autocast  # noqa: PLC0415
 
-        from ..patches import autocast, convert_batch  # noqa: PLC0415
-
-        inputs = tree_map(self._to_device, self._job.batch(samples, self._settings.size))
-        inputs = convert_batch(inputs, self._settings)
+        inputs = self._batch(samples)
         with autocast(self._settings.precision, self._device.type):
             loss = self._job.run(self._model, inputs)
         self._scaler.scale(loss / len(self._settings.micro_batch_sizes)).backward()
+
+    def _run_two_passes(self, sizes: Sequence[int]) -> None:
+        """Run each micro-batch twice; random masks may differ, which doesn't matter for memory and time."""
+        import torch  # noqa: PLC0415
+
+        from ..losses import OutputParts, outputs_with_grads  # noqa: PLC0415
+        from ..patches import autocast  # noqa: PLC0415
+
+        parts = OutputParts()
+        with torch.no_grad():
+            for size in sizes:
+                parts.add(self._outputs(size), size)
+        with autocast(self._settings.precision, self._device.type):
+            loss = self._job.loss_of(parts.joined(), self._batch(sum(sizes))[1])
+        self._scaler.scale(loss).backward()
+        for size, grads in zip(sizes, parts.take_grads(), strict=True):
+            torch.autograd.backward(*outputs_with_grads(self._outputs(size), grads))
+
+    def _outputs(self, samples: int) -> Any:
+        from ..patches import autocast  # noqa: PLC0415
+
+        inputs = self._batch(samples)[0]
+        with autocast(self._settings.precision, self._device.type):
+            return self._job.outputs(self._model, inputs)
+
+    def _batch(self, samples: int) -> Any:
+        from torch.utils._pytree import tree_map  # noqa: PLC0415
+
+        from ..patches import convert_batch  # noqa: PLC0415
+
+        batch = tree_map(self._to_device, self._job.batch(samples, self._settings.size))
+        return convert_batch(batch, self._settings)
 
     def _to_device(self, value: Any) -> Any:
         import torch  # noqa: PLC0415

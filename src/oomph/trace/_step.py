@@ -8,6 +8,7 @@ optimizer's update and `zero_grad(set_to_none=True)`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..errors import OomphError, UsageError, describe
 from ..job import Job
+from ..losses import OutputParts, outputs_with_grads
 from ..patches import AUTOCAST_DTYPES, autocast, blocks, checkpoint, convert_batch, convert_model, set_variant
 from ..settings import Settings
 from ._allocation_recorder import AllocationRecorder, report_modules
@@ -236,8 +238,11 @@ class _StepTracer:
         """Run one optimizer step over all micro-batches."""
         self.recorder.start_step()
         sizes = self.settings.micro_batch_sizes
-        for size in sizes:
-            self._micro_batch(step, size, len(sizes))
+        if self.settings.passes > 1 and len(sizes) > 1:
+            self._two_passes(step, sizes)
+        else:
+            for size in sizes:
+                self._micro_batch(step, size, len(sizes))
         with self.recorder.phase(Phase.OPTIMIZER, step):
             self._unscale()
             for optimizer in self.optimizers:
@@ -287,15 +292,44 @@ class _StepTracer:
         with self.recorder.phase(Phase.BACKWARD, step):
             if self.scale is not None:
                 weighted = weighted * self.scale
-            self._backward(weighted)
-            for name, parameter in self.model.named_parameters():
-                if parameter.grad is not None:
-                    self.recorder.label(parameter.grad, StorageKind.GRADIENT, name)
+            self._backward([weighted], [None])
+            self._label_grads()
             del batch, loss, weighted
 
-    def _backward(self, loss: Tensor) -> None:
+    def _two_passes(self, step: int, sizes: Sequence[int]) -> None:
+        """Run each micro-batch twice, with the loss of the whole batch in between, as the guard does."""
+        parts = OutputParts()
+        with self.recorder.phase(Phase.FORWARD, step):
+            with torch.no_grad():
+                for size in sizes:
+                    parts.add(self._outputs(self._batch(size)), size)
+            targets = self._batch(sum(sizes), part=1)
+            with autocast(self.settings.precision, "cpu"):
+                loss = _check_scalar(self.job.loss_of(parts.joined(), targets))
+        with self.recorder.phase(Phase.BACKWARD, step):
+            weighted = loss if self.scale is None else loss * self.scale
+            self._backward([weighted], [None])
+            del weighted, targets
+        for size, grads in zip(sizes, parts.take_grads(), strict=True):
+            with self.recorder.phase(Phase.FORWARD, step):
+                tensors, output_grads = outputs_with_grads(self._outputs(self._batch(size)), grads)
+            with self.recorder.phase(Phase.BACKWARD, step):
+                self._backward(tensors, output_grads)
+                self._label_grads()
+                del tensors, output_grads, grads
+
+    def _outputs(self, batch: Any) -> Any:
+        with autocast(self.settings.precision, "cpu"):
+            return self.job.outputs(self.model, batch[0])
+
+    def _label_grads(self) -> None:
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None:
+                self.recorder.label(parameter.grad, StorageKind.GRADIENT, name)
+
+    def _backward(self, tensors: Sequence[Tensor], grads: Sequence[Tensor | None]) -> None:
         try:
-            loss.backward()
+            torch.autograd.backward(tensors, grads)
         except OomphError:
             raise
         except Exception as error:
@@ -303,9 +337,11 @@ class _StepTracer:
                 error, f"the Job's loss can't be differentiated: {describe(error, 300)}", "check the loss"
             ) from error
 
-    def _batch(self, size: int) -> Any:
+    def _batch(self, size: int, part: int | None = None) -> Any:
+        """Create a batch on the device, or only its inputs (0) or targets (1)."""
         with self.recorder.paused():
             batch = build_batch(self.job, size, self.settings.size, self.world)
+            batch = batch if part is None else batch[part]
         for leaf in tree_leaves(batch):
             if isinstance(leaf, Tensor):
                 self.recorder.adopt(leaf, StorageKind.INPUT)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ...batch import join_outputs, map_tensors, move, tensors_in
+from ...batch import move
+from ...losses import OutputParts, outputs_with_grads
 from ...patches import autocast
 from .._snapshots import Snapshot, rng_states, set_rng_states
 from ._loss import LossAccumulator
@@ -41,14 +42,16 @@ class TwoPasses:
         samples = self._runner.count_samples(batch)
         parts = self._runner.parts(batch, samples, work.micro_batches)
         restores = [snapshot.capture() for snapshot in self._forward_state]
+        outputs = OutputParts()
         with torch.no_grad():
-            outputs = [map_tensors(self._outputs(part, work), _as_leaf) for part, _ in self._runner.rewinding(parts)]
-        losses = self._backward_of_loss(batch, samples, [size for _, size in parts], outputs, work)
+            for part, size in self._runner.rewinding(parts):
+                outputs.add(self._outputs(part, work), size)
+        losses = self._backward_of_loss(batch, samples, outputs, work)
         states = rng_states(self._cuda)
         for restore in restores:
             restore()
-        for (part, _), leaves in zip(self._runner.rewinding(parts), outputs, strict=True):
-            self._backward_of_part(part, [leaf.grad for leaf in tensors_in([leaves])], work, metrics)
+        for (part, _), grads in zip(self._runner.rewinding(parts), outputs.take_grads(), strict=True):
+            self._backward_of_part(part, grads, work, metrics)
         set_rng_states(states, self._cuda)  # as if the loss had run last
         return losses
 
@@ -56,31 +59,20 @@ class TwoPasses:
         with autocast(self._runner.mode.precision, self._runner.device.type):
             return work.objective.outputs(move(part, self._runner.device))
 
-    def _backward_of_loss(
-        self, batch: Any, samples: int, sizes: list[int], outputs: list[Any], work: Work
-    ) -> LossAccumulator:
+    def _backward_of_loss(self, batch: Any, samples: int, outputs: OutputParts, work: Work) -> LossAccumulator:
         """Compute the loss of the whole batch, and the gradients of it for the outputs and its own parameters."""
-        losses = LossAccumulator(samples)
-        joined, device = join_outputs(outputs, sizes), self._runner.device
+        losses, device = LossAccumulator(samples), self._runner.device
+        targets = move(work.objective.targets(batch), device)
         with autocast(self._runner.mode.precision, device.type):
-            value = work.objective.loss_of(joined, move(work.objective.targets(batch), device))
+            value = work.objective.loss_of(outputs.joined(), targets)
         work.backward(losses.add(value, samples))
         return losses
 
     def _backward_of_part(self, part: Any, grads: list[Tensor | None], work: Work, metrics: Metrics) -> None:
         outputs = self._outputs(part, work)
-        pairs = [
-            (tensor, grad)
-            for tensor, grad in zip(tensors_in([outputs]), grads, strict=True)
-            if grad is not None and tensor.requires_grad
-        ]
         if metrics.is_wanted:
             metrics.add(outputs, move(part, self._runner.device))
+        tensors, output_grads = outputs_with_grads(outputs, grads)
         del outputs
-        if pairs:
-            torch.autograd.backward([tensor for tensor, _ in pairs], [grad for _, grad in pairs])
-
-
-def _as_leaf(tensor: Tensor) -> Tensor:
-    leaf = tensor.detach()
-    return leaf.requires_grad_() if leaf.is_floating_point() or leaf.is_complex() else leaf
+        if tensors:
+            torch.autograd.backward(tensors, output_grads)
