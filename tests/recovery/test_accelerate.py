@@ -26,12 +26,12 @@ class PreparedOptimizer(torch.optim.Optimizer):
     def __init__(self, optimizer: torch.optim.Optimizer, gradient_state: Any, scaler: Any = None) -> None:
         self.optimizer, self.gradient_state, self.scaler = optimizer, gradient_state, scaler
 
-    @property  # type: ignore[override]
-    def param_groups(self) -> Any:
+    @property
+    def param_groups(self) -> Any:  # type: ignore[override]
         return self.optimizer.param_groups
 
-    @property  # type: ignore[override]
-    def state(self) -> Any:
+    @property
+    def state(self) -> Any:  # type: ignore[override]
         return self.optimizer.state
 
     def step(self, closure: Any = None) -> Any:
