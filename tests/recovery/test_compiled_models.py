@@ -30,17 +30,17 @@ class Net(nn.Module):
 
 
 class CountingBackend:
-    """Runs graphs unchanged, and counts compilations and runs."""
+    """Runs graphs unchanged, and counts compilations and runs, except those of the split check."""
 
     def __init__(self) -> None:
         self.compilations = self.runs = 0
 
     def __call__(self, graph: Any, inputs: Any) -> Callable[..., Any]:
         del inputs
-        self.compilations += 1
+        self.compilations += not in_split_check()
 
         def run(*args: Any) -> Any:
-            self.runs += 1
+            self.runs += not in_split_check()
             return graph.forward(*args)
 
         return run

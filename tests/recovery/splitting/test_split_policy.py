@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -13,7 +14,7 @@ from oomph.errors import RetriesExhausted, UsageError
 from oomph.recovery._checks import WarnOnce
 from oomph.recovery.splitting import Objective, SplitPolicy, SplitRule
 
-from ..faults import FaultIn
+from ..faults import FaultIn, in_split_check
 from ..nets import cloned, differences, plain_batch, plain_guard, plain_net
 
 F = nn.functional
@@ -130,3 +131,32 @@ def test_an_inexact_split_is_allowed_and_announced() -> None:
 def test_unknown_choices_are_rejected(option: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"{option} is"):
         plain_guard(**{option: value})
+
+
+def forward_with(reduction: str) -> Any:
+    def forward(model: nn.Module, batch: Any) -> Tensor:
+        return F.mse_loss(model(batch[0]), batch[1], reduction=reduction)
+
+    return forward
+
+
+@pytest.mark.xfail(strict=True, reason="the key of a forward is its code, without the values that it captured")
+def test_forwards_that_captured_different_values_have_different_rules() -> None:
+    guard = plain_guard(None, forward=forward_with("mean"))
+    guard.step(plain_batch())
+    guard.retry_policy.micro_batch = 4
+    assert guard.step(plain_batch(), forward=forward_with("sum")).micro_batches == 1
+
+
+@pytest.mark.xfail(strict=True, reason="each partial is a new key: it is checked in every step, and kept for ever")
+def test_a_partial_that_each_step_creates_anew_is_checked_once() -> None:
+    def forward(model: nn.Module, batch: Any, epoch: int) -> Tensor:
+        del epoch
+        calls.append(in_split_check())
+        return F.mse_loss(model(batch[0]), batch[1])
+
+    calls: list[bool] = []
+    guard = plain_guard(None)
+    for epoch in range(4):
+        guard.step(plain_batch(), forward=functools.partial(forward, epoch=epoch))
+    assert calls.count(True) == 3
