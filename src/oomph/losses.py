@@ -140,7 +140,7 @@ def torch_loss(loss: Any) -> TorchLoss | None:
 
     Modules, functions of `torch.nn.functional` and partial applications of those are recognized.
     """
-    if type(loss) in _MODULES and not _has_hooks(loss):
+    if type(loss) in _MODULES and not _is_customized(loss):
         options = {name: getattr(loss, name) for name in (*_OPTIONS, "reduction") if hasattr(loss, name)}
         name = type(loss).__name__
         summed = functools.partial(_summed_module, loss)
@@ -169,8 +169,9 @@ def _summed_module(loss: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
     return total
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)  # noqa: SLF001  no public name
+def _is_customized(module: nn.Module) -> bool:
+    hooks = module._forward_hooks or module._forward_pre_hooks  # noqa: SLF001  no public name
+    return bool(hooks) or "forward" in vars(module)
 
 
 _MODULES = {

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from oomph import recovery
+from oomph.recovery.splitting import SplitCheck
 
 CUDA_OOM = (
     "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 7.79 GiB of which 9 MiB is free."
@@ -31,8 +32,18 @@ OOM_ERRORS: tuple[Callable[[], Exception], ...] = (
 )
 
 
+def in_split_check() -> bool:
+    """Return True in the check of the first step, which calls forward and loss without gradients for comparison."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code is not SplitCheck.find_rule.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
 class FaultAt(TorchDispatchMode):
     """Raise at the given operations, counted from 1; an in-place operation on a list is left half done.
+
+    Operations of the split check are not counted.
 
     Args:
         operations: the numbers of the operations that fail.
@@ -51,6 +62,8 @@ class FaultAt(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if in_split_check():
+            return func(*args, **(kwargs or {}))
         self.count += 1
         if self.count in self.operations:
             self.raised += 1
@@ -63,7 +76,7 @@ class FaultAt(TorchDispatchMode):
 
 
 class FaultIn(TorchDispatchMode):
-    """Raise at every operation with a name, such as "addmm", or at the first ones.
+    """Raise at every operation with a name, such as "addmm", or at the first ones, except in the split check.
 
     Args:
         name: a part of the operation's name.
@@ -77,7 +90,8 @@ class FaultIn(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if self.name in func.__name__ and (self.times is None or self.raised < self.times):
+        is_due = self.name in func.__name__ and (self.times is None or self.raised < self.times)
+        if is_due and not in_split_check():
             self.raised += 1
             raise torch.OutOfMemoryError(CUDA_OOM)
         return func(*args, **(kwargs or {}))
@@ -122,13 +136,14 @@ def _storage_id(tensor: Tensor) -> int:
 
 
 class FailingCall:
-    """A function that runs out of memory once, before or after its work.
+    """A function that runs out of memory once, before or after its work; calls of the split check are not counted.
 
     Args:
         function: the function.
         call: the number of the call that fails, counted from 1; 0 for none.
         after: fail after the work.
         error: creates the error.
+        in_check: count only the calls of the split check instead.
     """
 
     def __init__(
@@ -138,11 +153,15 @@ class FailingCall:
         *,
         after: bool = False,
         error: Callable[[], BaseException] = MemoryError,
+        in_check: bool = False,
     ) -> None:
         self.function, self.call, self.after, self.error = function, call, after, error
+        self.in_check = in_check
         self.count = self.raised = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if in_split_check() != self.in_check:
+            return self.function(*args, **kwargs)
         self.count += 1
         if self.count != self.call:
             return self.function(*args, **kwargs)

@@ -33,6 +33,7 @@ _distributed.BUCKET_BYTES = 64  # so that small gradients need several buckets, 
 class Net(nn.Module):
     """Has BatchNorm buffers, an unused layer, and on demand an error in the middle of its backward."""
 
+    fails_in_backward = False  # of the class: a retry would restore an attribute of the module
     mean: Tensor  # a buffer that every forward binds anew
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class Net(nn.Module):
         self.first, self.norm, self.second = nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.Linear(8, 2)
         self.unused = nn.Linear(2, 2)
         self.register_buffer("mean", torch.zeros(4))
-        self.fails_in_backward = self.uses_layer_twice = self.uses_all_layers = False
+        self.uses_layer_twice = self.uses_all_layers = False
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
@@ -50,7 +51,7 @@ class Net(nn.Module):
         if self.uses_layer_twice:  # so its gradient arrives several times in a backward
             x = x + sum(checkpoint(self._through_second, x, use_reentrant=True) for _ in range(2))
         if self.fails_in_backward:
-            self.fails_in_backward = False
+            Net.fails_in_backward = False
             x.register_hook(raise_oom)
         outputs: Tensor = self.second(x)
         return self.unused(outputs) if self.uses_all_layers else outputs
@@ -101,7 +102,7 @@ def train(case: str, rank: int, size: int, *, steps: int = STEPS, accumulated: i
     for step in range(steps):
         freeze(net, case, step)
         is_failing = step == 1 and rank == size - 1
-        net.fails_in_backward = is_failing and case == "backward"
+        Net.fails_in_backward = is_failing and case == "backward"
         operation = {"forward": "addmm", "optimizer": "addcdiv"}.get(case)
         with FaultIn(operation, times=1) if is_failing and operation else contextlib.nullcontext():
             reports.append(guard.step(uneven_batch(rank, step), update=(step + 1) % accumulated == 0))
@@ -296,9 +297,11 @@ def failing_forward(model: nn.Module, part: Any) -> Tensor:
 
 def exhausted(rank: int, size: int, folder: Path) -> None:
     """Never find memory on the last rank; all ranks try every fallback and stop, and the first one saves."""
-    _, guard = build_with_slow_checkpoint(folder)
+    net, guard = build_with_slow_checkpoint(folder)
     guard.step(batch(rank, 0))
-    guard.step(batch(rank, 1), forward=out_of_memory_forward if rank == size - 1 else None)
+    if rank == size - 1:
+        net.register_forward_pre_hook(run_out_of_memory)
+    guard.step(batch(rank, 1))
 
 
 def update_exhausted(rank: int, size: int, folder: Path) -> None:
@@ -329,19 +332,21 @@ def wait_for(path: Path) -> None:
         time.sleep(0.01)
 
 
-def out_of_memory_forward(model: nn.Module, part: Any) -> Tensor:
-    del model, part
+def run_out_of_memory(module: nn.Module, args: Any) -> None:
+    del module, args
     raise torch.OutOfMemoryError(CUDA_OOM)
 
 
 def accumulating(rank: int, size: int, folder: Path) -> None:
     """Never find memory on the last rank, for the second of two accumulated batches."""
-    _, guard = build(checkpoint=folder / "last.pt")
+    net, guard = build(checkpoint=folder / "last.pt")
     guard.step(batch(rank, 0))
     guard.step(batch(rank, 1), update=False)
     if rank == 0:
         guard.save(folder / "between.pt")
-    guard.step(batch(rank, 2), forward=out_of_memory_forward if rank == size - 1 else None)
+    if rank == size - 1:
+        net.register_forward_pre_hook(run_out_of_memory)
+    guard.step(batch(rank, 2))
 
 
 def sharded(rank: int, size: int, folder: Path) -> None:
@@ -360,7 +365,7 @@ def sharded(rank: int, size: int, folder: Path) -> None:
     guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss, micro_batch=4)
     guard.step(batch(rank, 0))
     print("first step done", flush=True)
-    net.fails_in_backward = rank == size - 1
+    Net.fails_in_backward = rank == size - 1
     guard.step(batch(rank, 1))
 
 

@@ -11,16 +11,12 @@ from torch import Tensor, nn
 from oomph.errors import UsageError
 from oomph.recovery import Guard
 
-from .faults import FailingCall, FaultAt, FaultIn
+from .faults import FaultAt, FaultIn
 from .nets import Rig, cloned, differences, guard_of, plain_batch, plain_guard, plain_net
 
 
 def count_notices(guard: Guard, text: str = "") -> int:
     return sum(text in notice for notice in guard.notices)
-
-
-class UserError(Exception):
-    """An error that only the user's code knows."""
 
 
 def test_batch_norm_is_announced_once_and_gets_two_samples() -> None:
@@ -48,110 +44,7 @@ def test_batch_norm_in_eval_mode_is_exact() -> None:
     rig = Rig(micro_batch=1)
     rig.net.norm.eval()
     assert rig.guard.step(rig.batches(1)[0]).micro_batches == 8
-    assert count_notices(rig.guard) == 0
-
-
-def contrastive_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(outputs @ targets.T, torch.arange(len(outputs)))
-
-
-def test_a_loss_over_pairs_of_samples_is_announced_when_a_batch_is_split() -> None:
-    guard = plain_guard(contrastive_loss)
-    guard.step(plain_batch())
-    assert count_notices(guard) == 0
-    with FaultAt([5]):
-        assert guard.step(plain_batch()).micro_batches == 2
-    assert count_notices(guard, "contrastive") == 1
-    for _ in range(2):
-        guard.step(plain_batch())
-    assert count_notices(guard) == 1
-
-
-def test_a_mean_over_samples_is_not_announced() -> None:
-    guard = plain_guard(micro_batch=4)
-    guard.step(plain_batch())
-    assert count_notices(guard) == 0
-
-
-class CenterLoss(nn.Module):
-    """A loss with state: a moving center and a counter."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("center", torch.zeros(2))
-        self.center: Tensor
-        self.calls = 0
-
-    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        self.calls += 1
-        self.center = 0.9 * self.center + 0.1 * outputs.detach().mean(0)
-        return nn.functional.mse_loss(outputs - self.center, targets)
-
-
-def test_a_run_that_is_not_split_calls_its_loss_once_per_step() -> None:
-    loss = CenterLoss()
-    guard = plain_guard(loss)
-    for seed in range(3):
-        guard.step(plain_batch(seed=seed))
-    assert loss.calls == 3
-
-
-def test_the_state_of_a_loss_is_part_of_the_step() -> None:
-    """The check of the loss doesn't change it, a retry restores it, and a resumed run has it."""
-    expected, net = CenterLoss(), plain_net()
-    inputs, _ = plain_batch()
-    for half in inputs.split(4):
-        expected(net(half), torch.zeros(len(half), 2))
-
-    checked = CenterLoss()
-    plain_guard(checked, micro_batch=4).step(plain_batch())
-    assert checked.calls == 2
-    assert torch.equal(checked.center, expected.center)
-
-    retried = CenterLoss()
-    guard = plain_guard(retried)
-    with FaultIn("mse_loss_backward", times=1):
-        assert guard.step(plain_batch()).micro_batches == 2
-    assert torch.equal(retried.center, expected.center)
-
-    resumed = CenterLoss()
-    plain_guard(resumed).load_state_dict(guard.state_dict())
-    assert torch.equal(resumed.center, expected.center)
-
-
-@pytest.mark.parametrize("error", [RuntimeError, AssertionError, KeyError, UserError])
-def test_a_loss_that_rejects_halves_is_not_announced(error: type[Exception]) -> None:
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        if len(outputs) != 4:
-            raise error("only four samples at a time")
-        return nn.functional.mse_loss(outputs, targets)
-
-    guard = plain_guard(loss, micro_batch=4)
-    assert guard.step(plain_batch(8)).micro_batches == 2
-    assert count_notices(guard) == 0
-
-
-def test_a_check_of_the_loss_that_runs_out_of_memory_does_not_disturb_the_step() -> None:
-    fail = FailingCall(lambda: None)  # in the first call, which is that of the check
-
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        fail()
-        return nn.functional.mse_loss(outputs, targets)
-
-    guard = plain_guard(loss, micro_batch=4)
-    report = guard.step(plain_batch(8))
-    assert fail.raised == 1
-    assert (report.retries, report.micro_batches) == (0, 2)
-    assert count_notices(guard) == 0
-
-
-def test_a_loss_that_differentiates_is_not_disturbed() -> None:
-    def loss(outputs: Tensor, inputs: Tensor) -> Tensor:
-        (slope,) = torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
-        return slope.pow(2).mean() + outputs.pow(2).mean()
-
-    inputs = plain_batch()[0].requires_grad_()
-    assert plain_guard(loss).step((inputs, inputs)).micro_batches == 1
+    assert count_notices(rig.guard, "BatchNorm") == 0
 
 
 def test_lazy_layers_are_rejected_by_name() -> None:
@@ -169,6 +62,21 @@ def test_optimizers_that_need_a_closure_are_rejected_by_name() -> None:
         guard_of(net, optimizer=torch.optim.LBFGS(net.parameters()))
 
 
+class TwoStepOptimizer(torch.optim.SGD):
+    """Has the interface of SAM."""
+
+    def first_step(self) -> None:
+        raise NotImplementedError
+
+    second_step = first_step
+
+
+def test_optimizers_with_two_steps_are_rejected_by_name() -> None:
+    net = plain_net()
+    with pytest.raises(UsageError, match=r"TwoStepOptimizer computes gradients twice.*use guard\.backward"):
+        guard_of(net, optimizer=TwoStepOptimizer(net.parameters(), lr=0.1))
+
+
 def test_a_batch_that_the_forward_changed_in_place_is_not_retried() -> None:
     """The change would happen twice."""
 
@@ -183,6 +91,19 @@ def test_a_batch_that_the_forward_changed_in_place_is_not_retried() -> None:
     with pytest.raises(UsageError, match=r"changed its batch in place.*x = x / 255"), FaultIn("addmm"):
         guard.step({"image": inputs.clone(), "target": targets}, forward=forward)
     assert differences(dict(guard.model.state_dict()), before) == []
+
+
+def test_a_batch_that_the_forward_changes_in_place_is_changed_once() -> None:
+    def forward(model: nn.Module, batch: Any) -> Tensor:
+        batch[0].div_(2)
+        return nn.functional.mse_loss(model(batch[0]), batch[1])
+
+    inputs, targets = plain_batch()
+    for micro_batch in (None, 4):
+        guard, batch = guard_of(plain_net(), forward=forward, micro_batch=micro_batch), (inputs.clone(), targets)
+        loss = guard.step(batch).loss
+        assert torch.equal(batch[0], inputs / 2)
+        torch.testing.assert_close(loss, nn.functional.mse_loss(plain_net()(inputs / 2), targets))
 
 
 def test_inference_tensors_can_be_retried() -> None:

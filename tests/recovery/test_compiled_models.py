@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import oomph
 
-from .faults import CUDA_OOM, failing_forward
+from .faults import CUDA_OOM, failing_forward, in_split_check
 from .nets import guard_of, plain_batch
 
 # torch's compiler reads gradients of tensors that aren't leaves.
@@ -30,17 +30,17 @@ class Net(nn.Module):
 
 
 class CountingBackend:
-    """Runs graphs unchanged, and counts compilations and runs."""
+    """Runs graphs unchanged, and counts compilations and runs, except those of the split check."""
 
     def __init__(self) -> None:
         self.compilations = self.runs = 0
 
     def __call__(self, graph: Any, inputs: Any) -> Callable[..., Any]:
         del inputs
-        self.compilations += 1
+        self.compilations += not in_split_check()
 
         def run(*args: Any) -> Any:
-            self.runs += 1
+            self.runs += not in_split_check()
             return graph.forward(*args)
 
         return run
@@ -101,6 +101,8 @@ def test_a_model_that_is_first_compiled_in_a_retry_stays_compiled(backend: Count
     calls = []
 
     def forward(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        if in_split_check():  # it would compile the model before the retry
+            return torch.zeros(())
         calls.append(1)
         if len(calls) == 1:
             raise torch.OutOfMemoryError(CUDA_OOM)

@@ -18,6 +18,7 @@ from oomph.prediction import Estimate, Origin, Prediction
 from oomph.recovery._memory import FitPredictor, HostMemory, NullMemory, memory_of
 from oomph.units import GIB, MIB
 
+from .faults import in_split_check
 from .nets import guard_of, plain_batch, plain_guard, plain_net
 
 CPU = torch.device("cpu")
@@ -132,7 +133,8 @@ def test_a_larger_micro_batch_that_would_not_fit_is_not_tried() -> None:
     calls = []
 
     def forward(model: nn.Module, batch: Any) -> Tensor:
-        calls.append(len(batch[0]))
+        if not in_split_check():
+            calls.append(len(batch[0]))
         if len(batch[0]) > 4:
             raise MemoryError
         return nn.functional.mse_loss(model(batch[0]), batch[1])

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from ...batch import join_outputs, move, tensors_in
+from ...batch import join_outputs, map_tensors, move, tensors_in
 from ...errors import UsageError, describe
 from ...losses import LossSum, TorchLoss
 from ...patches import autocast
@@ -161,7 +161,8 @@ class _Comparison:
 
     def _evaluate(self, part: Any, **keywords: Any) -> _Evaluated:
         objective, device = self._objective, self._runner.device
-        samples, part = self._runner.count_samples(part), move(part, device)
+        samples = self._runner.count_samples(part)
+        part = map_tensors(move(part, device), torch.clone)  # the forward may change its batch in place
         cuda = device if device.type == "cuda" else None
         before = rng_states(cuda)
         with autocast(self._runner.mode.precision, device.type):

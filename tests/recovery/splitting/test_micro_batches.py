@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import oomph
 from oomph.errors import UsageError
 
-from .faults import FaultAt
-from .nets import guard_of, plain_batch, plain_guard, plain_net
+from ..faults import FaultAt, in_split_check
+from ..nets import guard_of, plain_batch, plain_guard, plain_net
 
 
 def test_a_plain_step_reaches_the_model_through_few_frames() -> None:
@@ -30,14 +30,15 @@ def test_a_plain_step_reaches_the_model_through_few_frames() -> None:
     package = str(Path(oomph.__file__).parent)
     guard_of(TracingNet(4, 2)).step(plain_batch())
     between = frames[: frames.index("step")]
-    assert len(between) <= 5, between
+    assert len(between) <= 7, between
 
 
 def test_scalars_belong_to_every_micro_batch() -> None:
     scales: list[int] = []
 
     def forward(model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-        scales.append(int(batch[2]))
+        if not in_split_check():
+            scales.append(int(batch[2]))
         return nn.functional.mse_loss(model(batch[0]), batch[1])
 
     guard = plain_guard(micro_batch=4)
@@ -76,14 +77,17 @@ def test_ragged_batches_need_a_split_function() -> None:
 
     with pytest.raises(UsageError, match=r"4 and 11 rows.*split="):
         plain_guard().step(batch, forward=forward)
-    assert plain_guard(split=split_images, micro_batch=2).step(batch, forward=forward).micro_batches == 2
+    with pytest.raises(UsageError, match="samples=, a function of the batch"):
+        plain_guard(split=split_images, micro_batch=2).step(batch, forward=forward)
+    guard = plain_guard(split=split_images, samples=lambda batch: len(batch[0]), micro_batch=2)
+    assert guard.step(batch, forward=forward).micro_batches == 2
     with pytest.raises(UsageError, match="split returned 1 micro-batches instead of 2"):
-        plain_guard(split=lambda batch, _: [batch], micro_batch=2).step(batch, forward=forward)
+        plain_guard(split=lambda batch, _: [batch], samples=lambda _: 4, micro_batch=2).step(batch, forward=forward)
 
 
-def test_a_guard_needs_a_loss_or_a_forward() -> None:
-    with pytest.raises(UsageError, match="neither a loss nor a forward"):
-        plain_guard(None).step(plain_batch())
+def test_a_guard_needs_a_loss_from_somewhere() -> None:
+    with pytest.raises(UsageError, match=r"the model returned a Tensor without a loss; give the guard loss=.*forward="):
+        plain_guard(None).step(plain_batch()[0])
     with pytest.raises(UsageError, match="the batch is a Tensor, not a pair of inputs and targets"):
         plain_guard().step(plain_batch()[0])
 
@@ -115,7 +119,8 @@ def test_forward_and_loss_run_in_autocast() -> None:
     dtypes: list[torch.dtype] = []
 
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        dtypes.append(outputs.dtype)
+        if not in_split_check():
+            dtypes.append(outputs.dtype)
         return nn.functional.mse_loss(outputs.float(), targets)
 
     guard = plain_guard(loss, precision="amp-bf16")
