@@ -87,14 +87,13 @@ def main() -> None:
     arguments.add_argument("--out", type=Path, required=True)
     arguments.add_argument("--blocks", type=int, default=8)
     options = arguments.parse_args()
-    settings = {"batch": BATCH, "precision": "amp-bf16", "allocator": "expandable"}
     data = batch(BATCH)
     rows: dict[str, Any] = {}
     guards = {}
     for name, micro_batch in (("one pass", None), ("micro-batches of 256", 256), ("128", 128), ("64", 64)):
-        predicted = oomph.predict(
-            job(), oomph.Settings(**settings, micro_batch=micro_batch, passes=1 if micro_batch is None else 2), "H200"
-        )
+        passes = 1 if micro_batch is None else 2
+        settings = oomph.Settings(BATCH, micro_batch, precision="amp-bf16", allocator="expandable", passes=passes)
+        predicted = oomph.predict(job(), settings, "H200")
         torch.manual_seed(0)
         model = TwoTowers().cuda()
         optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)

@@ -223,23 +223,11 @@ def test_sums_in_half_precision_do_not_overflow(
 
 @pytest.mark.parametrize(
     "loss",
-    [
-        pytest.param(
-            nn.CrossEntropyLoss(weight=WEIGHT.half()),
-            marks=pytest.mark.xfail(
-                strict=True, raises=RuntimeError, reason="weights stay in half precision while outputs become float32"
-            ),
-        ),
-        nn.BCEWithLogitsLoss(pos_weight=WEIGHT.half()),
-    ],
+    [nn.CrossEntropyLoss(weight=WEIGHT.half()), nn.BCEWithLogitsLoss(pos_weight=WEIGHT.half())],
     ids=["cross entropy", "logits"],
 )
-def test_weights_in_half_precision(loss: Any) -> None:
-    targets = classes(9) if isinstance(loss, nn.CrossEntropyLoss) else uniform(9, 5).half()
-    recognized = torch_loss(loss)
-    assert recognized is not None
-    value = split_value(recognized, LOGITS.half(), targets, 3)
-    torch.testing.assert_close(value, loss(LOGITS.half(), targets).float(), rtol=1e-2, atol=0.0)
+def test_losses_with_weights_in_half_precision_need_two_passes(loss: Any) -> None:
+    assert torch_loss(loss) is None
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT])

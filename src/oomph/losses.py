@@ -154,6 +154,9 @@ def torch_loss(loss: Any) -> TorchLoss | None:
         summed = functools.partial(loss, reduction="sum")
     if options.get("size_average") is not None or options.get("reduce") is not None:  # deprecated
         return None
+    weights = [options.get("weight"), options.get("pos_weight")]
+    if any(weight is not None and weight.dtype in _HALF_DTYPES for weight in weights):  # sums need more precision
+        return None
     reduction = options.pop("reduction", "mean")
     return TorchLoss(name, summed, options, reduction) if reduction in {"mean", "sum", "batchmean"} else None
 

@@ -72,7 +72,6 @@ class RegisteringNet(nn.Module):
         return self.layer(x)
 
 
-@pytest.mark.xfail(strict=True, reason="the split check doesn't remove buffers that its forward registered")
 @pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("call", [2, 3])
 def test_buffers_that_the_first_forward_registers_are_restored(call: int, *, alone: bool) -> None:
@@ -83,7 +82,6 @@ def test_buffers_that_the_first_forward_registers_are_restored(call: int, *, alo
     assert float(net.get_buffer("calls")) == sum(micro_batches)
 
 
-@pytest.mark.xfail(strict=True, reason="the split check doesn't remove buffers that its forward registered")
 @pytest.mark.parametrize("failures", [1, 2, 3])
 def test_buffers_that_a_retried_forward_registers_are_restored(failures: int) -> None:
     remaining = [failures]  # not an attribute, which a retry would restore

@@ -113,7 +113,7 @@ def test_several_errors_in_a_row() -> None:
 def test_a_retry_without_a_transaction_is_detected() -> None:
     rig = Rig(micro_batch=4)
     batch = rig.batches(1)[0]
-    work = Work(rig.guard._objective, SplitRule("sums"), 2, rig.guard._backward)
+    work = Work(rig.guard._objective, SplitRule("sums"), 2, rig.guard._backward, lambda: None)
     with pytest.raises(torch.OutOfMemoryError), FaultAt([60]):
         rig.guard._runner.run(batch, work, Metrics())
     rig.guard.step(batch)

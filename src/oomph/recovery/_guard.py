@@ -200,14 +200,18 @@ class Guard:
         self._commit_state = CommitState()
         parts = [self.model, *optimizers, *config.schedulers]  # that other snapshots save
         targets = [target for target in (self.scaler, *config.extra_state) if target is not None]
-        objects = [ObjectSnapshot(target, exclude=parts) for target in targets]
-        forward_state: list[Snapshot] = [RngSnapshot(device), BufferSnapshot(*modules)]
-        forward_state += [ModuleAttributeSnapshot(*modules), *objects]
-        self._transaction = Transaction.of([*forward_state, self._grads], self._commit_state.is_final)
+
+        def forward_state() -> list[Snapshot]:
+            state: list[Snapshot] = [RngSnapshot(device), BufferSnapshot(*modules), ModuleAttributeSnapshot(*modules)]
+            return [*state, *(ObjectSnapshot(target, exclude=parts) for target in targets)]
+
+        self._transaction = Transaction.of([*forward_state(), self._grads], self._commit_state.is_final)
         self._two_passes = TwoPasses(self._runner, forward_state)
-        check = SplitCheck(self._runner, Transaction.of(forward_state), modules)
+        check = SplitCheck(self._runner, Transaction.of(forward_state()), modules)
         allows_inexact = config.inexact == "warn"
-        self._splits = SplitPolicy(check, self._warnings.warn, self._ranks.all_agree, allows_inexact=allows_inexact)
+        self._splits = SplitPolicy(
+            check, self._warnings.warn, self._ranks.control.max_over_ranks, allows_inexact=allows_inexact
+        )
         self._effects = SplitEffects(
             lambda: SideEffects(self.model, self.loss_modules, device, spectral_norms.vectors), self._warnings.warn
         )
@@ -337,7 +341,7 @@ class Guard:
                 self._warnings.warn(stray.message)
         self._grads.take_off()
         is_part = not mode.updates or self.pending is not None
-        work = Work(state.objective, state.rule, state.micro_batches, self._backward, is_part=is_part)
+        work = Work(state.objective, state.rule, state.micro_batches, self._backward, self._memory.check, is_part)
         metrics = Metrics(self.config.metrics)
         runner = self._two_passes if state.is_split and state.rule.passes > 1 else self._runner
         with self._effects.observe(is_split=state.is_split):

@@ -158,7 +158,8 @@ class BufferSnapshot:
 
     def capture(self) -> Restore:
         """Copy all buffers: CUDA kernels update BatchNorm statistics without counting a version."""
-        if self._scans:
+        is_complete = self._scans > 0
+        if is_complete:
             self._scans -= 1
             self._slots = _buffer_slots(self._modules)
         slots, buffers = self._slots, [table.get(name) for table, name in self._slots]
@@ -171,6 +172,11 @@ class BufferSnapshot:
             restore_values()
             for (table, name), buffer in zip(slots, buffers, strict=True):
                 table[name] = buffer
+            if is_complete:  # others were registered since
+                known = {(id(table), name) for table, name in slots}
+                for table, name in _buffer_slots(self._modules):
+                    if (id(table), name) not in known:
+                        del table[name]
 
         return restore
 

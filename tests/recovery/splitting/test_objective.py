@@ -151,4 +151,5 @@ def test_labels_are_counted_in_the_ways_of_transformers() -> None:
     labels = torch.tensor([[1, 2, -100], [-100, -100, 5]])
     assert [int(count({"labels": labels})) for count in label_counts({"labels": labels})] == [3, 2]
     assert [int(count({"labels": labels[0]})) for count in label_counts({"labels": labels[0]})] == [2]
-    assert list(label_counts({"labels": [1, 2]})) == list(label_counts((labels, labels))) == []
+    assert [int(count((None, labels))) for count in label_counts((None, labels))] == [3, 2]
+    assert list(label_counts({"labels": [1, 2]})) == list(label_counts((labels, labels.float()))) == []

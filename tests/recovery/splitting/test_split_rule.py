@@ -250,11 +250,11 @@ def test_models_that_take_the_number_of_labels_are_exact() -> None:
         torch.testing.assert_close(before[name] - param.detach(), grad, rtol=1e-12, atol=1e-14)
 
 
-def test_models_that_do_not_take_it_are_refused() -> None:
+def test_the_loss_of_models_that_do_not_take_it_is_weighted_by_labels() -> None:
     net = LanguageModel(counts_items=False)
     guard = oomph.guard(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=1.0), micro_batch=2)
-    with pytest.raises(UsageError, match=r"the loss that the model returns is .* it is not a mean over samples"):
-        guard.step(language_batch())
+    guard.step(language_batch())
+    assert guard._splits._rules[None][0].count is not None
 
 
 class Counter(nn.Module):

@@ -308,9 +308,6 @@ def test_outputs_of_any_structure_with_a_scalar(form: str) -> None:
     assert_gradients(grads, clip_loss(plain(*batch[0]), batch[1]), plain.parameters())
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the check computes the loss of halves too, whose targets are of the whole batch"
-)
 def test_targets_that_are_positions_in_the_whole_batch() -> None:
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs @ outputs.T, targets)
@@ -351,7 +348,6 @@ def test_a_forward_that_returns_outputs_beside_the_loss() -> None:
     assert_gradients(grads, contrastive_loss(2 * plain(inputs), targets), plain.parameters())
 
 
-@pytest.mark.xfail(strict=True, reason="the scaler is set back to before its first scale()", raises=AssertionError)
 def test_a_scaler_does_not_change_the_gradients() -> None:
     net, plain, batch = plain_net(torch.float64), plain_net(torch.float64), double_batch()
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -412,7 +408,6 @@ def test_a_run_that_is_not_split_calls_its_loss_once_per_step() -> None:
     assert loss.calls == 3
 
 
-@pytest.mark.xfail(strict=True, reason="the second pass starts with the state from before the loss, and keeps it")
 def test_the_state_of_a_loss_is_part_of_the_step() -> None:
     """The check doesn't change it, a split step changes it once, a retry restores it, and a resumed run has it."""
     expected = CenterLoss()
@@ -435,7 +430,6 @@ def test_the_state_of_a_loss_is_part_of_the_step() -> None:
     assert torch.equal(resumed.center, retried.center)
 
 
-@pytest.mark.xfail(strict=True, reason="what the loss adds to extra_state is undone before the second pass")
 def test_extra_state_that_the_loss_changes_counts_once() -> None:
     seen = [0]
 
@@ -447,7 +441,6 @@ def test_extra_state_that_the_loss_changes_counts_once() -> None:
     assert seen == [8]
 
 
-@pytest.mark.xfail(strict=True, reason="the second pass changes the batch once more, without a word")
 def test_a_forward_that_changes_its_batch_in_place_is_refused_or_exact() -> None:
     def forward(model: nn.Module, batch: Any) -> Tensor:
         batch[0].div_(2)

@@ -69,6 +69,7 @@ class Work:
         rule: how the micro-batches combine to the gradient of the whole batch.
         micro_batches: number of micro-batches.
         backward: called with each weighted loss.
+        check_memory: raises if the host is almost out of memory.
         is_part: True if this batch is accumulated with others, which count as one.
     """
 
@@ -76,6 +77,7 @@ class Work:
     rule: SplitRule
     micro_batches: int
     backward: Callable[[Tensor], object]
+    check_memory: Callable[[], object]
     is_part: bool = False
 
 

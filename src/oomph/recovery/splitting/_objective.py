@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 from torch import Tensor, nn
@@ -37,7 +40,7 @@ class Objective:
     @property
     def key(self) -> object:
         """Identifies the forward from step to step, also if it is a lambda that each step creates anew."""
-        return getattr(self._forward, "__code__", self._forward)
+        return _identity(self._forward)
 
     def with_forward(self, forward: Forward) -> Objective:
         """Return the objective with another forward."""
@@ -127,6 +130,30 @@ def _labels(batch: Any) -> Any:
 
 
 _IGNORED_LABEL = -100
+
+
+def _identity(value: Any) -> object:
+    """Return what makes two functions the same: their code, and the names, flags and functions that they captured."""
+    if isinstance(value, functools.partial):
+        captured = [value.func, *value.args, *itertools.chain(*value.keywords.items())]
+        return (functools.partial, *map(_identity, captured))
+    if isinstance(value, MethodType):
+        return value.__func__.__code__, id(value.__self__)
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if not _is_empty(cell)]
+        return (value.__code__, *map(_identity, [*cells, *(value.__defaults__ or ())]))
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    # Numbers, tensors and other data are other ones in each step.
+    return id(value) if callable(value) else type(value)
+
+
+def _is_empty(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  reading it raises
+    except ValueError:
+        return True
+    return False
 
 
 def _loss_in(outputs: Any) -> Any:

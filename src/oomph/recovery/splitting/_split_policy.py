@@ -13,6 +13,7 @@ from ._split_rule import SplitCheck, SplitRule
 
 _log = logging.getLogger("oomph")
 _MAX_STEPS_BETWEEN_CHECKS = 1000
+_MAX_RULES = 32
 
 
 class SplitPolicy:
@@ -21,14 +22,20 @@ class SplitPolicy:
     Args:
         check: finds the rules.
         warn: receives what is not exact.
-        agree: returns True if all ranks agree.
+        max_over_ranks: returns the largest of each number over all ranks.
         allows_inexact: split even where the gradient differs from that of the whole batch.
     """
 
     def __init__(
-        self, check: SplitCheck, warn: Callable[[str], None], agree: Callable[[bool], bool], *, allows_inexact: bool
+        self,
+        check: SplitCheck,
+        warn: Callable[[str], None],
+        max_over_ranks: Callable[[list[int]], list[int]],
+        *,
+        allows_inexact: bool,
     ) -> None:
-        self._check, self._warn, self._agree, self._allows_inexact = check, warn, agree, allows_inexact
+        self._check, self._warn, self._allows_inexact = check, warn, allows_inexact
+        self._max_over_ranks = max_over_ranks
         self._rules: dict[object, tuple[SplitRule, int]] = {}  # with the step of the last check
         self._announced: set[str] = set()
 
@@ -48,13 +55,20 @@ class SplitPolicy:
         if rule is not None and rule.needs_repeats:
             is_due |= step >= checked_at + min(checked_at + 1, _MAX_STEPS_BETWEEN_CHECKS)
         if rule is None or is_due:
-            rule = self._check.find_rule(objective, batch)
-            if not self._agree(not rule.problem) and not rule.problem:
-                rule = replace(rule, problem="another rank found that its loss can't be split exactly")
+            rule = self._agreed(self._check.find_rule(objective, batch))
+            if len(self._rules) >= _MAX_RULES:  # of forwards that each step creates anew
+                self._rules.pop(next(iter(self._rules)))
             self._rules[key] = (rule, step)
             if rule.problem and rule.is_final:
                 self._warn(self._message(rule))
         return rule
+
+    def _agreed(self, rule: SplitRule) -> SplitRule:
+        """Return the rule with what other ranks found: all must check again in the same steps."""
+        flags = [int(bool(rule.problem)), int(not rule.is_final), int(rule.needs_repeats)]
+        has_problem, is_undecided, needs_repeats = self._max_over_ranks(flags)
+        problem = rule.problem or ("another rank found that its loss can't be split exactly" if has_problem else "")
+        return replace(rule, problem=problem, is_final=not is_undecided, needs_repeats=bool(needs_repeats))
 
     def may_split(self, rule: SplitRule) -> bool:
         """Return True if a step may be split."""
@@ -69,7 +83,7 @@ class SplitPolicy:
         if rule.is_final and not self.may_split(rule):
             raise UsageError(
                 f"micro_batch={micro_batch} would change the gradient: {rule.problem}",
-                f'{rule.fix}; or allow it with inexact="warn"',
+                "; or ".join(filter(None, [rule.fix, 'allow it with inexact="warn"'])),
             )
 
     def announce(self, rule: SplitRule) -> None:
@@ -85,4 +99,5 @@ class SplitPolicy:
             if self._allows_inexact
             else "Steps are not split; if memory runs out, blocks are checkpointed instead"
         )
-        return f"{rule.problem[0].upper()}{rule.problem[1:]}. {consequence}. To split exactly: {rule.fix}."
+        fix = f" To split exactly: {rule.fix}." if rule.fix else ""
+        return f"{rule.problem[0].upper()}{rule.problem[1:]}. {consequence}.{fix}"

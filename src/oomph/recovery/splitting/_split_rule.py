@@ -60,9 +60,6 @@ class SplitRule:
     needs_repeats: bool = False
 
 
-UNSPLIT = SplitRule("not split")
-
-
 class SplitCheck:
     """Finds the rule for an objective.
 
@@ -82,11 +79,12 @@ class SplitCheck:
         loss = objective.torch_loss
         if loss is not None and not loss.has_elementwise_weights and not objective.has_forward:
             return _rule_of_torch(loss)
-        parts, rules = 1, list[SplitRule]()
+        parts, rules, samples = 1, list[SplitRule](), self._runner.count_samples(batch)
         while not rules:
+            if samples // parts < 2:  # noqa: PLR2004  halves
+                problem = "the batch has a single sample" if parts == 1 else "the check of the loss ran out of memory"
+                return SplitRule("unknown", problem=problem, fix=_DECLARE, is_final=False)
             joined = self._runner.split(batch, parts)[0]
-            if self._runner.count_samples(joined) < 2:  # noqa: PLR2004  halves
-                return SplitRule("unknown", problem="the batch has a single sample", is_final=False)
             oom = self._transaction.try_run(
                 functools.partial(lambda part: rules.append(self._compare(objective, part)), joined)
             )
@@ -253,7 +251,7 @@ class _Comparison:
         problem = f"{subject} is {whole:.6g} for {self.whole.samples} samples, but its halves give {combined:.6g}"
         is_sum = reduction == "mean" and self._is_close(self._combined("sum"), whole)
         fix = 'it is a sum: say reduction="sum"' if is_sum else _RETURN_OUTPUTS
-        return SplitRule(way, problem=f"{problem}: it is not a {reduction} over samples", fix=fix, needs_repeats=True)
+        return SplitRule(way, problem=f"{problem}: it is not a {reduction} over samples", fix=fix)
 
     def _find_label_count(self) -> Callable[[Any], Any] | None:
         """Return the way to count labels by which the loss is a mean over them, for the halves and their halves."""

@@ -7,16 +7,17 @@ so buffers, attributes and random states are restored in between.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ...batch import move
+from ...batch import move, write_versions
+from ...errors import UsageError
 from ...losses import OutputParts, outputs_with_grads
 from ...patches import autocast
-from .._snapshots import Snapshot, rng_states, set_rng_states
+from .._snapshots import Snapshot
 from ._loss import LossAccumulator
 from ._metrics import Metrics
 
@@ -29,30 +30,37 @@ class TwoPasses:
 
     Args:
         runner: splits batches.
-        forward_state: snapshots of what a forward changes.
+        forward_state: creates snapshots of what a forward changes.
     """
 
-    def __init__(self, runner: MicroBatchRunner, forward_state: Sequence[Snapshot]) -> None:
-        self._runner, self._forward_state = runner, forward_state
-        self._cuda = runner.device if runner.device.type == "cuda" else None
+    def __init__(self, runner: MicroBatchRunner, forward_state: Callable[[], list[Snapshot]]) -> None:
+        self._runner = runner
+        self._before, self._after = forward_state(), forward_state()
 
     def run(self, batch: Any, work: Work, metrics: Metrics) -> LossAccumulator:
-        """Run both passes of a batch."""
+        """Run both passes of a batch.
+
+        Raises:
+            UsageError: the forward changed its batch in place.
+        """
         batch = self._runner.mode.resized(batch)
-        samples = self._runner.count_samples(batch)
+        samples, versions = self._runner.count_samples(batch), write_versions(batch)
         parts = self._runner.parts(batch, samples, work.micro_batches)
-        restores = [snapshot.capture() for snapshot in self._forward_state]
+        to_start = [snapshot.capture() for snapshot in self._before]
         outputs = OutputParts()
         with torch.no_grad():
             for part, size in self._runner.rewinding(parts):
                 outputs.add(self._outputs(part, work), size)
+        _reject_changes(batch, versions)
         losses = self._backward_of_loss(batch, samples, outputs, work)
-        states = rng_states(self._cuda)
-        for restore in restores:
+        # The second pass changes what the first one did, so the state after the loss is that after the step.
+        to_end = [snapshot.capture() for snapshot in self._after]
+        for restore in to_start:
             restore()
         for (part, _), grads in zip(self._runner.rewinding(parts), outputs.take_grads(), strict=True):
             self._backward_of_part(part, grads, work, metrics)
-        set_rng_states(states, self._cuda)  # as if the loss had run last
+        for restore in to_end:
+            restore()
         return losses
 
     def _outputs(self, part: Any, work: Work) -> Any:
@@ -74,5 +82,14 @@ class TwoPasses:
             metrics.add(outputs, move(part, self._runner.device))
         tensors, output_grads = outputs_with_grads(outputs, grads)
         del outputs
+        work.check_memory()
         if tensors:
             torch.autograd.backward(tensors, output_grads)
+
+
+def _reject_changes(batch: Any, versions: list[int]) -> None:
+    if write_versions(batch) != versions:
+        raise UsageError(
+            "the forward changed its batch in place, so a micro-batch can't run twice",
+            "create a new tensor in the forward: x = x / 255 instead of x /= 255",
+        )
