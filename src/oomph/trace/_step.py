@@ -99,7 +99,9 @@ class _StepTracer:
             convert_model(model, self.settings)
             for prefix, module in modules_in_order(model):
                 self._label_tensors(prefix, module)
-        self.optimizer = build_optimizer(self.job, model, on_gpu=isinstance(self.recorder.device, CudaDevice))
+            # Some optimizers, such as Adagrad, create their state with the optimizer.
+            self.optimizer = build_optimizer(self.job, model, on_gpu=isinstance(self.recorder.device, CudaDevice))
+            self._label_state()
         set_variant(self.optimizer, self.settings.optimizer)
         has_scaler = self.settings.precision == "amp-fp16"
         self.scale = torch.full((), 65536.0) if has_scaler else None
@@ -125,11 +127,14 @@ class _StepTracer:
         with self.recorder.phase(Phase.OPTIMIZER, step):
             self._unscale()
             self.optimizer.step()
-            for state in self.optimizer.state.values():
-                for value in tree_leaves(dict(state)):
-                    if isinstance(value, Tensor):
-                        self.recorder.label(value, StorageKind.STATE)
+            self._label_state()
             self.optimizer.zero_grad(set_to_none=True)
+
+    def _label_state(self) -> None:
+        for state in self.optimizer.state.values():
+            for value in tree_leaves(dict(state)):
+                if isinstance(value, Tensor):
+                    self.recorder.label(value, StorageKind.STATE)
 
     def between_steps(self, step: int) -> None:
         """Run validation, a moving average of the weights and saving a checkpoint."""
