@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from oomph.job import Job
 from oomph.settings import Settings
@@ -43,10 +44,14 @@ def test_depthwise_channels_are_padded_in_channels_last_only() -> None:
     assert 8 * depthwise.input_bytes() < padded < 8.1 * depthwise.input_bytes()
 
 
+def images(count: int, size: Any) -> tuple[Tensor, Tensor]:
+    return torch.randn(count, 64, size, size).requires_grad_(), torch.zeros(count).long()
+
+
 def workspaces(device: CudaDevice, precision: str) -> dict[Phase, int]:
     job = Job(
         model=lambda: nn.Sequential(nn.Conv2d(64, 128, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
-        batch=lambda count, size: (torch.randn(count, 64, size, size).requires_grad_(), torch.zeros(count).long()),
+        batch=images,
         loss=F.cross_entropy,
         optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.1),
     )
