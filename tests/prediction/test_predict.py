@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import oomph
 from oomph import document
 from oomph.machine import find_target
-from oomph.prediction import OutOfMemory, Prediction, predict_trace, replay, smallest_cap
+from oomph.prediction import OutOfMemory, Prediction, predict_trace, replay, smallest_cap, trace_device
 from oomph.settings import AllocatorConfig
 from oomph.trace import CudaDevice, trace_step
 from oomph.units import GIB, MIB
@@ -99,8 +99,30 @@ def test_high_of_needed_covers_fragmentation_of_the_default_allocator() -> None:
 def test_ranges_are_wider_on_unmeasured_architectures() -> None:
     hopper, ampere = predict(), predict(target="RTX 3060")
     assert ampere.allocated.high / ampere.allocated.value > hopper.allocated.high / hopper.allocated.value
+    assert ampere.reserved.high / ampere.reserved.value == pytest.approx(1.15)
     assert any("Hopper" in assumption for assumption in ampere.assumptions)
     assert hopper.assumptions == ()
+
+
+@pytest.mark.medium
+def test_reserved_stays_within_the_memory_of_the_gpu_if_the_step_can_run_there() -> None:
+    settings = oomph.Settings(batch=64, size=128, allocator="default")
+    trace = trace_step(JOB, settings, CudaDevice())
+    h200 = find_target("H200")
+    free = predict_trace(trace, settings, h200)
+    assert free.needed.value < free.reserved.value - 4 * MIB
+    end = int(free.reserved.value) - 2 * MIB
+    small = predict_trace(trace, settings, dataclasses.replace(h200, memory=end + h200.outside[0]))
+    assert free.needed.value <= small.reserved.value <= end
+    assert small.full_speed.value == free.full_speed.value
+    too_small = predict_trace(trace, settings, dataclasses.replace(h200, memory=GIB // 64 + h200.outside[0]))
+    assert too_small.reserved.value == free.reserved.value
+
+
+def test_trace_knows_the_cudnn_of_the_target() -> None:
+    device = trace_device(find_target("H200", torch="2.6"))
+    assert isinstance(device, CudaDevice)
+    assert device.cudnn == 90100
 
 
 @pytest.mark.medium

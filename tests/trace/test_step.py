@@ -68,6 +68,33 @@ def test_storages_have_their_kind() -> None:
     assert kinds[StorageKind.WORKSPACE] > 0
 
 
+def test_state_that_an_optimizer_is_built_with_counts() -> None:
+    weights = sum(parameter.numel() * 4 for parameter in net().parameters())
+    trace = traced(make_job(optimizer=lambda model: torch.optim.Adagrad(model.parameters(), 0.1)))
+    state = [storage for storage in trace.storages if storage.kind is StorageKind.STATE]
+    assert sum(storage.size for storage in state if storage.phase is Phase.BUILD) >= weights
+    assert all(storage.phase in {Phase.BUILD, Phase.AVERAGE} for storage in state)
+
+
+def test_outputs_that_a_step_keeps_live_until_the_next_step_replaces_them() -> None:
+    def live_between_steps(keep: bool) -> int:  # noqa: FBT001
+        kept: dict[str, Tensor] = {}
+
+        def step(model: nn.Module, batch: Any) -> Tensor:
+            outputs = model(batch[0])
+            if keep:
+                kept["outputs"] = outputs
+            return F.mse_loss(outputs, torch.zeros_like(outputs))
+
+        job = make_job(model=lambda: nn.Linear(64, 4096), batch=tokens, loss=None, step=step)
+        trace = traced(job, size=16)
+        starts = {phase: start for start, step, phase in trace.phase_starts if step == 1}
+        before = trace.events[: starts[Phase.FORWARD]]
+        return sum(trace.storages[abs(event) - 1].size * (1 if event > 0 else -1) for event in before)
+
+    assert live_between_steps(keep=True) - live_between_steps(keep=False) == 4 * 16 * 4096 * 4
+
+
 def test_everything_is_freed_except_what_training_keeps() -> None:
     trace = traced(make_job())
     allocated, freed = {e for e in trace.events if e > 0}, {-e for e in trace.events if e < 0}

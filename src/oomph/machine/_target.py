@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
-from ..errors import UsageError
+from ..errors import UsageError, quote
 from ..units import MIB
 from .catalog import CloudMachine, GpuSpec, Rates, find_gpu, find_in_catalog
 
 CPU = "cpu"
+_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,6}))?(?:[.+].*)?$", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Target:
         rates: Peak rates, in operations per second.
         outside: Bytes outside torch's allocator (CUDA context, loaded kernels): low, value, high.
         measured: True if oomph's rules were measured on this architecture.
+        torch: The version of torch, such as "2.6".
+        cudnn: The version of cuDNN, such as "9.1". It decides which attention kernel runs.
     """
 
     name: str
@@ -38,11 +42,19 @@ class Target:
     rates: Rates
     outside: tuple[int, int, int]
     measured: bool
+    torch: str = "2.11"
+    cudnn: str = "9.19"
 
     @property
     def is_cpu(self) -> bool:
         """True if the target is the CPU with the memory of this machine."""
         return self.name == CPU
+
+    @property
+    def cudnn_number(self) -> int:
+        """The version of cuDNN as the number that torch reports: 90100 for 9.1."""
+        major, minor, patch = _parse_version("cuDNN", self.cudnn)
+        return major * 10_000 + minor * 100 + patch
 
 
 # By compute capability: cores per multiprocessor, and the clock that the catalog's fp32 rates were computed with.
@@ -64,20 +76,60 @@ _MEASURED_CAPABILITIES = {(9, 0)}
 # Device memory of a process outside torch's allocator: low, value, high. Measured on an H200: 543 MiB after the first
 # kernel, 640 MiB after one network, 800 MiB after thirteen model families.
 OUTSIDE = (520 * MIB, 640 * MIB, 900 * MIB)
+# On consumer GPUs the context is smaller: of the 7,933 MiB of an RTX 4060, a public run used 7,560 beside its context.
+_CONSUMER_OUTSIDE = (150 * MIB, 300 * MIB, 600 * MIB)
+_CONSUMER_CAPABILITIES = {(8, 6), (8, 9)}
+# The cuDNN that torch's wheels come with, from this version of torch on.
+_BUNDLED_CUDNN = {
+    (2, 3): "8.9",
+    (2, 4): "9.1",
+    (2, 7): "9.5",
+    (2, 8): "9.10",
+    (2, 11): "9.19",
+}
 
 
-def find_target(name: str) -> Target:
+def find_target(name: str, torch: str | None = None, cudnn: str | None = None) -> Target:
     """Return the target with a name: a GPU of the catalog, the GPU of a cloud machine, or "cpu" for this machine's CPU.
 
+    Args:
+        name: The name in the catalog, such as "RTX 3060" or "p4d.24xlarge".
+        torch: The version of torch that will run there, such as "2.6"; by default the one that oomph was measured with.
+        cudnn: The version of cuDNN, such as "9.1"; by default the one that comes with that torch.
+
     Raises:
-        UsageError: The name is unknown or ambiguous, or the GPU doesn't run CUDA.
+        UsageError: The name is unknown or ambiguous, the GPU doesn't run CUDA, or a version is not a version.
     """
     if name.strip().lower() == CPU:
         return _this_cpu()
     entry = find_in_catalog(name)
-    if isinstance(entry, CloudMachine):
-        return target_of(find_gpu(entry.gpu), entry.gpu_fraction)
-    return target_of(entry)
+    spec, fraction = (find_gpu(entry.gpu), entry.gpu_fraction) if isinstance(entry, CloudMachine) else (entry, 1.0)
+    target = target_of(spec, fraction)
+    if torch is not None:
+        target = replace(target, torch=torch, cudnn=_bundled_cudnn(torch))
+    if cudnn is not None:
+        _parse_version("cuDNN", cudnn)
+        target = replace(target, cudnn=cudnn)
+    return target
+
+
+def _parse_version(library: str, text: str) -> tuple[int, int, int]:
+    """Return major, minor and patch of a version such as "2.6", "9.1.0.70" or "2.11.0+cu130".
+
+    Raises:
+        UsageError: The text has another form.
+    """
+    match = _VERSION.match(text)
+    if match is None:
+        raise UsageError(f"the version of {library} is {quote(text)}", 'write it as numbers, such as "2.6" or "9.1.0"')
+    major, minor, patch = (int(part or 0) for part in match.groups())
+    return major, minor, patch
+
+
+def _bundled_cudnn(torch: str) -> str:
+    version = _parse_version("torch", torch)[:2]
+    known = [cudnn for since, cudnn in _BUNDLED_CUDNN.items() if since <= version]
+    return known[-1] if known else next(iter(_BUNDLED_CUDNN.values()))
 
 
 def target_of(spec: GpuSpec, fraction: float = 1.0) -> Target:
@@ -98,7 +150,7 @@ def target_of(spec: GpuSpec, fraction: float = 1.0) -> Target:
         threads=_RESIDENT_THREADS.get(capability, 2048),
         bandwidth=spec.bandwidth,
         rates=spec.rates,
-        outside=OUTSIDE,
+        outside=_CONSUMER_OUTSIDE if capability in _CONSUMER_CAPABILITIES else OUTSIDE,
         measured=capability in _MEASURED_CAPABILITIES,
     )
 

@@ -86,12 +86,12 @@ class ConvolutionShape:
         return out_channels * in_channels * self.taps * self.element_size
 
 
-def forward_workspace(conv: ConvolutionShape) -> int:
-    """Return the workspace bytes of the forward pass."""
+def forward_workspace(conv: ConvolutionShape, *, convert_output: bool = False) -> int:
+    """Return the workspace bytes of the forward pass; `convert_output` if no kernel writes outputs directly."""
     if conv.depthwise or _reads_images_directly(conv) or _is_matrix_product(conv):
         return 0
     size = _converted_bytes(conv, _input_alignment(conv), conv.align if conv.bfloat16 else 1)
-    return size - conv.output_bytes() if _writes_output_directly(conv) else size
+    return size - conv.output_bytes() if _writes_output_directly(conv) and not convert_output else size
 
 
 def input_gradient_workspace(conv: ConvolutionShape) -> int:

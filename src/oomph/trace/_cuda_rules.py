@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import _ampere_convolutions as ampere
 from ._convolution_workspaces import (
     ConvolutionShape,
     forward_workspace,
@@ -49,8 +50,23 @@ def _convolution(x: Tensor, weight: Tensor, out: Tensor, args: tuple[Any, ...]) 
     )
 
 
+def _forward_size(conv: ConvolutionShape, device: CudaDevice) -> int:
+    return ampere.forward_workspace(conv) if _follows_ampere(conv, device) else forward_workspace(conv)
+
+
+def _input_gradient_size(conv: ConvolutionShape, device: CudaDevice) -> int:
+    return 0 if _follows_ampere(conv, device) else input_gradient_workspace(conv)
+
+
+def _weight_gradient_size(conv: ConvolutionShape, device: CudaDevice) -> int:
+    return 0 if _follows_ampere(conv, device) else weight_gradient_workspace(conv, device.processors)
+
+
+def _follows_ampere(conv: ConvolutionShape, device: CudaDevice) -> bool:
+    return device.is_ampere_or_ada and conv.element_size == 4  # noqa: PLR2004  fp32
+
+
 def _conv(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
-    del device
     x, weight, _, *options = args
     conv = _convolution(x, weight, outs[0], tuple(options[:6]))
     layout = layout_of(outs[0])
@@ -58,7 +74,7 @@ def _conv(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> I
     yield from contiguous_copy(weight, layout)
     yield AllocateResult(0)
     transposed = options[3]
-    size = (input_gradient_workspace if transposed else forward_workspace)(conv)
+    size = (_input_gradient_size if transposed else _forward_size)(conv, device)
     yield AllocateTemporary(size, optional=True)
 
 
@@ -72,11 +88,11 @@ def _conv_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDev
     transposed = options[3]
     if outs[0] is not None:
         yield AllocateResult(0)
-        size = (forward_workspace if transposed else input_gradient_workspace)(conv)
+        size = (_forward_size if transposed else _input_gradient_size)(conv, device)
         yield AllocateTemporary(size, optional=True)
     if outs[1] is not None:
         yield AllocateResult(1)
-        yield AllocateTemporary(weight_gradient_workspace(conv, device.processors), optional=True)
+        yield AllocateTemporary(_weight_gradient_size(conv, device), optional=True)
     if outs[2] is not None:
         yield AllocateResult(2)
         yield from _reduction_scratch(grad, (0, *range(2, grad.dim())), device)

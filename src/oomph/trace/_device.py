@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..units import KIB, MIB
 
-_HOPPER = 9
+_AMPERE_AND_ADA, _HOPPER = 8, 9
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,11 @@ class CudaDevice:
     processors: int = 132
     threads: int = 2048
     cudnn: int = 91900
+
+    @property
+    def is_ampere_or_ada(self) -> bool:
+        """True for compute capability 8.x, where rules come from public runs instead of measurements."""
+        return self.capability[0] == _AMPERE_AND_ADA
 
     @property
     def dropout_state(self) -> int:
