@@ -41,6 +41,11 @@ def documents(count: int, size: Any) -> dict[str, Tensor]:
     return {"input_ids": _ids(count, size), "labels": torch.randint(0, 2, (count,))}
 
 
+def masked_documents(count: int, size: Any) -> dict[str, Tensor]:
+    """Return token ids with one class per sample, and a mask without padding, as tokenizers give it."""
+    return {**documents(count, size), "attention_mask": torch.ones(count, size, dtype=torch.long)}
+
+
 def binary_tokens(count: int, size: Any) -> dict[str, Tensor]:
     """Return token ids with a label of 0 or 1 each."""
     return {"input_ids": _ids(count, size), "labels": torch.randint(0, 2, (count, size))}

@@ -375,3 +375,27 @@ def test_batch_norm_saves_a_dense_copy_of_its_input() -> None:
     job = make_job(model=Transposed, batch=tokens, loss=F.mse_loss)
     assert largest(traced(job), "clone") == 4 * 32 * 64 * 4
     assert largest(traced(job, precision="bf16"), "clone") < 4 * 32 * 64 * 2
+
+
+def test_statistics_of_layer_norm_are_in_fp32() -> None:
+    job = make_job(model=lambda: nn.LayerNorm(64), batch=tokens, loss=F.mse_loss)
+    sizes = [s.size for s in traced(job, precision="bf16").storages if s.op == "aten.native_layer_norm.default"]
+    assert set(sizes) == {4 * 32 * 64 * 2, 4 * 32 * 4}
+
+
+@pytest.mark.skipif(not hasattr(torch, "_grouped_mm"), reason="torch 2.8 and newer have it")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_products_of_experts_are_traced_in_every_precision(precision: str) -> None:
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 48, 64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            ends = torch.tensor([32, 64, 96, 128], dtype=torch.int32)
+            return torch._grouped_mm(x.flatten(0, 1), self.weight.transpose(-2, -1), offs=ends)
+
+    job = make_job(model=Experts, batch=tokens, loss=lambda outputs, _: outputs.square().mean())
+    size = 4 if precision == "fp32" else 2
+    sizes = [s.size for s in traced(job, precision=precision).storages if s.op.startswith("aten._grouped_mm")]
+    assert sorted(set(sizes)) == [4 * 32 * 48 * size, 4 * 48 * 64 * size]  # results and the gradient of the weights

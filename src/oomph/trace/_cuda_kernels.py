@@ -18,6 +18,8 @@ from ._recurrent import RecurrentConfig, run_recurrent
 from ._rules import layout_of
 
 _KEYS = ("AutogradCPU", "CPU")
+_BATCHED = 3  # dimensions of a tensor with one matrix per group
+_ROW_ALIGNMENT = 16  # bytes
 
 
 class CudaKernels:
@@ -44,6 +46,8 @@ class CudaKernels:
                 self._library.impl("scaled_dot_product_attention", self._attention, key)
                 for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
                     self._library.impl(f"{kind}.input", functools.partial(self._recurrent, kind), key)
+            if hasattr(torch.ops.aten, "_grouped_mm"):
+                self._library.impl("_grouped_mm", _grouped_product, "Meta")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -95,6 +99,27 @@ def _batch_norm(x: Tensor, *args: Any) -> Any:
         x = x.contiguous(memory_format=layout_of(x))
     composed = torch._C.DispatchKey.CompositeImplicitAutograd
     return torch.ops.aten.batch_norm.default._op_dk(composed, x, *args)
+
+
+def _grouped_product(
+    a: Tensor,
+    b: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Return the result of matrix products of groups of rows; torch's rule for fake tensors rejects all but bfloat16.
+
+    Groups are the first dimension of a tensor with three, else `offs` divides the rows or the summed dimension.
+    """
+    del bias
+    groups = (a if a.dim() == _BATCHED else b).shape[0] if offs is None or _BATCHED in {a.dim(), b.dim()} else len(offs)
+    rows, columns = a.shape[-2], b.shape[-1]
+    shape = (rows, columns) if a.dim() != b.dim() else (groups, rows, columns)
+    dtype = out_dtype or a.dtype
+    stride = -(-columns * dtype.itemsize // _ROW_ALIGNMENT) * _ROW_ALIGNMENT // dtype.itemsize
+    strides = (stride, 1) if len(shape) < _BATCHED else (rows * stride, stride, 1)
+    return torch.empty_strided(shape, strides, dtype=dtype, device=a.device)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:

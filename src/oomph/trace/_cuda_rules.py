@@ -153,6 +153,14 @@ def _needs_contiguous(*positions: int) -> CudaRule:
     return rule
 
 
+def _layer_norm(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """Mean and standard deviation are in fp32."""
+    del device
+    yield from contiguous_copy(args[0])
+    yield AllocateResult(0)
+    yield from (AllocateResult(index, 4 * outs[index].numel()) for index in (1, 2))
+
+
 def _softmax_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
     """The product of gradient and output is a temporary tensor."""
     del outs, device
@@ -295,7 +303,7 @@ CUDA_RULES: dict[str, CudaRule] = {
     "aten.sum.default": _sum,
     "aten.mean.dim": _sum,
     "aten.mean.default": _sum,
-    "aten.native_layer_norm.default": _needs_contiguous(0),
+    "aten.native_layer_norm.default": _layer_norm,
     "aten.native_layer_norm_backward.default": _needs_contiguous(0, 1),
     "aten.native_group_norm.default": _needs_contiguous(0),
     "aten.native_group_norm_backward.default": _needs_contiguous(0, 1),
