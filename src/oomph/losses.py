@@ -66,27 +66,46 @@ class TorchLoss:
         # Broadcasting aligns the last dimensions, so a weight of fewer dimensions doesn't reach the batch's.
         return all(weight is None or weight.dim() < outputs.dim() or weight.shape[0] == 1 for weight in weights)
 
+    def count_of(self, targets: Any) -> Number | None:
+        """Return the divisor of a whole batch if its targets tell it without the outputs."""
+        if self.reduction == "sum" or not self._has_classes(targets):
+            return None
+        count = self._class_count(targets)
+        count = torch.where(count > 0, count, torch.ones_like(count))  # without targets there is no loss, and no NaN
+        return float(count) if count.device.type == "cpu" else count
+
     def sum(self, outputs: Tensor, targets: Tensor) -> LossSum:
         """Return the total of a micro-batch and its divisor."""
+        return LossSum(self.total_of(outputs, targets), self._count(outputs, targets))
+
+    def total_of(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the total of a micro-batch."""
         if outputs.dtype in _HALF_DTYPES:  # a sum of many terms would overflow or be rounded to 8 bits
             outputs = outputs.float()
             targets = targets.float() if targets.is_floating_point() else targets
-        return LossSum(self.total(outputs, targets), self._count(outputs, targets))
+        return self.total(outputs, targets)
 
     def _count(self, outputs: Tensor, targets: Tensor) -> Number:
-        if self.reduction == "sum":
-            return 1.0
+        if self._has_classes(targets):
+            return self._class_count(targets)
         if self.reduction == "batchmean" or self.name in _PER_SAMPLE:
             return float(outputs.shape[0])
         if self.name == "MultiLabelSoftMarginLoss":
             return outputs.numel() / outputs.shape[-1]
-        if self.name not in {"CrossEntropyLoss", "NLLLoss"}:
-            return float(torch.broadcast_shapes(outputs.shape, targets.shape).numel())
-        if targets.is_floating_point():  # class probabilities
+        if self.name in _OF_CLASSES:  # class probabilities
             return targets.numel() / targets.shape[1 if targets.dim() > 1 else 0]
+        return float(torch.broadcast_shapes(outputs.shape, targets.shape).numel())
+
+    def _has_classes(self, targets: Any) -> bool:
+        return self.name in _OF_CLASSES and isinstance(targets, Tensor) and not targets.is_floating_point()
+
+    def _class_count(self, targets: Tensor) -> Tensor:
         valid = targets != self.options.get("ignore_index", -100)
         weight: Tensor | None = self.options.get("weight")
-        return valid.sum() if weight is None else weight[targets.where(valid, 0)].where(valid, 0).sum()
+        if weight is None:
+            return valid.sum()
+        count: Tensor = weight.to(targets.device)[targets.where(valid, 0)].where(valid, 0).sum()
+        return count
 
 
 class OutputParts:
@@ -212,5 +231,6 @@ _FUNCTIONS: dict[Any, str] = {
     F.soft_margin_loss: "SoftMarginLoss",
 }
 _ELEMENTWISE_WEIGHTS = {"BCELoss", "BCEWithLogitsLoss", "HuberLoss", "L1Loss", "MSELoss"}  # broadcast to the outputs
+_OF_CLASSES = {"CrossEntropyLoss", "NLLLoss"}
 _PER_SAMPLE = {"MultiMarginLoss", "MultiLabelMarginLoss"}
 _OPTIONS = ("weight", "pos_weight", "ignore_index", "size_average", "reduce")

@@ -112,6 +112,8 @@ class OptimizerStep:
     @property
     def parameters(self) -> list[nn.Parameter]:
         """All parameters that are updated."""
+        if len(self._optimizers) == 1:
+            return optimizer_parameters(self._optimizers[0])
         parameters = (param for optimizer in self._optimizers for param in optimizer_parameters(optimizer))
         return list({id(param): param for param in parameters}.values())  # optimizers may share some
 
@@ -320,8 +322,14 @@ def _single_tensor(optimizer: Optimizer) -> Iterator[None]:
 def _total_norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor | None:
     """Return the norm of all gradients; None if some are sparse or sharded, which would need a collective."""
     grads = [param.grad for param in parameters if param.grad is not None]
-    is_plain = all(type(grad) is torch.Tensor and grad.layout is torch.strided for grad in grads)
-    return nn.utils.get_total_norm(grads) if grads and is_plain else None
+    if not grads or any(type(grad) is not torch.Tensor or grad.layout is not torch.strided for grad in grads):
+        return None
+    with torch.no_grad():
+        if len({(grad.device, grad.dtype) for grad in grads}) > 1:
+            return nn.utils.get_total_norm(grads)
+        norms = torch._foreach_norm(grads)  # noqa: SLF001  get_total_norm takes three times as long
+        total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
+        return total
 
 
 def _as_norm(value: object) -> torch.Tensor | float | None:

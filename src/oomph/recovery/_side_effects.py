@@ -144,7 +144,7 @@ class SpectralNormSnapshot:
 
     def capture(self) -> Restore:
         """Copy the vectors."""
-        return self._copies.capture(self.vectors)
+        return self._copies.capture(self.vectors) if self._slots else _do_nothing
 
 
 class SplitEffects:
@@ -178,6 +178,10 @@ class SplitEffects:
         for message in self._messages:
             self._warn(message)
         self._messages.clear()
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _vector_slots(root: nn.Module) -> Iterator[tuple[nn.Module, str]]:

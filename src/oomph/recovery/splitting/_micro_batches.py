@@ -135,7 +135,8 @@ class MicroBatchRunner:
         """Run forward, loss and backward of every micro-batch."""
         batch = self.mode.resized(batch)  # before the normalizer, which may depend on the size
         samples, objective = self.count_samples(batch), work.objective
-        extra = self._normalizer(objective, batch)
+        is_split = work.micro_batches > 1 or work.is_part
+        extra = self._divisor(objective, batch, is_split=is_split)
         keywords = {name: move(count(batch), self.device) for name, count in work.rule.model_arguments.items()}
         losses = LossAccumulator(
             samples,
@@ -148,7 +149,6 @@ class MicroBatchRunner:
             part = move(part, self.device)
             with autocast(self.mode.precision, self.device.type):
                 outputs = objective.outputs(part, extra, **keywords)
-                is_split = work.micro_batches > 1 or work.is_part
                 value = (objective.split_loss if is_split else objective.loss)(outputs, part, extra)
             if is_split and work.rule.count is not None and not isinstance(value, LossSum):
                 value = mean_as_sum(value, work.rule.count(part))
@@ -161,6 +161,9 @@ class MicroBatchRunner:
             del value, part  # so that nothing of this micro-batch is alive when the next one begins
         return losses
 
-    def _normalizer(self, objective: Objective, batch: Any) -> tuple[Any, ...]:
-        """Return the value that a loss with a `normalizer` receives, computed from the whole batch."""
-        return () if objective.normalizer is None else (move(objective.normalizer(batch), self.device),)
+    def _divisor(self, objective: Objective, batch: Any, *, is_split: bool) -> tuple[Any, ...]:
+        """Return the value that losses are divided by, computed from the whole batch, if there is one."""
+        if objective.normalizer is not None:
+            return (move(objective.normalizer(batch), self.device),)
+        count = objective.count(batch) if is_split else None
+        return () if count is None else (move(count, self.device),)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...errors import UsageError
 from ...job import model_arguments
-from ...losses import LossSum, torch_loss
+from ...losses import LossSum, Number, torch_loss
 
 Forward = Callable[..., Any]
 
@@ -90,12 +90,24 @@ class Objective:
         assert self._loss is not None  # noqa: S101  `has_outputs` said so
         return self._loss(outputs, targets)
 
+    def count(self, batch: Any) -> Number | None:
+        """Return what one of torch's losses is divided by, if the targets of a whole batch tell it."""
+        return None if self.torch_loss is None else self.torch_loss.count_of(self.targets(batch))
+
     def split_loss(self, outputs: Any, batch: Any, extra: tuple[Any, ...] = ()) -> Any:
-        """Return the loss of one of several micro-batches: torch's own losses as a sum and a count."""
+        """Return the loss of one of several micro-batches: torch's own losses as a sum.
+
+        Args:
+            outputs: the outputs of the micro-batch.
+            batch: the micro-batch.
+            extra: the value of a `normalizer`, or the `count` of the whole batch.
+        """
         if self.torch_loss is None or (self._forward is not None and is_loss(outputs)):
             return self.loss(outputs, batch, extra)
-        total = self.torch_loss.sum(outputs, self.targets(batch))
-        return total.total if self.torch_loss.reduction == "sum" else total
+        targets = self.targets(batch)
+        if self.torch_loss.reduction == "sum":
+            return self.torch_loss.total_of(outputs, targets)
+        return self.torch_loss.total_of(outputs, targets) / extra[0] if extra else self.torch_loss.sum(outputs, targets)
 
     def targets(self, batch: Any) -> Any:
         """Return what the loss receives beside the outputs: the second of a pair, or the whole batch."""
