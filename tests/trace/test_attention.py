@@ -13,6 +13,7 @@ from oomph.trace import CudaDevice, Phase, trace_step
 from oomph.trace._attention import AttentionBackend, AttentionCall, choose_backend
 
 HOPPER, AMPERE, TURING = CudaDevice(), CudaDevice(capability=(8, 6)), CudaDevice(capability=(7, 5))
+BLACKWELL = CudaDevice(capability=(10, 0))
 
 
 def heads(dtype: torch.dtype, width: int = 64, count: int = 4, tokens: int = 128) -> Tensor:
@@ -28,7 +29,8 @@ def call(dtype: torch.dtype, width: int = 64, **options: Any) -> AttentionCall:
     ("dtype", "width", "device", "backend"),
     [
         (torch.bfloat16, 64, HOPPER, AttentionBackend.CUDNN),
-        (torch.bfloat16, 192, HOPPER, AttentionBackend.FLASH),
+        (torch.bfloat16, 256, HOPPER, AttentionBackend.CUDNN),
+        (torch.bfloat16, 192, BLACKWELL, AttentionBackend.FLASH),
         (torch.bfloat16, 12, HOPPER, AttentionBackend.FLASH),
         (torch.float32, 64, HOPPER, AttentionBackend.EFFICIENT),
         (torch.float16, 64, AMPERE, AttentionBackend.FLASH),
@@ -41,6 +43,10 @@ def test_backend_is_the_one_that_torch_prefers(
     dtype: torch.dtype, width: int, device: CudaDevice, backend: AttentionBackend
 ) -> None:
     assert choose_backend(call(dtype, width), device) is backend
+
+
+def test_dropout_does_not_exclude_cudnn() -> None:
+    assert choose_backend(call(torch.float16, dropout=0.1), HOPPER) is AttentionBackend.CUDNN
 
 
 def test_mask_excludes_flash() -> None:
@@ -59,11 +65,6 @@ def test_heads_that_share_keys_exclude_the_efficient_kernel(dtype: torch.dtype, 
 def test_keys_that_are_broadcast_over_the_heads_exclude_all_fused_kernels() -> None:
     shared = heads(torch.bfloat16, count=1)
     assert choose_backend(call(torch.bfloat16, k=shared, v=shared), HOPPER) is AttentionBackend.MATH
-
-
-def test_cudnn_needs_a_dropout_in_sixteenths() -> None:
-    assert choose_backend(call(torch.float16, dropout=0.125), HOPPER) is AttentionBackend.CUDNN
-    assert choose_backend(call(torch.float16, dropout=0.1), HOPPER) is AttentionBackend.FLASH
 
 
 def test_causal_flash_needs_as_many_queries_as_keys() -> None:

@@ -24,7 +24,8 @@ class AttentionBackend(enum.Enum):
 
 _HALF = {torch.float16, torch.bfloat16}
 _CUDNN_PREFERRED_ABOVE = 91500  # newer cuDNN versions come first on Hopper and Blackwell
-_AMPERE = (8, 0)
+_CUDNN_WIDE_HEADS_FROM = 90501
+_AMPERE, _HOPPER = (8, 0), (9, 0)
 _DIMS = 4  # batch, heads, tokens, width
 _FLASH_ALIGNMENT = 8  # heads of other widths are padded
 _MASK_ALIGNMENT = 8
@@ -86,12 +87,11 @@ def choose_backend(call: AttentionCall, device: CudaDevice) -> AttentionBackend:
 
 
 def _cudnn_supports(call: AttentionCall, device: CudaDevice) -> bool:
-    del device
+    limit = 256 if device.capability == _HOPPER and device.cudnn >= _CUDNN_WIDE_HEADS_FROM else 128
     widths = {call.q.shape[-1], call.v.shape[-1]}
-    fits = all(width % 8 == 0 and width <= 128 for width in widths)  # noqa: PLR2004
+    fits = all(width % 8 == 0 and width <= limit for width in widths)
     needs_mask_gradient = call.mask is not None and call.mask.requires_grad
-    has_exact_dropout = (call.dropout * 16).is_integer()  # cuDNN rounds the probability to 1/16
-    return call.q.dtype in _HALF and fits and has_exact_dropout and not needs_mask_gradient and call.k.shape[-2] > 1
+    return call.q.dtype in _HALF and fits and not needs_mask_gradient and call.k.shape[-2] > 1
 
 
 def _flash_supports(call: AttentionCall, device: CudaDevice) -> bool:

@@ -5,8 +5,11 @@ They are registered on the CPU's autograd key, so calls from Python and from C++
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -47,7 +50,7 @@ class CudaKernels:
                 for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
                     self._library.impl(f"{kind}.input", functools.partial(self._recurrent, kind), key)
             if hasattr(torch.ops.aten, "_grouped_mm"):
-                self._library.impl("_grouped_mm", _grouped_product, "Meta")
+                _replace_meta(self._library, "_grouped_mm", _grouped_product)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -99,6 +102,13 @@ def _batch_norm(x: Tensor, *args: Any) -> Any:
         x = x.contiguous(memory_format=layout_of(x))
     composed = torch._C.DispatchKey.CompositeImplicitAutograd
     return torch.ops.aten.batch_norm.default._op_dk(composed, x, *args)
+
+
+def _replace_meta(library: torch.library.Library, name: str, kernel: Callable[..., Any]) -> None:
+    """Replace the rule of an operation for fake tensors, in versions of torch that allow it."""
+    allows = "allow_override" in inspect.signature(library.impl).parameters
+    with contextlib.suppress(RuntimeError):
+        library.impl(name, kernel, "Meta", **({"allow_override": True} if allows else {}))
 
 
 def _grouped_product(
