@@ -26,6 +26,7 @@ LAYERS = (
     "patches",
     "trace",
     "prediction",
+    "script",
     "planner",
     "monitor",
     "distributed",

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ._attention import AttentionBackend, choose_backend, run_attention
 from ._device import CudaDevice
@@ -37,16 +39,18 @@ class CudaKernels:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about replaced kernels
             for key in _KEYS:
-                self._library.impl("dropout", _dropout, key)
-                self._library.impl("linear", _linear, key)
-                self._library.impl("scaled_dot_product_attention", self._attention, key)
-                for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-                    self._library.impl(f"{kind}.input", functools.partial(self._recurrent, kind), key)
+                for name, kernel in self._kernels():
+                    self._library.impl(name, _for_fake_tensors(name, kernel), key)
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._library is not None  # noqa: S101  set on entry
         self._library._destroy()
+
+    def _kernels(self) -> Iterator[tuple[str, Callable[..., Any]]]:
+        yield from (("dropout", _dropout), ("linear", _linear), ("scaled_dot_product_attention", self._attention))
+        for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+            yield f"{kind}.input", functools.partial(self._recurrent, kind)
 
     def _attention(  # noqa: PLR0913
         self,
@@ -81,6 +85,18 @@ class CudaKernels:
             self._dropout_state = x.new_empty(self.device.dropout_state, dtype=torch.uint8)
         initial = [states] if isinstance(states, Tensor) else list(states)
         return run_recurrent(config, x, initial, list(weights), self.assumptions)
+
+
+def _for_fake_tensors(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel that leaves real tensors, those of the host, to torch."""
+    packet, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    composed = torch._C.DispatchKey.CompositeImplicitAutograd
+
+    def run(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return kernel(x, *args, **kwargs) if isinstance(x, FakeTensor) else op._op_dk(composed, x, *args, **kwargs)
+
+    return run
 
 
 def _dropout(x: Tensor, p: float, train: bool) -> Any:  # noqa: FBT001
