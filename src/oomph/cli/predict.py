@@ -26,17 +26,13 @@ OptimizerVariant = enum.Enum("OptimizerVariant", {name: name for name in OPTIMIZ
 
 def predict(
     job: Annotated[
-        str,
+        list[str],
         typer.Argument(
-            metavar="JOB|SCRIPT",
+            metavar="JOB|SCRIPT [-- ARGS...]",
             help="What to train: path/to/file.py:function, which returns an oomph.Job, or an unmodified training "
-            "script, path/to/train.py.",
+            "script, path/to/train.py, with its own flags after --.",
         ),
     ],
-    arguments: Annotated[
-        Optional[list[str]],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Argument(metavar="[-- ARGS]", help="The script's own flags.", show_default=False),
-    ] = None,
     gpu: Annotated[
         Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option(
@@ -89,7 +85,8 @@ def predict(
     """
     from ..settings import Settings, parse_sample_size  # noqa: PLC0415
 
-    if job.endswith(".py"):
+    reference, *arguments = job
+    if reference.endswith(".py"):
         given = {
             "--size": size != "0",
             "--micro-batch": micro_batch is not None,
@@ -100,11 +97,11 @@ def predict(
             "--measure": measure,
         }
         _refuse(tuple(flag for flag, is_given in given.items() if is_given))
-        script = _Script(job, tuple(arguments or ()), batch, max_seconds, yes)
+        script = _Script(reference, tuple(arguments), batch, max_seconds, yes)
         _report_script(script, gpu, allocator, as_json=json)
         return
     if arguments:
-        raise UsageError(f"{quote(job)} is a Job, which takes no arguments", "omit what follows --")
+        raise UsageError(f"{quote(reference)} is a Job, which takes no arguments", "omit what follows it")
     settings = Settings(
         batch=16 if batch is None else batch,
         micro_batch=micro_batch,
@@ -115,7 +112,7 @@ def predict(
         checkpointing=checkpointing.value,
         optimizer=optimizer.value,
     )
-    _report(job, settings, gpu, measure=measure, as_json=json)
+    _report(reference, settings, gpu, measure=measure, as_json=json)
 
 
 @dataclass(frozen=True)

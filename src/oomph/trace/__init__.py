@@ -5,13 +5,14 @@ This is the only layer that models how CUDA kernels differ from fake tensors. It
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ._device import CpuDevice, CudaDevice, EmulatedDevice
 from ._trace import RECURRENT_ESTIMATE, OpCost, Phase, Storage, StorageKind, Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..job import Job
     from ..settings import Settings
     from .live import LiveTrace

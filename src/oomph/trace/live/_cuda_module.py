@@ -8,11 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from .._cuda_autocast import CudaAutocast
 from .._device import CudaDevice
-from ._functions import GPU
+from ._functions import GPU, LEGACY_TYPES, LegacyTensorType
 
 _NOTHING = """
     init _lazy_init set_device synchronize empty_cache ipc_collect reset_peak_memory_stats reset_max_memory_allocated
@@ -23,16 +22,6 @@ _ZERO = """
     current_device initial_seed memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached
     max_memory_cached utilization
 """
-_TENSOR_TYPES = {
-    "FloatTensor": torch.float32,
-    "DoubleTensor": torch.float64,
-    "HalfTensor": torch.float16,
-    "BFloat16Tensor": torch.bfloat16,
-    "LongTensor": torch.int64,
-    "IntTensor": torch.int32,
-    "ByteTensor": torch.uint8,
-    "BoolTensor": torch.bool,
-}
 
 
 @contextmanager
@@ -127,7 +116,7 @@ def _cuda_attributes(device: CudaDevice, name: str, memory: int) -> dict[str, An
     return {
         **dict.fromkeys(_NOTHING.split(), _returns(None)),
         **dict.fromkeys(_ZERO.split(), _returns(0)),
-        **{kind: _tensor_type(dtype) for kind, dtype in _TENSOR_TYPES.items()},
+        **{name: LegacyTensorType(dtype) for name, dtype in LEGACY_TYPES.items()},
         "is_available": _returns(True),
         "is_initialized": _returns(True),
         "is_current_stream_capturing": _returns(False),
@@ -164,17 +153,6 @@ _ACCELERATOR: dict[str, Callable[..., Any]] = {
     "empty_cache": _returns(None),
     "current_stream": _Stream,
 }
-
-
-def _tensor_type(dtype: torch.dtype) -> Callable[..., Tensor]:
-    """Return the constructor of a legacy tensor type: of sizes, or of data."""
-
-    def construct(*args: Any) -> Tensor:
-        if args and not isinstance(args[0], int):
-            return torch.tensor(args[0], dtype=dtype, device=GPU)
-        return torch.empty(args, dtype=dtype, device=GPU)
-
-    return construct
 
 
 def _redirect_autocast(patches: ExitStack) -> None:

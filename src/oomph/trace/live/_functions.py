@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,29 @@ from torch.overrides import TorchFunctionMode
 from ._recorder import LiveRecorder
 
 GPU = torch.device("cuda:0")
+LEGACY_TYPES = {
+    "FloatTensor": torch.float32,
+    "DoubleTensor": torch.float64,
+    "HalfTensor": torch.float16,
+    "BFloat16Tensor": torch.bfloat16,
+    "LongTensor": torch.int64,
+    "IntTensor": torch.int32,
+    "ByteTensor": torch.uint8,
+    "BoolTensor": torch.bool,
+}
+
+
+@dataclass(frozen=True)
+class LegacyTensorType:
+    """A type such as `torch.cuda.FloatTensor`: a constructor of sizes or data, and an argument of `Tensor.type`."""
+
+    dtype: torch.dtype
+
+    def __call__(self, *args: Any) -> Tensor:
+        """Create a tensor on the device."""
+        if args and not isinstance(args[0], int):
+            return torch.tensor(args[0], dtype=self.dtype, device=GPU)
+        return torch.empty(args, dtype=self.dtype, device=GPU)
 
 
 class DeviceFunctions(TorchFunctionMode):
@@ -124,6 +148,17 @@ def _deepcopy(mode: DeviceFunctions, func: Any, tensor: Tensor, memo: dict[int, 
     return memo[id(tensor)]
 
 
+def _type(mode: DeviceFunctions, func: Any, tensor: Tensor, kind: Any = None, *_: Any, **__: Any) -> Any:
+    if kind is None:
+        name: str = func(tensor)
+        return name.replace("torch.", "torch.cuda.", 1) if _is_cuda(mode, func, tensor) else name
+    if isinstance(kind, str) and kind.startswith("torch.cuda."):
+        kind = LegacyTensorType(LEGACY_TYPES[kind.removeprefix("torch.cuda.")])
+    if isinstance(kind, LegacyTensorType):
+        return mode.move(tensor.to(kind.dtype), GPU)
+    return func(tensor, kind)
+
+
 def _is_cuda(mode: DeviceFunctions, func: Any, tensor: Tensor, *args: Any) -> bool:
     del func, args
     return isinstance(tensor, FakeTensor) and not mode.is_host_only
@@ -153,7 +188,6 @@ _HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.cuda: _cuda,
     Tensor.cpu: _cpu,
     Tensor.numpy: _on_host,
-    Tensor.tolist: _on_host,
     Tensor.__array__: _on_host,
     Tensor.__format__: _format,
     Tensor.__deepcopy__: _deepcopy,
@@ -161,5 +195,6 @@ _HANDLERS: dict[Any, Callable[..., Any]] = {
     Tensor.is_cuda.__get__: _is_cuda,  # type: ignore[attr-defined]
     Tensor.is_cpu.__get__: _is_cpu,  # type: ignore[attr-defined]
     Tensor.pin_memory: _unchanged,
+    Tensor.type: _type,
     Tensor.record_stream: _nothing,
 }

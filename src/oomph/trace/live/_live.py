@@ -103,7 +103,7 @@ class LiveTrace:
 
         def before(optimizer: Optimizer, *_: Any) -> None:
             self.placement.place_optimizer(optimizer)
-            tracker.before_step(optimizer)
+            tracker.before_step()
 
         replace_attribute(stack, Optimizer, "__init__", init)
         stack.callback(register_optimizer_step_pre_hook(before).remove)

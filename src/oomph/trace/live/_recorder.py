@@ -40,15 +40,16 @@ class LiveRecorder(AllocationRecorder):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        if not self._is_creating and not any(isinstance(leaf, FakeTensor) for leaf in leaves):
+        if FakeTensor not in types and not self._is_creating:
             return func(*args, **kwargs)
         if func in {_UNSCALE, _UPDATE_SCALE}:
             return args[0] if func is _UPDATE_SCALE else None  # in place; for fake tensors torch allocates copies
         if func is _COPY and not isinstance(args[0], FakeTensor):
             return args[0]  # from the device to the host
         with self._operation(), self.mode:
-            if not all(isinstance(leaf, FakeTensor) for leaf in leaves):
+            if any(
+                isinstance(leaf, Tensor) and not isinstance(leaf, FakeTensor) for leaf in tree_leaves((args, kwargs))
+            ):
                 place = self._unrecorded_copy if func is _COPY else self._copy
                 args, kwargs = tree_map(lambda leaf: place(leaf) if isinstance(leaf, Tensor) else leaf, (args, kwargs))
             return super().__torch_dispatch__(func, types, args, kwargs)

@@ -34,7 +34,9 @@ class StepTracker:
         self.samples: int | None = None
         self.backward_passes = 0
         self.autocast_dtype: torch.dtype | None = None
-        self._counts: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
+        self._waiting: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._counts: dict[Optimizer, int] = {}
+        self.has_optimizer = False
         self._paths: dict[int, str] = {}
         self._depth = 0
         self._phase = ExitStack()
@@ -48,17 +50,12 @@ class StepTracker:
     @property
     def step(self) -> int:
         """The steps that every optimizer has taken."""
-        return min(self._counts.values(), default=0)
+        return 0 if self._waiting else min(self._counts.values(), default=0)
 
     @property
-    def optimizers(self) -> list[Optimizer]:
+    def optimizers(self) -> tuple[Optimizer, ...]:
         """The optimizers that took a step."""
-        return [optimizer for optimizer, count in self._counts.items() if count]
-
-    @property
-    def has_optimizer(self) -> bool:
-        """True once the program has built an optimizer."""
-        return bool(self._counts)
+        return tuple(self._counts)
 
     @property
     def optimizer_steps(self) -> int:
@@ -67,7 +64,8 @@ class StepTracker:
 
     def add_optimizer(self, optimizer: Optimizer) -> None:
         """Wait for the steps of an optimizer that the program has built."""
-        self._counts.setdefault(optimizer, 0)
+        self._waiting.add(optimizer)
+        self.has_optimizer = True
 
     @contextmanager
     def module(self, module: nn.Module, args: Any, kwargs: Any) -> Iterator[None]:
@@ -99,9 +97,8 @@ class StepTracker:
                         self.recorder.label(parameter.grad, StorageKind.GRADIENT, self._name(model, name))
             self.enter(before if before is not Phase.BUILD else Phase.FORWARD)
 
-    def before_step(self, optimizer: Optimizer, *_: Any) -> None:
+    def before_step(self) -> None:
         """Enter the optimizer's phase."""
-        self.add_optimizer(optimizer)
         self.enter(Phase.OPTIMIZER)
 
     def after_step(self, optimizer: Optimizer, *_: Any) -> None:
@@ -111,7 +108,8 @@ class StepTracker:
                 if isinstance(value, FakeTensor):
                     self.recorder.label(value, StorageKind.STATE)
         before = self.step
-        self._counts[optimizer] += 1
+        self._waiting.discard(optimizer)
+        self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
         if self.step >= self.steps or (self.step == 0 and self._counts[optimizer] >= _PATIENCE):
             self.on_end()
             return

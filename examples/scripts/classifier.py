@@ -1,4 +1,4 @@
-"""A classifier in a plain loop, as tutorials write it."""
+"""A script for `oomph predict`: a classifier in a plain loop, as tutorials write it."""
 
 import torch
 from torch import nn
