@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from torch import nn
@@ -143,3 +147,15 @@ def test_script_that_takes_too_long_is_ended() -> None:
 def test_missing_script_is_named() -> None:
     with pytest.raises(MissingFile, match="does not exist"):
         capture("nowhere.py")
+
+
+def test_interrupt_ends_the_script_too() -> None:
+    arguments = ["predict", str(SCRIPTS / "waits.py"), "--gpu", "H200", "--yes"]
+    command = subprocess.Popen([sys.executable, "-m", "oomph", *arguments], stderr=subprocess.DEVNULL)
+    process, deadline = psutil.Process(command.pid), time.monotonic() + 30
+    while not (children := process.children()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    command.send_signal(signal.SIGINT)
+    assert command.wait(30) == 130
+    assert children
+    assert psutil.wait_procs(children, timeout=10)[1] == []

@@ -58,7 +58,9 @@ class Placement:
                 module.flatten_parameters()
 
     def place_optimizer(self, optimizer: Optimizer) -> None:
-        """Move parameters to the device that belong to no module."""
+        """Move parameters to the device that belong to no module; this step has run on the host."""
+        if not self.recorder.is_used:
+            self._note_host_only()
         for group in optimizer.param_groups:
             self._place_parameters(group["params"])
 
