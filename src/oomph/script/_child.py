@@ -58,7 +58,7 @@ class ScriptProcess:
                 enough_steps = 1
                 failure = Failure(f"ended {self._progress()}", "pass flags after -- that make it train")
             except UsageError as error:
-                failure = Failure(error.why, error.fix)
+                failure = Failure(f"can't be predicted: {error.why}", error.fix)
             except SystemExit as error:
                 why = f"called sys.exit({quote(error.code)}) {self._progress()}"
                 failure = Failure(why, "check the flags after --", is_explained=True)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional as F
+from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 from torch.utils.checkpoint import checkpoint
 
 from oomph.trace import CudaDevice, EmulatedDevice, StorageKind, Trace, trace_program
@@ -175,6 +176,15 @@ def test_autocast_follows_the_rules_of_cuda_with_the_dtype_of_the_region() -> No
                 assert F.layer_norm(y, (4,)).dtype is torch.float32  # bfloat16 on the CPU
         with torch.autocast("cuda"):
             assert layer(x).dtype is torch.float16
+
+
+def test_gradients_are_clipped_on_the_device() -> None:
+    with running():
+        model = nn.Linear(8, 8).cuda()
+        model(torch.randn(2, 8, device="cuda")).sum().backward()
+        gradients = [parameter.grad for parameter in model.parameters()]
+        assert list(_group_tensors_by_device_and_dtype([gradients])) == [(torch.device("cuda:0"), torch.float32)]
+        assert isinstance(nn.utils.clip_grad_norm_(model.parameters(), 1.0), FakeTensor)
 
 
 def test_checkpointed_block_runs_again_in_backward() -> None:

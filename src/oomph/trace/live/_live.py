@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._C import _group_tensors_by_device_and_dtype
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.optim.optimizer import _foreach_supported_types as _optimizer_foreach_types
@@ -113,6 +114,13 @@ class LiveTrace:
             for types in (_optimizer_foreach_types, _foreach_supported_types):
                 types.append(FakeTensor)
                 stack.callback(types.remove, FakeTensor)
+            replace_attribute(stack, torch._C, "_group_tensors_by_device_and_dtype", self._group_tensors)
+
+    def _group_tensors(self, tensors: Any, with_indices: bool = False) -> Any:  # noqa: FBT001, FBT002  torch's
+        """Group tensors for the multi-tensor kernels; torch's own groups name the device that fakes run on."""
+        groups: dict[Any, Any] = _group_tensors_by_device_and_dtype(tensors, with_indices)
+        first = {(group[0][0][0].device, dtype): group for (_, dtype), group in groups.items() if group[0][0]}
+        return first if len(first) == len(groups) else groups
 
 
 def _quiet(stack: ExitStack) -> None:
