@@ -27,6 +27,7 @@ LAYERS = (
     "patches",
     "trace",
     "prediction",
+    "script",
     "planner",
     "monitor",
     "distributed",

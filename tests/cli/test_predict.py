@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 
 from oomph.cli import run
+from oomph.errors import UsageError
 from oomph.machine import this_device
 
+SCRIPT = str(Path(__file__).parents[1] / "script" / "scripts" / "own_batches.py")
 JOB = str(Path(__file__).parents[2] / "examples/jobs/small_net.py") + ":job"
 
 
@@ -66,10 +69,55 @@ def test_json_contains_the_prediction(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.medium
+def test_script_is_predicted_with_its_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["predict", SCRIPT, "--gpu", "H200", "--yes", "--json", "--", "--batch_size", "4", "--dtype", "float32"]
+    assert run(arguments) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["settings"]["batch"] == 4
+    assert data["script"]["optimizers"] == ["AdamW"]
+    assert data["script"]["models"] == [{"name": "Gpt", "parameters": 468_992}]
+    assert data["prediction"]["allocated"]["value"] > 2**20
+
+
+@pytest.mark.medium
+def test_script_report_says_what_was_captured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["predict", str(Path(SCRIPT).with_name("amp_accumulation.py")), "--gpu", "RTX 3060", "--yes"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Fits on GeForce RTX 3060 12GB")
+    assert "Captured: model Sequential (0.5 M parameters), AdamW, batches of 64 from the DataLoader, " in shown
+
+
+@pytest.mark.parametrize(("answer", "is_run"), [("y\n", True), ("n\n", False)])
+def test_script_is_run_only_with_permission(
+    *, answer: str, is_run: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    monkeypatch.setattr("oomph.script.capture_script", refuse)
+    assert run(["predict", SCRIPT, "--gpu", "H200"]) == 2
+    shown = capsys.readouterr().err
+    assert "It may write files and use the network." in shown
+    assert ("the script was started" in shown) is is_run
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def refuse(*_: object) -> None:
+    raise UsageError("the script was started", "")
+
+
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "arguments",
     [
         ["predict"],
+        ["predict", SCRIPT, "--gpu", "H200"],  # without --yes, and nobody can answer
+        ["predict", SCRIPT, "--gpu", "H200", "--yes", "--precision", "bf16"],
+        ["predict", SCRIPT, "--gpu", "H200", "--yes", "--batch", "0"],
+        ["predict", "nowhere.py", "--gpu", "H200", "--yes"],
+        ["predict", JOB, "--gpu", "H200", "--", "--epochs", "3"],
         ["predict", JOB, "--gpu", "H200", "--measure"],
         ["predict", JOB, "--gpu", "H200", "--allocator", "backend:cudaMallocAsync"],
         ["predict", "nowhere.py:job", "--gpu", "H200"],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+import sys
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ..errors import UsageError
+from ..errors import UsageError, quote
 from ..settings import CHECKPOINTING, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from ._options import Json
 
@@ -23,7 +25,14 @@ OptimizerVariant = enum.Enum("OptimizerVariant", {name: name for name in OPTIMIZ
 
 
 def predict(
-    job: Annotated[str, typer.Argument(help="What to train: path/to/file.py:function, which returns an oomph.Job.")],
+    job: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JOB|SCRIPT [-- ARGS...]",
+            help="What to train: path/to/file.py:function, which returns an oomph.Job, or an unmodified training "
+            "script, path/to/train.py, with its own flags after --.",
+        ),
+    ],
     gpu: Annotated[
         Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option(
@@ -32,7 +41,12 @@ def predict(
             show_default="this machine's",
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Samples per optimizer step.")] = 16,
+    batch: Annotated[
+        Optional[int],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(
+            help="Samples per optimizer step of a Job, or per batch of a script.", show_default="16, or the script's"
+        ),
+    ] = None,
     size: Annotated[
         str,
         typer.Option("--size", "--img", metavar="N|HxW", help="Image side or sequence length, for the Job's batch."),
@@ -58,17 +72,38 @@ def predict(
     measure: Annotated[
         bool, typer.Option("--measure", help="Also run a few steps on this machine, compare, and save the difference.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Run a script without asking.")] = False,
+    max_seconds: Annotated[
+        float, typer.Option(min=1, help="Time limit of a script until its third optimizer step.")
+    ] = 120,
     json: Json = False,
 ) -> None:
     """Predict the memory of a training step on a GPU, before it runs and without that GPU.
 
     Traces the step without computing or allocating anything and replays torch's allocator. Reports whether the step
-    fits, the composition of its peak, and a suggestion.
+    fits, the composition of its peak, and a suggestion. A script is executed up to its third optimizer step.
     """
     from ..settings import Settings, parse_sample_size  # noqa: PLC0415
 
+    reference, *arguments = job
+    if reference.endswith(".py"):
+        given = {
+            "--size": size != "0",
+            "--micro-batch": micro_batch is not None,
+            "--precision": precision.value != "fp32",
+            "--memory-format": memory_format.value != "contiguous",
+            "--checkpointing": checkpointing.value != "none",
+            "--optimizer": optimizer.value != "given",
+            "--measure": measure,
+        }
+        _refuse(tuple(flag for flag, is_given in given.items() if is_given))
+        script = _Script(reference, tuple(arguments), batch, max_seconds, yes)
+        _report_script(script, gpu, allocator, as_json=json)
+        return
+    if arguments:
+        raise UsageError(f"{quote(reference)} is a Job, which takes no arguments", "omit what follows it")
     settings = Settings(
-        batch=batch,
+        batch=16 if batch is None else batch,
         micro_batch=micro_batch,
         size=parse_sample_size(size),
         precision=precision.value,
@@ -77,7 +112,61 @@ def predict(
         checkpointing=checkpointing.value,
         optimizer=optimizer.value,
     )
-    _report(job, settings, gpu, measure=measure, as_json=json)
+    _report(reference, settings, gpu, measure=measure, as_json=json)
+
+
+@dataclass(frozen=True)
+class _Script:
+    """A script and how to run it."""
+
+    path: str
+    arguments: tuple[str, ...]
+    batch: int | None
+    max_seconds: float
+    is_confirmed: bool
+
+
+def _refuse(flags: tuple[str, ...]) -> None:
+    """Raise for flags that a script decides itself."""
+    if flags:
+        raise UsageError(
+            f"{flags[0]} is for a Job; a script decides that itself", "pass the script's own flags after --"
+        )
+
+
+def _report_script(script: _Script, gpu: str | None, allocator: str, *, as_json: bool) -> None:
+    from ..machine import find_target, this_device  # noqa: PLC0415
+    from ..prediction import predict_trace, trace_device  # noqa: PLC0415
+    from ..report import PredictReport, emit  # noqa: PLC0415
+    from ..script import ScriptRun, capture_script  # noqa: PLC0415
+    from ..settings import Settings, parse_allocator  # noqa: PLC0415
+    from ..trace import EmulatedDevice  # noqa: PLC0415
+
+    parse_allocator(allocator)
+    if script.batch is not None:
+        Settings(batch=script.batch)
+    target = find_target(gpu or this_device())
+    if not script.is_confirmed:
+        _confirm(script.path)
+    device = EmulatedDevice(trace_device(target), target.name, target.memory)
+    capture = capture_script(ScriptRun(script.path, script.arguments, script.batch, device), script.max_seconds)
+    settings = replace(capture.loop.settings, allocator=allocator)
+    prediction = predict_trace(capture.trace, settings, target)
+    emit(PredictReport(prediction, settings, target, loop=capture.loop), as_json=as_json)
+
+
+def _confirm(path: str) -> None:
+    """Ask whether to run a script.
+
+    Raises:
+        UsageError: the answer is no, or nobody can answer.
+    """
+    warning = f"oomph will execute {path} up to its third optimizer step. It may write files and use the network."
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError(f"{quote(path)} would be executed, and may write files and use the network", "pass --yes")
+    typer.echo(warning, err=True)
+    if not typer.confirm("Run it?", err=True):
+        raise UsageError(f"{quote(path)} was not run", "answer y, or predict a Job")
 
 
 def _report(reference: str, settings: Settings, gpu: str | None, *, measure: bool, as_json: bool) -> None:

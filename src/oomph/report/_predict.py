@@ -15,6 +15,7 @@ from ..machine import Target
 from ..monitor import Measurement
 from ..planner import estimate_micro_batch
 from ..prediction import Estimate, Peak, Prediction
+from ..script import TrainingLoop
 from ..settings import Settings
 from ..units import format_size
 from ._table import table
@@ -35,12 +36,13 @@ _KIND_DESCRIPTIONS = {
 
 @dataclass(frozen=True)
 class PredictReport:
-    """Report of a prediction, and of a measurement if there is one."""
+    """Report of a prediction, and of a measurement or of a script's training loop if there is one."""
 
     prediction: Prediction
     settings: Settings
     target: Target
     measured: Measurement | None = None
+    loop: TrainingLoop | None = None
 
     @property
     def fits(self) -> bool:
@@ -58,6 +60,7 @@ class PredictReport:
             "suggestion": suggestion(self.prediction, self.settings, self.target),
             "prediction": document.encode(self.prediction),
             "measured": document.encode(self.measured),
+            "script": document.encode(self.loop),
         }
 
     def render(self, *, plain: bool) -> RenderableType:
@@ -65,6 +68,7 @@ class PredictReport:
         prediction = self.prediction
         return Group(
             self._verdict(),
+            *self._captured(),
             Text(),
             self._estimates(plain=plain),
             *self._comparison(plain=plain),
@@ -78,6 +82,10 @@ class PredictReport:
             Text(suggestion(prediction, self.settings, self.target), "bold"),
             *(Text(f"Assumed: {assumption}.", "dim") for assumption in prediction.assumptions),
         )
+
+    def _captured(self) -> Iterator[RenderableType]:
+        if self.loop is not None:
+            yield Text(f"Captured: {self.loop.describe()}.")
 
     def _verdict(self) -> Text:
         need, memory, name = self.prediction.device, self.target.memory, self.target.name

@@ -7,24 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._device import CpuDevice, CudaDevice
+from ._device import CpuDevice, CudaDevice, EmulatedDevice
 from ._trace import COMPILED, RECURRENT_ESTIMATE, Guess, OpCost, Phase, Storage, StorageKind, Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..job import Job
     from ..settings import Settings
+    from .live import LiveTrace
 
 __all__ = [
     "COMPILED",
     "RECURRENT_ESTIMATE",
     "CpuDevice",
     "CudaDevice",
+    "EmulatedDevice",
     "Guess",
     "OpCost",
     "Phase",
     "Storage",
     "StorageKind",
     "Trace",
+    "trace_program",
     "trace_step",
 ]
 
@@ -38,3 +43,17 @@ def trace_step(job: Job, settings: Settings, device: CudaDevice | CpuDevice) -> 
     from ._step import trace_step as trace  # noqa: PLC0415  importing torch takes seconds
 
     return trace(job, settings, device)
+
+
+def trace_program(device: EmulatedDevice, steps: int, on_end: Callable[[], None], *, boolean: bool = True) -> LiveTrace:
+    """Return the trace of a program that runs in this process as if it had the device.
+
+    Args:
+        device: the device to emulate and to trace for.
+        steps: how many steps of every optimizer to record.
+        on_end: called inside the program after the last one; it doesn't return.
+        boolean: the value of a boolean that the program reads from the device.
+    """
+    from .live import LiveTrace  # noqa: PLC0415  importing torch takes seconds
+
+    return LiveTrace(device, steps, on_end, boolean=boolean)

@@ -9,11 +9,12 @@ import contextlib
 import functools
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ._attention import AttentionCall, run_attention
 from ._device import CudaDevice
@@ -43,12 +44,8 @@ class CudaKernels:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about replaced kernels
             for key in _KEYS:
-                self._library.impl("dropout", _dropout, key)
-                self._library.impl("linear", _linear, key)
-                self._library.impl("batch_norm", _batch_norm, key)
-                self._library.impl("scaled_dot_product_attention", self._attention, key)
-                for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-                    self._library.impl(f"{kind}.input", functools.partial(self._recurrent, kind), key)
+                for name, kernel in self._kernels():
+                    self._library.impl(name, _for_fake_tensors(name, kernel), key)
             if hasattr(torch.ops.aten, "_grouped_mm"):
                 _replace_meta(self._library, "_grouped_mm", _grouped_product)
         return self
@@ -56,6 +53,12 @@ class CudaKernels:
     def __exit__(self, *_: object) -> None:
         assert self._library is not None  # noqa: S101  set on entry
         self._library._destroy()
+
+    def _kernels(self) -> Iterator[tuple[str, Callable[..., Any]]]:
+        yield from (("dropout", _dropout), ("linear", _linear), ("batch_norm", _batch_norm))
+        yield "scaled_dot_product_attention", self._attention
+        for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+            yield f"{kind}.input", functools.partial(self._recurrent, kind)
 
     def _attention(  # noqa: PLR0913
         self,
@@ -85,6 +88,18 @@ class CudaKernels:
             self._dropout_state = x.new_empty(self.device.dropout_state, dtype=torch.uint8)
         initial = [states] if isinstance(states, Tensor) else list(states)
         return run_recurrent(config, x, initial, list(weights), self.assumptions)
+
+
+def _for_fake_tensors(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel that leaves real tensors, those of the host, to torch."""
+    packet, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    composed = torch._C.DispatchKey.CompositeImplicitAutograd
+
+    def run(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return kernel(x, *args, **kwargs) if isinstance(x, FakeTensor) else op._op_dk(composed, x, *args, **kwargs)
+
+    return run
 
 
 def _dropout(x: Tensor, p: float, train: bool) -> Any:  # noqa: FBT001

@@ -49,3 +49,18 @@ class CudaDevice:
 @dataclass(frozen=True)
 class CpuDevice:
     """The CPU, for training without a GPU."""
+
+
+@dataclass(frozen=True)
+class EmulatedDevice:
+    """A device as a program sees it that runs as if it were there.
+
+    Attributes:
+        device: what is traced.
+        name: what `torch.cuda.get_device_name()` returns.
+        memory: its bytes.
+    """
+
+    device: CudaDevice | CpuDevice
+    name: str
+    memory: int

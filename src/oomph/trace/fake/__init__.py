@@ -5,7 +5,7 @@ from __future__ import annotations
 from ._data_dependent import DataAssumptions
 from ._eager_code import eager_code
 from ._global_state import preserve_global_state
-from ._known_values import mark_example
+from ._known_values import mark_example, set_known
 from ._user_code import failing_line
 from ._value_tracker import EndlessLoop, ValueTracker
 from ._world import AnyDeviceIsCpu, FakeWorld
@@ -20,4 +20,5 @@ __all__ = [
     "failing_line",
     "mark_example",
     "preserve_global_state",
+    "set_known",
 ]

@@ -41,10 +41,11 @@ class ValueTracker:
 
     Args:
         assumed: assumptions about values that depend on data.
+        floats_decide: False if fractions that are read from data are only logged, and decide no branch.
     """
 
-    def __init__(self, assumed: DataAssumptions) -> None:
-        self.assumed = assumed
+    def __init__(self, assumed: DataAssumptions, *, floats_decide: bool = True) -> None:
+        self.assumed, self._floats_decide = assumed, floats_decide
         self.guesses: dict[Guess, None] = {}  # in order, without repetitions
         self.random_lines: set[str] = set()  # lines where a random draw decides
         self.booleans: set[Guess] = set()  # guesses of a boolean, which can be traced both ways
@@ -91,7 +92,8 @@ class ValueTracker:
             with no_dispatch():
                 return self._read(value).item()
         number = self.assumed.number(tensor.dtype, likely=getattr(tensor, LIKELY, None))
-        guess = self.guess(f"a value that depends on data counts as {number}", is_branch=True)
+        decides = self._floats_decide or not isinstance(number, float)
+        guess = self.guess(f"a value that depends on data counts as {number}", is_branch=decides)
         if isinstance(number, bool):
             self.booleans.add(guess)
         return number
@@ -102,7 +104,8 @@ class ValueTracker:
         if value is not None:
             return self._read(value)
         number = self.assumed.number(tensor.dtype, likely=getattr(tensor, LIKELY, None))
-        self.guess(f"values that depend on data count as {number}", is_branch=True)
+        decides = self._floats_decide or not isinstance(number, float)
+        self.guess(f"values that depend on data count as {number}", is_branch=decides)
         with no_dispatch():
             return torch.full(tensor.shape, number, dtype=tensor.dtype)
 
