@@ -100,7 +100,7 @@ class TorchLoss:
         return self.name in _OF_CLASSES and isinstance(targets, Tensor) and not targets.is_floating_point()
 
     def _class_count(self, targets: Tensor) -> Tensor:
-        valid = targets != self.options.get("ignore_index", -100)
+        valid: Tensor = targets != self.options.get("ignore_index", -100)
         weight: Tensor | None = self.options.get("weight")
         if weight is None:
             return valid.sum()

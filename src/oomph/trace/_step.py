@@ -110,7 +110,7 @@ class _Run:
             stack.enter_context(world.mode)
             tracer = _StepTracer(job, self.settings, recorder, world)
             stack.enter_context(recorder)
-            stack.enter_context(world.functions())
+            stack.enter_context(world.functions(on_gpu=is_cuda))
             tracer.build(model)
             with report_modules(model, recorder):
                 for step in range(steps):

@@ -61,8 +61,9 @@ def known(tensor: Tensor) -> Known | None:
 
 
 def set_known(tensor: Tensor, value: Tensor, assumption: str = "") -> None:
-    """Give a fake tensor a copy of a value, if it is small."""
-    if value.numel() <= MAX_ELEMENTS and value.layout is torch.strided:
+    """Give a fake tensor a copy of a real value, if it is small."""
+    is_real = not isinstance(value, FakeTensor) and not value.is_meta
+    if is_real and value.numel() <= MAX_ELEMENTS and value.layout is torch.strided:
         with no_dispatch():
             setattr(tensor, _ATTRIBUTE, Known((value.detach().cpu().clone(),), assumption))
 

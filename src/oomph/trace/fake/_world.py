@@ -96,9 +96,9 @@ class FakeWorld:
         finally:
             self.values.is_building = False
 
-    def functions(self) -> TorchFunctionMode:
+    def functions(self, *, on_gpu: bool = False) -> TorchFunctionMode:
         """Return the mode that converts arguments and results of torch's functions."""
-        return _Functions(self)
+        return _Functions(self, on_gpu=on_gpu)
 
 
 class AnyDeviceIsCpu(TorchFunctionMode):
@@ -114,10 +114,12 @@ class AnyDeviceIsCpu(TorchFunctionMode):
 
 
 class _Functions(TorchFunctionMode):
-    def __init__(self, world: FakeWorld) -> None:
+    def __init__(self, world: FakeWorld, *, on_gpu: bool) -> None:
         super().__init__()
         self._world = world
         self._replacements = _replacements(world)
+        if not on_gpu:  # CUDA's kernels have a rule of their own
+            self._replacements |= _grouped_products()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -187,11 +189,6 @@ def _replacements(world: FakeWorld) -> dict[Any, Callable[..., Any]]:
         getattr(torch._VF, kind): functools.partial(run_packed, getattr(torch._VF, kind), kind)
         for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")
     }
-    grouped = {
-        function: functools.partial(grouped_product, function)
-        for owner, name in ((torch, "_grouped_mm"), (torch.nn.functional, "grouped_mm"))
-        if (function := getattr(owner, name, None)) is not None
-    }
     return {
         Tensor.cuda: lambda tensor, *_, **__: tensor,
         Tensor.pin_memory: lambda tensor, *_, **__: tensor,
@@ -204,7 +201,6 @@ def _replacements(world: FakeWorld) -> dict[Any, Callable[..., Any]]:
         torch._VF._pack_padded_sequence: functools.partial(pack_padded, world.values),
         torch._VF._pad_packed_sequence: functools.partial(pad_packed, world.values),
         **recurrent,
-        **grouped,
     }
 
 
@@ -225,3 +221,11 @@ def deepcopy_fake(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
 def _set_data(tensor: Tensor, data: Tensor) -> None:
     forget(tensor)
     Tensor.data.__set__(tensor, data)  # type: ignore[attr-defined]
+
+
+def _grouped_products() -> dict[Any, Callable[..., Any]]:
+    return {
+        function: functools.partial(grouped_product, function)
+        for owner, name in ((torch, "_grouped_mm"), (torch.nn.functional, "grouped_mm"))
+        if (function := getattr(owner, name, None)) is not None
+    }
