@@ -1,16 +1,20 @@
 """Measures the memory that CUDA operations take besides their results, in the networks that use them.
 
-    python benchmarks/operations.py --out operations.jsonl [--seconds 300] [name …]
+    python benchmarks/operations.py --out operations.jsonl [--seconds 300] [--convolving] [name …]
+    python benchmarks/operations.py --out pointwise.jsonl --pointwise
 
 Runs one training step of each configuration (of the zoo and of the third-party models) in its own process, several at
 a time. A row holds the arguments of an operation and the bytes at its peak beyond its results, if these are at least
 256 KiB. A convolution of a new shape is also run pass by pass: forward, the input's gradient, the weight's gradient.
+`--pointwise` measures a grid of pointwise convolutions instead.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -121,11 +125,38 @@ def measure(name: str) -> list[dict[str, Any]]:
     return [{"name": name, **row} for row in measurement.rows.values()]
 
 
+def measure_pointwise(dtype: str) -> list[dict[str, Any]]:
+    """Return the rows of a grid of pointwise convolutions."""
+    channels = ((64, 256), (128, 512), (160, 960), (960, 160), (256, 1024), (1024, 256), (320, 1280), (384, 1536))
+    more = ((512, 512), (512, 1024), (1024, 512), (768, 768), (1024, 1024), (512, 2048), (2048, 512), (1536, 2048))
+    grid = itertools.product((4, 8, 16, 32, 64, 128, 256), (7, 8, 10, 14, 16, 20, 28), channels + more)
+    with OperationMeasurement() as measurement:
+        for batch, side, (ins, outs) in grid:
+            if batch * (ins + outs) * side**2 <= 1 << 28:
+                x = torch.zeros(batch, ins, side, side, device="cuda", dtype=getattr(torch, dtype), requires_grad=True)
+                weight = torch.zeros(outs, ins, 1, 1, device="cuda", dtype=x.dtype, requires_grad=True)
+                torch.nn.functional.conv2d(x, weight).sum().backward()
+    return [{"name": "grid", **row} for row in measurement.rows.values() if "weight" in row]
+
+
 def start_process(name: str) -> tuple[subprocess.Popen[bytes], IO[str]]:
     """Start the measurement of a configuration."""
     command = [sys.executable, __file__, "one", name]
     output = tempfile.TemporaryFile("w+")  # noqa: SIM115  a pipe would fill up
-    return subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL), output
+    # More threads would only compete for the cores.
+    environ = {**os.environ, "OMP_NUM_THREADS": "2", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    return subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL, env=environ), output
+
+
+def names(convolving: bool) -> list[str]:  # noqa: FBT001
+    """Return the names of the configurations, without those of thousands of tiny operations."""
+    from zoo import configs, third_party
+
+    excluded = ["mamba", "rwkv"] + (["gpt", "bert", "llama", "lstm", "gru", "rnn", "mlp"] if convolving else [])
+    selected = {
+        name for name, config in third_party().items() if not convolving or config.family != "transformers"
+    } | set(configs())
+    return sorted(name for name in selected if not name.startswith(tuple(excluded)))
 
 
 def main() -> None:
@@ -134,11 +165,10 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--convolving", action="store_true", help="only networks that convolve")
+    parser.add_argument("--pointwise", action="store_true", help="a grid of pointwise convolutions")
     options = parser.parse_args()
-    from zoo import configs, third_party
-
-    slow = ("mamba", "rwkv")  # thousands of tiny operations
-    queue = options.names or [name for name in {**third_party(), **configs()} if not name.startswith(slow)]
+    queue = ["float32", "float16", "bfloat16"] if options.pointwise else options.names or names(options.convolving)
     deadline = time.time() + options.seconds
     running: list[tuple[subprocess.Popen[bytes], IO[str]]] = []
     seen: set[str] = set()
@@ -163,7 +193,8 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["one"]:
-        for line in measure(sys.argv[2]):
+        grid = sys.argv[2] in {"float32", "float16", "bfloat16"}
+        for line in measure_pointwise(sys.argv[2]) if grid else measure(sys.argv[2]):
             print(json.dumps(line))
     else:
         main()

@@ -55,7 +55,7 @@ REPRESENTATIVE = {
 DEFAULT_BOUND = 0.3
 BOUNDS = {
     **dict.fromkeys(["resnet18-fp32-320", "resnet50-fp32"], 1.0),
-    **dict.fromkeys(["mask-rcnn-fp16", "efficientnet-fp16"], 5.0),
+    "mask-rcnn-fp16": 5.0,
 }
 # Allowed distance of the high of `needed` above the smallest cap that ran, in percent.
 MAX_NEEDED_HIGH = {"expandable": 8.5, "default": 22.5}

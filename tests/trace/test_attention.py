@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gzip
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,3 +116,32 @@ def test_boolean_mask_is_converted_once() -> None:
 
     sizes = [size for op, size in attention_storages(step) if size == 2 * 4 * 64 * 64 * 4]
     assert len(sizes) == 3  # one in each traced step
+
+
+def recorded_mask(kind: str | None, dtype: torch.dtype, keys: int) -> Tensor | None:
+    options: dict[str, Any] = {"dtype": dtype, "device": "meta"}
+    if kind is None:
+        return None
+    if kind == "boolean":
+        return torch.empty(2, 1, 64, keys, dtype=torch.bool, device="meta")
+    if kind == "expanded":
+        return torch.empty(2, 1, 1, keys, **options).expand(2, 8, 64, keys)
+    if kind == "strided":
+        return torch.empty(64, keys, 8, **options).permute(2, 0, 1)[None]
+    return torch.empty(2, 8, 64, keys, **options).requires_grad_(kind == "learned")
+
+
+@pytest.mark.medium
+def test_backends_are_those_that_torch_chose_on_an_h200() -> None:
+    """Compare with the recorded choices: dtypes, widths, shared heads, masks, dropout, causal, numbers of keys."""
+    recorded = json.loads(gzip.decompress((Path(__file__).parent / "recorded/attention_h200.json.gz").read_bytes()))
+    wrong = []
+    for *case, chosen in recorded["choices"]:
+        name, width, sharing, mask, dropout, causal, keys = case
+        dtype = getattr(torch, name)
+        k = heads(dtype, width, {"equal": 8, "grouped": 2, "broadcast": 1}[sharing], keys)
+        q, additive = heads(dtype, width, 8, 64), recorded_mask(mask, dtype, keys)
+        expected = AttentionCall(q, k, k, additive, dropout, causal, grouped=sharing == "grouped")
+        if choose_backend(expected, HOPPER).value != chosen:
+            wrong.append(case)
+    assert not wrong

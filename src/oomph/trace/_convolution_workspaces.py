@@ -17,7 +17,8 @@ _MAX_IMAGE_CHANNELS = 4
 _MAX_DIRECT_PRODUCTS = {_SINGLE: 128, _HALF: 64}  # products per output up to which images are read unconverted
 _BUSY_THREADS = 1 << 15  # threads that keep a GPU busy
 _LARGE_PRODUCT = 1 << 20
-_MAX_PRODUCT_RATIO = {_SINGLE: 2.5, _HALF: 1.2}  # bytes of per-sample products over those of a conversion
+_MAX_PRODUCT_RATIO = {_SINGLE: 2.7, _HALF: 1.2}  # bytes of per-sample products over those of a conversion
+_MAX_UNALIGNED_BATCH = 64
 _TILE = 128  # channels that a multiprocessor computes at once; half as many where there are few channels
 _MIN_PIXELS_PER_SUM = 1200  # fewer pixels aren't worth another partial sum
 _MIN_PIXELS_PER_FAST_SUM = 5500  # in half precision with full tiles, where sums are fast
@@ -113,12 +114,21 @@ def weight_gradient_workspace(conv: ConvolutionShape, processors: int = 132) -> 
         # One product per sample, summed at the end. Where the products are much larger than a conversion, cuDNN
         # converts instead.
         products = conv.batch * conv.in_channels * conv.out_channels * 4
-        if products <= _MAX_PRODUCT_RATIO.get(conv.element_size, 1) * (conv.input_bytes() + conv.output_bytes()):
+        if products <= _max_product_ratio(conv) * (conv.input_bytes() + conv.output_bytes()):
             return products
     if _reads_images_directly(conv) and conv.element_size == _SINGLE and conv.dims == 2:  # noqa: PLR2004
         return 0
     converted = _converted_bytes(conv, _input_alignment(conv, gradient=True), conv.align)
     return converted + _partial_sums(conv, processors)
+
+
+def _max_product_ratio(conv: ConvolutionShape) -> float:
+    """Return how much larger than a conversion the products of all samples may be: any size if they are cheap."""
+    small = conv.in_channels * conv.out_channels < _LARGE_PRODUCT
+    unaligned = conv.in_pixels % 4 != 0 and conv.batch <= _MAX_UNALIGNED_BATCH
+    if small and (conv.element_size == _SINGLE or unaligned):
+        return math.inf
+    return _MAX_PRODUCT_RATIO.get(conv.element_size, 1)
 
 
 def _reads_images_directly(conv: ConvolutionShape) -> bool:

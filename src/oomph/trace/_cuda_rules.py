@@ -26,6 +26,9 @@ from ._rules import AllocateResult, AllocateTemporary, RuleStep, contiguous_copy
 CudaRule = Callable[[tuple[Any, ...], tuple[Any, ...], CudaDevice], Iterator[RuleStep]]
 
 _ATTENTION_BLOCK_TOKENS = 64  # computed at once by the efficient kernel
+_VARIANCE_BYTES = 16  # mean, sum of squares and two counts
+_LAYER_NORM_ROWS = 64 * 1024  # above, the gradients of weight and bias are summed in blocks of rows
+_LAYER_NORM_BLOCK = 32
 _MAX_UNSORTED_INDICES = 3072  # fewer gradients of an embedding are summed without sorting
 
 
@@ -102,14 +105,26 @@ def _channels_last(tensor: Tensor) -> torch.memory_format:
     return torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d  # noqa: PLR2004
 
 
-def _sum(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
-    del outs
-    yield AllocateResult(0)
-    dims = args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) and args[1] else range(args[0].dim())
-    yield from _reduction_scratch(args[0], tuple(dims), device)
+def _reduction(position: int, accumulator: int = 4) -> CudaRule:
+    """Return the rule of a reduction.
+
+    Args:
+        position: index of the reduced dimensions among the arguments.
+        accumulator: bytes of a partial result, for results in at most fp32.
+    """
+
+    def rule(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+        yield from _all_results(outs)
+        dims = args[position] if len(args) > position else None
+        dims = [dims] if isinstance(dims, int) else dims or range(args[0].dim())
+        yield from _reduction_scratch(args[0], tuple(dims), device, accumulator)
+
+    return rule
 
 
-def _reduction_scratch(x: Tensor, dims: tuple[int, ...], device: CudaDevice) -> Iterator[RuleStep]:
+def _reduction_scratch(
+    x: Tensor, dims: tuple[int, ...], device: CudaDevice, accumulator: int = 4
+) -> Iterator[RuleStep]:
     """Yield the scratch memory of a reduction, with dimensions merged as TensorIterator merges them."""
     reduced = {dim % x.dim() for dim in dims} if x.dim() else set()
     sizes = [(x.stride(dim), x.shape[dim], dim in reduced) for dim in range(x.dim()) if x.shape[dim] > 1]
@@ -130,7 +145,7 @@ def _reduction_scratch(x: Tensor, dims: tuple[int, ...], device: CudaDevice) -> 
         along_fastest=fastest[2],
         vector=vector if fastest[0] == 1 else 1,
         single=outputs == 1,
-        accumulator=max(4, x.element_size()),
+        accumulator=max(accumulator, x.element_size()),
     )
     for size in scratch_sizes(reduction, device):
         yield AllocateTemporary(size, hold=True)
@@ -161,6 +176,22 @@ def _layer_norm(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice
     yield from (AllocateResult(index, 4 * outs[index].numel()) for index in (1, 2))
 
 
+def _layer_norm_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
+    """The gradients of weight and bias of many short rows are summed in two steps."""
+    yield from contiguous_copy(args[0])
+    yield from contiguous_copy(args[1])
+    yield from _all_results(outs)
+    width = math.prod(args[2])
+    rows = args[1].numel() // width
+    if outs[1] is None or rows <= _LAYER_NORM_ROWS or width // _LAYER_NORM_BLOCK >= device.processors // 2:
+        return
+    sums = -(-rows // _LAYER_NORM_BLOCK)
+    yield AllocateTemporary(2 * sums * width * outs[1].element_size(), hold=True)
+    vector = next(size for size in (4, 2, 1) if width % size == 0)
+    for size in scratch_sizes(ReductionShape(outputs=width, inputs=sums, along_fastest=False, vector=vector), device):
+        yield AllocateTemporary(size, hold=True)
+
+
 def _softmax_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
     """The product of gradient and output is a temporary tensor."""
     del outs, device
@@ -169,11 +200,10 @@ def _softmax_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: Cuda
 
 
 def _safe_softmax(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
-    """The softmax and a mask of the elements that are -inf are temporary tensors; rows of -inf become zeros."""
+    """A mask of the elements that are -inf is a temporary tensor; rows of -inf become zeros."""
     del outs, device
-    yield held_copy(args[0])
-    yield AllocateTemporary(args[0].numel(), hold=True, workspace=False)
     yield AllocateResult(0)
+    yield AllocateTemporary(args[0].numel(), hold=True, workspace=False)
 
 
 def _huber_loss(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
@@ -255,17 +285,19 @@ def _efficient_attention_backward(
 
 
 def _embedding_backward(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
-    """Indices are sorted and rows of equal index are summed in segments; in the worst case all indices differ."""
+    """Indices are sorted, and rows of equal index are summed in segments; in the worst case few indices are equal."""
     del outs, device
-    grad, indices = args[0], args[1]
+    grad, indices, rows = args[0], args[1], args[2]
     yield from contiguous_copy(grad)
     yield AllocateResult(0)
-    count = indices.numel()
+    count, size = indices.numel(), indices.element_size()
     if count <= _MAX_UNSORTED_INDICES:
         return
-    segments = count + count // 10
-    yield AllocateTemporary(5 * count * indices.element_size(), hold=True)
-    yield AllocateTemporary(segments * grad.shape[-1] * 4, hold=True)
+    yield AllocateTemporary(5 * count * size)  # the sort
+    segments = min(count, rows)
+    partial = segments + count // 10
+    yield AllocateTemporary((2 * count + 3 * segments + partial) * size, hold=True)
+    yield AllocateTemporary(partial * grad.shape[-1] * 4, hold=True)
 
 
 def _log_sigmoid(args: tuple[Any, ...], outs: tuple[Any, ...], device: CudaDevice) -> Iterator[RuleStep]:
@@ -299,12 +331,21 @@ def _batch_norm(divisor: float, position: int) -> CudaRule:
 CUDA_RULES: dict[str, CudaRule] = {
     "aten.convolution.default": _conv,
     "aten.convolution_backward.default": _conv_backward,
-    "aten.sum.dim_IntList": _sum,
-    "aten.sum.default": _sum,
-    "aten.mean.dim": _sum,
-    "aten.mean.default": _sum,
+    "aten.sum.dim_IntList": _reduction(1),
+    "aten.sum.default": _reduction(1),
+    "aten.mean.dim": _reduction(1),
+    "aten.mean.default": _reduction(1),
+    "aten.amax.default": _reduction(1),
+    "aten.amin.default": _reduction(1),
+    "aten.linalg_vector_norm.default": _reduction(2),
+    "aten.var.correction": _reduction(1, _VARIANCE_BYTES),
+    "aten.var_mean.correction": _reduction(1, _VARIANCE_BYTES),
+    "aten.std.correction": _reduction(1, _VARIANCE_BYTES),
+    "aten._softmax.default": _needs_contiguous(0),
+    "aten._log_softmax.default": _needs_contiguous(0),
+    "aten.col2im.default": _needs_contiguous(0),
     "aten.native_layer_norm.default": _layer_norm,
-    "aten.native_layer_norm_backward.default": _needs_contiguous(0, 1),
+    "aten.native_layer_norm_backward.default": _layer_norm_backward,
     "aten.native_group_norm.default": _needs_contiguous(0),
     "aten.native_group_norm_backward.default": _needs_contiguous(0, 1),
     "aten.upsample_nearest2d_backward.default": _resize_backward,
