@@ -48,6 +48,7 @@ def allocator_limit(device: torch.device) -> int:
 
 def cap_allocator(device: torch.device, budget: int) -> None:
     """Cap the allocator so that this process uses at most a budget, as nvidia-smi shows it."""
+    torch.cuda.empty_cache()  # the cap is no limit for cached blocks
     free, total = torch.cuda.mem_get_info(device)
     outside = bytes_outside_allocator(total - free, torch.cuda.memory_reserved(device))
     torch.cuda.set_per_process_memory_fraction(min(max((budget - outside) / total, 0.0), 1.0), device)
