@@ -60,7 +60,7 @@ class Replay:
     def disturb(self, index: int, mode: FaultAt) -> int:
         """Run a step with errors and compare it with the undisturbed one; return the number of errors."""
         self.rewind(index)
-        for observer in self.rig.guard._effects._observers.values():  # the first step looks for side effects
+        for observer in self.rig.guard._batches.effects._observers.values():  # the first step looks for side effects
             observer._looks, observer.is_done = 0, index > 0
         with mode:
             micro_batches = self.step(index)
@@ -113,7 +113,7 @@ def test_several_errors_in_a_row() -> None:
 def test_a_retry_without_a_transaction_is_detected() -> None:
     rig = Rig(micro_batch=4)
     batch = rig.batches(1)[0]
-    work = Work(rig.guard._objective, SplitRule("sums"), 2, rig.guard._backward, lambda: None)
+    work = Work(rig.guard._batches.objective, SplitRule("sums"), 2, rig.guard._backward)
     with pytest.raises(torch.OutOfMemoryError), FaultAt([60]):
         rig.guard._runner.run(batch, work, Metrics())
     rig.guard.step(batch)

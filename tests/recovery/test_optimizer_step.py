@@ -25,8 +25,8 @@ from oomph.errors import UsageError
 from oomph.recovery import Guard
 from oomph.recovery._config import GuardConfig
 from oomph.recovery._optimizer_step import OptimizerStep, is_atomic
-from oomph.recovery._snapshots import OptimizerSnapshot
 from oomph.recovery._transaction import CommitState
+from oomph.recovery.snapshots._snapshots import OptimizerSnapshot
 
 from .faults import CUDA_OOM, ByteCap, FailingCall, FaultAt, FaultIn
 from .nets import cloned, differences, guard_of, plain_batch, plain_guard, plain_net

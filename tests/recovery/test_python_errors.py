@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.optim.swa_utils import AveragedModel
 
-from oomph.recovery import _object_snapshots, _snapshots
-from oomph.recovery._snapshots import Restore
+from oomph.recovery.snapshots import _object_snapshots, _snapshots
+from oomph.recovery.snapshots._snapshots import Restore
 
 from .faults import FailingCall
 from .nets import NoisyNet, Rig, cloned, differences

@@ -9,8 +9,8 @@ from torch.optim import SGD, AdamW, Optimizer, SparseAdam
 
 import oomph
 from oomph.errors import OomphError
-from oomph.recovery._snapshots import BufferSnapshot, Restore
 from oomph.recovery._transaction import Transaction
+from oomph.recovery.snapshots._snapshots import BufferSnapshot, Restore
 
 from .faults import FaultAt, FaultIn
 from .nets import differences, plain_batch, plain_net

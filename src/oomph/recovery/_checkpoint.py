@@ -16,8 +16,7 @@ from torch.optim import Optimizer
 from ..batch import move
 from ..errors import InvalidFile, MissingFile, UsageError
 from ..files import write_atomically
-from ._object_snapshots import owner_of
-from ._snapshots import optimizer_parameters, rng_states, set_rng_states
+from .snapshots import optimizer_parameters, owner_of, rng_states, set_rng_states
 
 if TYPE_CHECKING:
     from ._guard import Guard

@@ -63,6 +63,17 @@ class Ranks:
         with self.control.busy():
             return self.control.max_over_ranks([signum or 0])[0] or None
 
+    def raise_if_lost(self, error: BaseException) -> None:
+        """Tell the other ranks of an error.
+
+        Raises:
+            RankLost: the error happened because another rank is lost.
+        """
+        lost = self.control.as_rank_lost(error)
+        self.control.announce_failure(f"{type(error).__name__}: {error}")
+        if lost is not None:
+            raise lost from error
+
     def save_last(self, save: Callable[[], str | None], *, together: bool) -> str | None:
         """Save a run on the first rank before it ends, and return where."""
         path = None

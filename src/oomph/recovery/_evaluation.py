@@ -17,10 +17,9 @@ from ..patches import autocast
 from ._caught_oom import CaughtOom, free_memory
 from ._checks import reject_changed_batch
 from ._memory import Memory
-from ._object_snapshots import ModuleAttributeSnapshot, ObjectSnapshot
 from ._retry_policy import RetryPolicy
-from ._snapshots import BufferSnapshot, RngSnapshot, Snapshot
 from ._transaction import Transaction
+from .snapshots import BufferSnapshot, ModuleAttributeSnapshot, ObjectSnapshot, RngSnapshot, Snapshot
 from .splitting import MicroBatchRunner
 
 _Function = Callable[[nn.Module, Any], Any]

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -20,42 +19,43 @@ from ..losses import Number
 from ..monitor import Recorder, step_timer
 from ..patches import BlockCheckpointing
 from ._accelerate import AccelerateState
+from ._accumulation import Accumulation
+from ._batch_runner import BatchRunner
 from ._caught_oom import CaughtOom, free_memory
 from ._checkpoint import check_checkpoint_path, guard_state, load, load_guard_state, save, save_emergency
 from ._checks import (
-    BatchNormCheck,
     WarnOnce,
     reject_changed_batch,
     reject_closures,
     reject_lazy_modules,
-    warn_accumulation,
 )
 from ._config import GuardConfig, as_tuple, check_extra_state, check_optimizers, parse_device
 from ._distributed import connect_ranks
+from ._emergency import Emergency
 from ._evaluation import Evaluation
 from ._fallbacks import last_fallbacks
 from ._memory import FitPredictor, Predict, memory_of
-from ._object_snapshots import ModuleAttributeSnapshot, ObjectSnapshot, check_restorable, modules_of
 from ._optimizer_step import OptimizerStep, UpdateResult
-from ._retry_policy import RetryPolicy
-from ._side_effects import SideEffects, SpectralNormSnapshot, SplitEffects, stray_gradients
+from ._retry_policy import LastFallback, RetryPolicy
 from ._signals import StopRequest
-from ._snapshots import BufferSnapshot, GradStash, RngSnapshot, Snapshot
-from ._step_report import StepReport, record_fields, retries_exhausted
+from ._step_report import StepReport, record_fields
 from ._step_state import StepMode, StepState
 from ._transaction import CommitState, Transaction
+from .snapshots import (
+    BufferSnapshot,
+    ModuleAttributeSnapshot,
+    ObjectSnapshot,
+    RngSnapshot,
+    Snapshot,
+    SpectralNormSnapshot,
+    check_restorable,
+)
 from .splitting import (
     ForwardMode,
     MetricFunction,
     Metrics,
     MicroBatchRunner,
     Objective,
-    SplitCheck,
-    SplitPolicy,
-    TwoPasses,
-    Work,
-    accumulation_weights,
-    merge_grads,
 )
 
 _log = logging.getLogger("oomph")
@@ -157,7 +157,6 @@ class Guard:
 
     Attributes:
         model: the model to train, without its DistributedDataParallel wrapper.
-        pending: the weight of the batches accumulated since the last update; None if there are none.
         steps: number of steps so far, with and without an update.
     """
 
@@ -175,28 +174,23 @@ class Guard:
         if self._ranks.is_first:
             check_checkpoint_path(config.checkpoint)
         device = _model_device(self.model) if config.device is None else parse_device(config.device)
-        needs_scaler = config.scaler is None and config.precision == "amp-fp16"
-        scaler = config.scaler or self._accelerate.scaler
-        self.scaler = torch.amp.GradScaler(device.type) if needs_scaler and scaler is None else scaler
-        self.loss_modules = [module for module in modules_of(loss) if module is not self.model]
+        self.scaler = config.scaler or self._accelerate.scaler
+        if self.scaler is None and config.precision == "amp-fp16":
+            self.scaler = torch.amp.GradScaler(device.type)
         self._warnings = WarnOnce()
-        self._batch_norm = BatchNormCheck(self.model, self._warnings)
-        mode = ForwardMode(config.precision, config.resize)
+        objective = Objective(self.model, loss, config.forward, config.reduction)
+        self.loss_modules = objective.loss_modules
         modules = [self.model, *self.loss_modules]
-        spectral_norms = SpectralNormSnapshot(*modules)
+        mode = ForwardMode(config.precision, config.resize)
         batches = batch_format(config.split, config.samples)
-        self._runner = MicroBatchRunner(self.model, batches, device, mode, spectral_norms)
-        self._objective = Objective(self.model, loss, config.forward, config.reduction)
+        self._runner = MicroBatchRunner(self.model, batches, device, mode, SpectralNormSnapshot(*modules))
         self._checkpointing = BlockCheckpointing(self.model)
-        self.retry_policy = RetryPolicy(
-            max_micro_batch=config.micro_batch,
-            cooldown_steps=config.cooldown_steps,
-            last_fallbacks=last_fallbacks(self._checkpointing, config, mode),
-            frees_cache=device.type != "cpu",
-        )
+        fallbacks = last_fallbacks(self._checkpointing, config, mode)
+        self.retry_policy = _retry_policy(config, fallbacks, device)
         self._memory = memory_of(device, config.budget_bytes)
         self._predictor = FitPredictor(config.predict, self._memory)
-        self._grads = GradStash(self.model, optimizers)
+        self._accumulation = Accumulation(self.model, optimizers, self._warnings)
+        self._emergency = Emergency(self._ranks, config.recorder, lambda: save_emergency(self, config.checkpoint))
         self._commit_state = CommitState()
         parts = [self.model, *optimizers, *config.schedulers]  # that other snapshots save
         targets = [target for target in (self.scaler, *config.extra_state) if target is not None]
@@ -205,22 +199,29 @@ class Guard:
             state: list[Snapshot] = [RngSnapshot(device), BufferSnapshot(*modules), ModuleAttributeSnapshot(*modules)]
             return [*state, *(ObjectSnapshot(target, exclude=parts) for target in targets)]
 
-        self._transaction = Transaction.of([*forward_state(), self._grads], self._commit_state.is_final)
-        self._two_passes = TwoPasses(self._runner, forward_state)
-        check = SplitCheck(self._runner, Transaction.of(forward_state()), modules)
-        allows_inexact = config.inexact == "warn"
-        self._splits = SplitPolicy(
-            check, self._warnings.warn, self._ranks.control.max_over_ranks, allows_inexact=allows_inexact
-        )
-        self._effects = SplitEffects(
-            lambda: SideEffects(self.model, self.loss_modules, device, spectral_norms.vectors), self._warnings.warn
+        self._transaction = Transaction.of([*forward_state(), self._accumulation.stash], self._commit_state.is_final)
+        self._batches = BatchRunner(
+            objective,
+            self._runner,
+            forward_state=forward_state,
+            warnings=self._warnings,
+            max_over_ranks=self._ranks.control.max_over_ranks,
+            allows_inexact=config.inexact == "warn",
         )
         self.optimizer_step = OptimizerStep(self.model, optimizers, config, self.scaler, self._commit_state)
         self._evaluation = Evaluation(self._runner, config.extra_state, self._memory, config.cooldown_steps)
         self._timer = step_timer(None if config.recorder is None else device)
         self._stop_request = StopRequest()
-        self.pending: Number | None = None
         self.steps = 0
+
+    @property
+    def pending(self) -> Number | None:
+        """The weight of the batches accumulated since the last update; None if there are none."""
+        return self._accumulation.pending
+
+    @pending.setter
+    def pending(self, weight: Number | None) -> None:
+        self._accumulation.pending = weight
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -271,7 +272,7 @@ class Guard:
             with self._ranks.control.busy():
                 state = StepState(batch, self._runner.count_samples(batch), mode)
                 self._timer.start(state.started_at)
-                state.objective = self._objective if forward is None else self._objective.with_forward(forward)
+                self._batches.find_rule(state, forward, number)
                 self._compute_grads(state)
                 result = self._run_update(state) if mode.updates else self._keep_grads(state)
                 self._transaction.release()
@@ -287,23 +288,20 @@ class Guard:
                 self.optimizer_step.reset_scaler()
             else:
                 self.pending = pending
-            self._grads.release()
-            self._raise_rank_lost(error)
+            self._accumulation.stash.release()
+            self._ranks.raise_if_lost(error)
             raise
         self._stop_if_requested(state.signum if mode.syncs else None)
         return report
 
     def _compute_grads(self, state: StepState) -> None:
         """Compute the gradients on all ranks, with as many fallbacks as needed."""
-        state.rule = self._splits.rule_for(state.objective, state.batch, self.steps)
         if self.config.micro_batch is not None and self.config.micro_batch < state.samples:
-            self._splits.require_exact(state.rule, self.config.micro_batch)
+            self._batches.splits.require_exact(state.rule, self.config.micro_batch)
         while True:
-            min_samples = self._batch_norm.min_samples() if self._splits.may_split(state.rule) else sys.maxsize
+            min_samples = self._batches.min_samples(state)
             state.micro_batches = self.retry_policy.micro_batches(state.samples, min_samples)
-            if state.micro_batches > 1:
-                self._splits.announce(state.rule)
-                self._batch_norm.warn_if_split()
+            self._batches.announce(state)
             work = functools.partial(self._forward_backward, state)
             measure = self._checkpointing.measure() if state.retries else contextlib.nullcontext()
             with self._memory.watch(self.model, reset_peak=self.retry_policy.will_probe), measure:
@@ -313,7 +311,7 @@ class Guard:
             if vote.oom is None:
                 return
             reject_changed_batch(state.batch, state.batch_versions)
-            self._record_oom(vote.oom, state)
+            self._emergency.record(vote.oom, state.micro_batches, self.steps)
             self._transaction.restore()
             free_memory(collect=state.retries > 0)
             state.retries += 1
@@ -332,27 +330,11 @@ class Guard:
             state.fallbacks += (fallback,)
 
     def _forward_backward(self, state: StepState) -> None:
-        mode = state.mode
-        if not self._grads.stashed:  # the user has set them to None
-            self.pending = None
-        elif self.pending is None and not mode.adds_grads:
-            stray = stray_gradients(self.model.named_parameters())
-            if stray is not None:
-                self._warnings.warn(stray.message)
-        self._grads.take_off()
-        is_part = not mode.updates or self.pending is not None
-        work = Work(state.objective, state.rule, state.micro_batches, self._backward, self._memory.check, is_part)
+        mode, parameters = state.mode, self._accumulation.stash.parameters
+        state.is_part = self._accumulation.begin(mode)
         metrics = Metrics(self.config.metrics)
-        runner = self._two_passes if state.is_split and state.rule.passes > 1 else self._runner
-        with self._effects.observe(is_split=state.is_split):
-            losses = runner.run(state.batch, work, metrics)
-        parameters, stashed = self._grads.parameters, self._grads.stashed
-        losses.rescale_grads(parameters, mode.scale)
-        if stashed or self.pending is not None:
-            adds = losses.adds_up or mode.adds_grads
-            weights = None if adds else accumulation_weights(losses.weight, self.pending)
-            for index, param in enumerate(parameters):
-                param.grad = merge_grads(param.grad, stashed.get(index), weights)
+        losses = self._batches.run(state, self._backward, metrics)
+        self._accumulation.merge(losses, mode)
         if mode.syncs:
             self._ranks.prepare(parameters)
         if mode.updates and not self._ranks.reduces_grads:
@@ -366,45 +348,28 @@ class Guard:
     def _keep_grads(self, state: StepState) -> UpdateResult:
         """Keep the gradients for a later update, by the guard or by the caller."""
         if state.mode.syncs:
-            self._ranks.reduce_grads(self._grads.parameters)
-        if not state.mode.adds_grads:
-            self.pending = self._batch_weight(state) + (0.0 if self.pending is None else self.pending)
+            self._ranks.reduce_grads(self._accumulation.stash.parameters)
+        self._accumulation.count(state)
         self._commit_state.committed = True
         return UpdateResult()
 
     def _run_update(self, state: StepState) -> UpdateResult:
-        if self.pending is not None:
-            self._batch_weight(state)
-        self._ranks.reduce_grads(self._grads.parameters)
+        self._accumulation.count(state)
+        self._ranks.reduce_grads(self._accumulation.stash.parameters)
         result = self.optimizer_step.run(self.optimizer_step.prepare_grads if self._ranks.reduces_grads else None)
         state.retries += result.retries
         state.fallbacks += result.fallbacks
         if result.oom is not None:
-            self._record_oom(result.oom, state)
+            self._emergency.record(result.oom, state.micro_batches, self.steps)
             if not self._commit_state.partial:
                 self._transaction.restore()
-            self._give_up(result.oom, partly_updated=result.partly_updated)
+            self._emergency.end(result.oom, partly_updated=result.partly_updated)
         return result
-
-    def _batch_weight(self, state: StepState) -> Number:
-        """Return the weight of an accumulated batch; warn if it is not exact."""
-        assert state.losses is not None  # noqa: S101  it is set by a successful attempt
-        warn_accumulation(self._warnings, state.rule, has_known_divisor=state.losses.has_known_divisor)
-        return state.losses.weight
 
     def _end_step(self, number: int, mode: StepMode) -> None:
         """Count a step that has happened; after an interrupt this may run twice."""
-        self._grads.release()
-        if mode.updates:
-            self._grads.clear()
-            self.pending = None
+        self._accumulation.end(mode)
         self.steps = number + 1
-
-    def _raise_rank_lost(self, error: BaseException) -> None:
-        lost = self._ranks.control.as_rank_lost(error)
-        self._ranks.control.announce_failure(f"{type(error).__name__}: {error}")
-        if lost is not None:
-            raise lost from error
 
     def _fits(self, size: int, current_size: int = 1) -> bool:
         """Return True if micro-batches of a size fit on all ranks."""
@@ -413,32 +378,14 @@ class Guard:
     def _give_up_or_reraise(self, oom: CaughtOom, work: Callable[[], object], state: StepState) -> None:
         """Save and give up; an error that may not be about memory is raised once more, with its own traceback."""
         if self._ranks.control.is_distributed or not oom.is_ambiguous:
-            notes = ["" if self._splits.may_split(state.rule) else f"the batch was not split: {state.rule.problem}"]
+            may_split = self._batches.splits.may_split(state.rule)
+            notes = [] if may_split else [f"the batch was not split: {state.rule.problem}"]
             notes += (
                 [] if self._checkpointing.steps else ["the model has no repeated blocks that could be checkpointed"]
             )
-            self._give_up(oom, notes, together=True)
-        self._save_emergency()
+            self._emergency.end(oom, notes, together=True)
+        self._emergency.save()
         self._transaction.run_uncaught(work)
-
-    def _give_up(
-        self, oom: CaughtOom, notes: Sequence[str] = (), *, together: bool = False, partly_updated: bool = False
-    ) -> NoReturn:
-        path = None if partly_updated else self._save_emergency(together=together)
-        error = oom.annotated_error()
-        if oom.is_ambiguous and error is not None:
-            raise error
-        raise retries_exhausted(oom, path, notes, partly_updated=partly_updated) from error
-
-    def _save_emergency(self, *, together: bool = False) -> str | None:
-        return self._ranks.save_last(lambda: save_emergency(self, self.config.checkpoint), together=together)
-
-    def _record_oom(self, oom: CaughtOom, state: StepState) -> None:
-        if oom.is_remote:
-            return
-        _log.debug("step %d: %s", self.steps, oom.message)
-        if self.config.recorder is not None:
-            self.config.recorder.event("oom", kind=oom.kind, micro_batches=state.micro_batches, step=self.steps)
 
     def _report(self, state: StepState, result: UpdateResult) -> StepReport:
         report = state.report(result, self._memory.peak, self.optimizer_step)
@@ -467,9 +414,9 @@ class Guard:
                 with self._ranks.control.busy():
                     oom = self._evaluation.run(model or self.model, batch, function, results)
                     if oom is not None:
-                        self._give_up(oom)
+                        self._emergency.end(oom)
             except BaseException as error:
-                self._raise_rank_lost(error)
+                self._ranks.raise_if_lost(error)
                 raise
             self._stop_if_requested(None)
         return results
@@ -486,7 +433,7 @@ class Guard:
         signum = agreed_signum if self._ranks.control.is_distributed else self._stop_request.signum
         if signum is None:
             return
-        self._save_emergency(together=True)
+        self._emergency.save(together=True)
         if self.config.recorder is not None:
             self.config.recorder.event("stopped", step=self.steps)
         self._stop_request.stop(signum)
@@ -515,6 +462,15 @@ class Guard:
     def __deepcopy__(self, memo: object) -> NoReturn:
         """Reject copies: a copy would update the EMA of the original."""
         raise UsageError("a guard can't be copied", "create another one for the copy of the model")
+
+
+def _retry_policy(config: GuardConfig, fallbacks: tuple[LastFallback, ...], device: torch.device) -> RetryPolicy:
+    return RetryPolicy(
+        max_micro_batch=config.micro_batch,
+        cooldown_steps=config.cooldown_steps,
+        last_fallbacks=fallbacks,
+        frees_cache=device.type != "cpu",
+    )
 
 
 def _model_device(model: nn.Module) -> torch.device:

@@ -18,21 +18,22 @@ from ..errors import UsageError
 from ..units import format_size
 from ._caught_oom import CaughtOom, free_memory
 from ._config import GuardConfig
-from ._object_snapshots import ObjectSnapshot, owner_of
 from ._retry_policy import Backoff
 from ._signals import DeferSignals
-from ._snapshots import (
+from ._step_report import Fallback
+from ._transaction import CommitState, Transaction
+from .snapshots import (
     CounterSnapshot,
     GradSnapshot,
+    ObjectSnapshot,
     OptimizerSnapshot,
     ParamGroupSnapshot,
     Snapshot,
     has_step_hooks,
     may_write_grads,
     optimizer_parameters,
+    owner_of,
 )
-from ._step_report import Fallback
-from ._transaction import CommitState, Transaction
 
 _log = logging.getLogger("oomph")
 _FALLBACKS = (

@@ -48,6 +48,7 @@ class StepState:
         self.batch, self.samples, self.batch_versions = batch, samples, write_versions(batch)
         self.mode = mode
         self.micro_batches = 1
+        self.is_part = False  # accumulated with other batches, which count as one
         self.largest_batch = samples  # over all ranks
         self.signum: int | None = None  # of a signal that asked any rank to stop
         self.retries = 0

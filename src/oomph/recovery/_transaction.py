@@ -12,10 +12,11 @@ from torch.optim import Optimizer
 
 from ..errors import OomphError
 from ._caught_oom import CaughtOom, catch_oom, caught_oom, free_memory, retry_on_oom
-from ._object_snapshots import ModuleAttributeSnapshot, ObjectSnapshot
-from ._snapshots import (
+from .snapshots import (
     BufferSnapshot,
     GradSnapshot,
+    ModuleAttributeSnapshot,
+    ObjectSnapshot,
     OptimizerSnapshot,
     Restore,
     RngSnapshot,

@@ -25,7 +25,7 @@ from ..errors import UsageError, describe, quote
 from ..trace import trace_program
 from ._capture import Capture, Failure, Model, ScriptRun, TrainingLoop
 from ._loaders import TrainingLoaders
-from ._side_effects import SideEffects, discard_safetensors
+from ._replaced_functions import ReplacedFunctions, discard_safetensors
 
 STEPS = 3
 _ENOUGH_STEPS = 2  # of a script that fails later: the optimizer's state is there in the second
@@ -40,7 +40,7 @@ class ScriptProcess:
         self.run, self.folder = run, folder
         self.live = trace_program(run.device, STEPS, self.end, boolean=run.boolean)
         self.loaders = TrainingLoaders(run.batch, lambda: self.live.tracker.backward_passes)
-        self.side_effects = SideEffects()
+        self.replaced = ReplacedFunctions()
 
     def execute(self) -> NoReturn:
         """Run the script as `python script.py arguments` does, and write the result."""
@@ -50,7 +50,7 @@ class ScriptProcess:
         register_optimizer_step_pre_hook(lambda *_: discard_safetensors())
         enough_steps = _ENOUGH_STEPS
         with ExitStack() as stack:
-            stack.enter_context(self.side_effects.prevented())
+            stack.enter_context(self.replaced.prevented())
             stack.enter_context(self.loaders.installed())
             stack.enter_context(self.live.running())
             try:
@@ -78,7 +78,7 @@ class ScriptProcess:
                 )
             )
         trace = self.live.trace()
-        assumptions = (*trace.assumptions, *self.side_effects.notes)
+        assumptions = (*trace.assumptions, *self.replaced.notes)
         self._write(Capture(self._loop(), dataclasses.replace(trace, assumptions=assumptions)))
 
     def _loop(self) -> TrainingLoop:

@@ -57,7 +57,7 @@ class TrainingLoaders:
             init(*bound.args, **bound.kwargs)
 
         DataLoader.__init__ = in_process  # type: ignore[method-assign]
-        DataLoader.__iter__ = lambda loader: _Batches(loader, self)  # type: ignore[method-assign, assignment, return-value]
+        DataLoader.__iter__ = lambda loader: _ResizedBatches(loader, self)  # type: ignore[method-assign, assignment, return-value]
         try:
             yield
         finally:
@@ -92,7 +92,7 @@ class TrainingLoaders:
             self.batches += 1
 
 
-class _Batches:
+class _ResizedBatches:
     """The iterator of a DataLoader."""
 
     def __init__(self, loader: DataLoader[Any], loaders: TrainingLoaders) -> None:

@@ -21,7 +21,7 @@ F = nn.functional
 
 
 def find_rule(guard: Guard, batch: Any = None) -> SplitRule:
-    return guard._splits._check.find_rule(guard._objective, plain_batch() if batch is None else batch)
+    return guard._batches.splits._check.find_rule(guard._batches.objective, plain_batch() if batch is None else batch)
 
 
 def rule_of_forward(forward: Callable[..., Any], **options: Any) -> SplitRule:
@@ -254,7 +254,7 @@ def test_the_loss_of_models_that_do_not_take_it_is_weighted_by_labels() -> None:
     net = LanguageModel(counts_items=False)
     guard = oomph.guard(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=1.0), micro_batch=2)
     guard.step(language_batch())
-    assert guard._splits._rules[None][0].count is not None
+    assert guard._batches.splits._rules[None][0].count is not None
 
 
 class Counter(nn.Module):

@@ -13,7 +13,7 @@ from ...batch import BatchFormat, micro_batch_sizes, move
 from ...errors import UsageError
 from ...losses import LossSum
 from ...patches import autocast
-from .._snapshots import Snapshot
+from ..snapshots import Snapshot
 from ._loss import LossAccumulator, mean_as_sum
 from ._metrics import Metrics
 from ._objective import Objective
@@ -69,7 +69,6 @@ class Work:
         rule: how the micro-batches combine to the gradient of the whole batch.
         micro_batches: number of micro-batches.
         backward: called with each weighted loss.
-        check_memory: raises if the host is almost out of memory.
         is_part: True if this batch is accumulated with others, which count as one.
     """
 
@@ -77,7 +76,6 @@ class Work:
     rule: SplitRule
     micro_batches: int
     backward: Callable[[Tensor], object]
-    check_memory: Callable[[], object]
     is_part: bool = False
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ...errors import UsageError
 from ...job import model_arguments
 from ...losses import LossSum, Number, torch_loss
+from ..snapshots import modules_of
 
 Forward = Callable[..., Any]
 
@@ -31,6 +32,7 @@ class Objective:
         self, model: nn.Module, loss: Forward | None, forward: Forward | None = None, reduction: str | None = None
     ) -> None:
         self.model, self._loss, self._forward, self.declared_reduction = model, loss, forward, reduction
+        self.loss_modules = [module for module in modules_of(loss) if module is not model]
         self.torch_loss = None if reduction is not None else torch_loss(loss)
         function = forward if forward is not None and hasattr(forward, "normalizer") else loss
         self.normalizer: Callable[[Any], Any] | None = getattr(function, "normalizer", None)

@@ -23,8 +23,8 @@ from ...errors import UsageError, describe
 from ...losses import LossSum, TorchLoss
 from ...patches import autocast
 from .._caught_oom import free_memory, is_oom
-from .._snapshots import rng_states
 from .._transaction import Transaction
+from ..snapshots import rng_states
 from ._objective import Objective, is_loss, label_counts
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class _Comparison:
             return SplitRule(way, 2, "the model's outputs don't lie along the batch", "put the samples first in them")
         if self.whole.draws_random_numbers:
             return SplitRule(way, 2)
-        tolerance = 100 * self._tolerance()
+        tolerance = min(100 * self._tolerance(), 0.1)
         for ours, whole in pairs:
             if whole.is_floating_point() and not torch.allclose(
                 ours, whole, rtol=tolerance, atol=tolerance * float(whole.abs().mean() if whole.numel() else 0)

@@ -17,7 +17,7 @@ from ...batch import move, write_versions
 from ...errors import UsageError
 from ...losses import OutputParts, outputs_with_grads
 from ...patches import autocast
-from .._snapshots import Snapshot
+from ..snapshots import Snapshot
 from ._loss import LossAccumulator
 from ._metrics import Metrics
 
@@ -82,7 +82,6 @@ class TwoPasses:
             metrics.add(outputs, move(part, self._runner.device))
         tensors, output_grads = outputs_with_grads(outputs, grads)
         del outputs
-        work.check_memory()
         if tensors:
             torch.autograd.backward(tensors, output_grads)
 

@@ -24,7 +24,7 @@ from ..fake import DataAssumptions, ValueTracker
 from ._cuda_module import emulated_cuda, replace_attribute
 from ._evaluation import RepeatedEvaluations
 from ._functions import DeviceFunctions
-from ._placement import Placement
+from ._placement import DevicePlacement
 from ._recorder import LiveRecorder
 from ._steps import StepTracker
 
@@ -39,7 +39,7 @@ class LiveTrace:
         values = ValueTracker(DataAssumptions(boolean=boolean), floats_decide=False)  # scripts log their loss
         self.recorder = LiveRecorder(emulated.device, values)
         self.functions = DeviceFunctions(self.recorder, is_host_only=isinstance(emulated.device, CpuDevice))
-        self.placement = Placement(self.functions)
+        self.placement = DevicePlacement(self.functions)
         self.tracker = StepTracker(self.recorder, steps, on_end)
 
     @contextmanager

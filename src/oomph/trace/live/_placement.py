@@ -18,7 +18,7 @@ from ._functions import DeviceFunctions
 _HOST_ONLY = "the program moves nothing to a GPU; its models and their inputs are counted as if it did"
 
 
-class Placement:
+class DevicePlacement:
     """Moves models to the device: where the program says so, else those that it trains."""
 
     def __init__(self, functions: DeviceFunctions) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Adam, AdamW
 
-from oomph.recovery._snapshots import (
+from oomph.recovery.snapshots._snapshots import (
     GradSnapshot,
     GradStash,
     OptimizerSnapshot,
@@ -26,8 +26,8 @@ from oomph.recovery._snapshots import (
     rng_states,
 )
 
-from .faults import FaultIn, InterruptAt
-from .nets import cloned, differences, plain_batch, plain_net
+from ..faults import FaultIn, InterruptAt
+from ..nets import cloned, differences, plain_batch, plain_net
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..batch import tensors_in
-from ..errors import UsageError
-from ..patches import attribute_tables, has_attribute_state, is_copied, is_internal, rebind
+from ...batch import tensors_in
+from ...errors import UsageError
+from ...patches import attribute_tables, has_attribute_state, is_copied, is_internal, rebind
 from ._snapshots import MAX_KEPT_BYTES, MODULE_SCANS, Restore, TensorCopies, deep_copy
 
 _IMMUTABLE_TYPES = frozenset({bool, int, float, complex, str, bytes, type(None)})

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from .faults import CUDA_OOM, failing_forward, in_split_check
-from .nets import guard_of, plain_batch
+from ..faults import CUDA_OOM, failing_forward, in_split_check
+from ..nets import guard_of, plain_batch
 
 
 class CountingNet(nn.Module):

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from oomph.recovery._side_effects import SideEffect, SideEffects, SpectralNormSnapshot, stray_gradients
+from oomph.recovery.snapshots._side_effects import SideEffect, SideEffects, SpectralNormSnapshot, stray_gradients
 
-from .nets import plain_net
+from ..nets import plain_net
 
 CPU = torch.device("cpu")
 

@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
-from ..patches import has_attribute_state, is_internal
+from ...patches import has_attribute_state, is_internal
 from ._snapshots import Restore, TensorCopies, local_shard, rng_states
 
 _STATISTICS = frozenset({"running_mean", "running_var", "num_batches_tracked"})
@@ -302,7 +302,7 @@ def _same(first: Any, second: Any) -> bool:
 class _Wording:
     """The beginning of a message about one name, that about several, and its end."""
 
-    one: str
+    single: str
     several: str
     end: str
 
@@ -348,6 +348,6 @@ def _side_effects(kind: str, names: Sequence[str]) -> list[SideEffect]:
     if not names:
         return []
     wording = _WORDINGS[kind]
-    beginning = wording.one if len(names) == 1 else wording.several
+    beginning = wording.single if len(names) == 1 else wording.several
     subject = beginning.format(name=names[0], count=len(names), names=" and ".join(names))
     return [SideEffect(kind, tuple(names), f"{subject} {wording.end}")]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from oomph.recovery import Transaction
-from oomph.recovery._object_snapshots import ModuleAttributeSnapshot
+from oomph.recovery.snapshots._object_snapshots import ModuleAttributeSnapshot
 
 
 class Counter(nn.Module):

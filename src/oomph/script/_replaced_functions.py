@@ -14,7 +14,7 @@ from torch import nn
 COMPILED = "the model is not compiled; with torch.compile it needs about as much memory or less"
 
 
-class SideEffects:
+class ReplacedFunctions:
     """Functions of torch that are replaced while a script runs.
 
     `notes` holds a sentence for each that changes the prediction.

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
-from ..batch import tensors_in
-from ..units import MIB
-from ._caught_oom import catch_oom
+from ...batch import tensors_in
+from ...units import MIB
+from .._caught_oom import catch_oom
 
 Restore = Callable[[], object]
 

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 import oomph
 from oomph.errors import UsageError
-from oomph.recovery._object_snapshots import ObjectSnapshot
+from oomph.recovery.snapshots._object_snapshots import ObjectSnapshot
 
-from .faults import FailingCall, failing_forward, in_split_check
-from .nets import cloned, guard_of, plain_batch, plain_guard, plain_net
+from ..faults import FailingCall, failing_forward, in_split_check
+from ..nets import cloned, guard_of, plain_batch, plain_guard, plain_net
 
 
 class Slotted:
