@@ -17,8 +17,7 @@ _MAX_IMAGE_CHANNELS = 4
 _MAX_DIRECT_PRODUCTS = {_SINGLE: 128, _HALF: 64}  # products per output up to which images are read unconverted
 _BUSY_THREADS = 1 << 15  # threads that keep a GPU busy
 _LARGE_PRODUCT = 1 << 20
-_MAX_PRODUCT_RATIO = {_SINGLE: 2.7, _HALF: 1.2}  # bytes of per-sample products over those of a conversion
-_MAX_UNALIGNED_BATCH = 64
+_MAX_PRODUCT_RATIO = {_SINGLE: 3, _HALF: 1.2}  # bytes of per-sample products over those of a conversion
 _TILE = 128  # channels that a multiprocessor computes at once; half as many where there are few channels
 _MIN_PIXELS_PER_SUM = 1200  # fewer pixels aren't worth another partial sum
 _MIN_PIXELS_PER_FAST_SUM = 5500  # in half precision with full tiles, where sums are fast
@@ -123,10 +122,13 @@ def weight_gradient_workspace(conv: ConvolutionShape, processors: int = 132) -> 
 
 
 def _max_product_ratio(conv: ConvolutionShape) -> float:
-    """Return how much larger than a conversion the products of all samples may be: any size if they are cheap."""
-    small = conv.in_channels * conv.out_channels < _LARGE_PRODUCT
-    unaligned = conv.in_pixels % 4 != 0 and conv.batch <= _MAX_UNALIGNED_BATCH
-    if small and (conv.element_size == _SINGLE or unaligned):
+    """Return how much larger than a conversion the products of all samples may be.
+
+    In half precision, unaligned images with many channels are multiplied sample by sample at any size.
+    """
+    is_large = conv.in_channels * conv.out_channels >= _LARGE_PRODUCT
+    is_wide = min(conv.in_channels, conv.out_channels) >= 2 * _TILE
+    if conv.element_size == _HALF and conv.in_pixels % 4 and is_wide and not is_large:
         return math.inf
     return _MAX_PRODUCT_RATIO.get(conv.element_size, 1)
 
