@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import sys
 from collections import UserDict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 from oomph.errors import MissingFile, UsageError
-from oomph.job import Job, load_job, model_arguments
+from oomph.job import Job, load_job, model_arguments, resize_batch
 
 FUNCTIONS: dict[str, Any] = {"model": lambda: None, "batch": lambda n, s: None, "optimizer": lambda m: None}
 
@@ -90,3 +92,52 @@ def test_entries_of_any_mapping_are_arguments_by_name() -> None:
     assert model_arguments(UserDict(ids=1)) == ((), {"ids": 1})  # a tokenizer's result is no dict
     assert model_arguments([1, 2]) == ([1, 2], {})
     assert model_arguments(1) == ((1,), {})
+
+
+def test_job_file_imports_its_neighbors_while_it_loads_and_builds(tmp_path: Path) -> None:
+    (tmp_path / "neighbor_of_the_job.py").write_text("MODEL = 3")
+    (tmp_path / "late_neighbor_of_the_job.py").write_text("MODEL = 4")
+    (tmp_path / "job.py").write_text(
+        "import neighbor_of_the_job, oomph\n"
+        "def late():\n"
+        "    import late_neighbor_of_the_job as late\n"
+        "    return neighbor_of_the_job.MODEL + late.MODEL\n"
+        "def job(): return oomph.Job(model=late, batch=print, loss=print, optimizer=print)\n"
+    )
+    before = list(sys.path)
+    job = load_job(f"{tmp_path / 'job.py'}:job")
+    assert sys.path == before
+    assert job.model() == 7  # type: ignore[comparison-overlap]
+    assert sys.path == before
+
+
+class Fields(NamedTuple):
+    ids: torch.Tensor
+    mask: torch.Tensor
+
+
+def test_example_batch_is_repeated_and_cut() -> None:
+    image, weight = torch.arange(6.0).view(3, 2), torch.ones(4)
+    batch = {"x": [image, weight], "names": ["a", "b", "c"], "fields": Fields(image, image), "scale": 2.0}
+    resized = resize_batch(batch, 3, 4)
+    assert resized["x"][0].tolist() == [[0, 1], [2, 3], [4, 5], [0, 1]]
+    assert resized["x"][1] is weight  # as long as the new batch, but not along the old one
+    assert resized["names"] == ["a", "b", "c", "a"]
+    assert resized["fields"].mask.shape == (4, 2)
+    assert resized["scale"] == 2.0
+    assert resize_batch(batch, 3, 2)["x"][0].tolist() == [[0, 1], [2, 3]]
+    assert batch["names"] == ["a", "b", "c"]
+    images = [torch.zeros(3, 8, 8), torch.zeros(3, 4, 4)]  # two samples of different sizes
+    assert [tuple(item.shape) for item in resize_batch(images, 2, 3)] == [(3, 8, 8), (3, 4, 4), (3, 8, 8)]
+
+
+def test_live_objects_need_a_number_of_samples() -> None:
+    model: Any = object()
+    optimizer: Any = object()
+    job = Job.of(model, (torch.zeros(5, 2), torch.zeros(5)), loss=lambda o, t: o, optimizer=optimizer)
+    assert job.model() is model
+    assert job.batch(7, 0)[0].shape == (7, 2)
+    assert job.optimizer is not None
+    assert job.optimizer(model) is optimizer
+    with pytest.raises(UsageError, match="no tensor with a first dimension; set samples"):
+        Job.of(model, {"scale": 2.0}, loss=lambda o, t: o, optimizer=optimizer)

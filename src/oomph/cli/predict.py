@@ -13,7 +13,12 @@ from ..errors import UsageError, quote
 from ..settings import CHECKPOINTING, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from ._options import Json
 
+# Names of Jobs, and the sizes of their YOLOv5 detectors.
+BUILT_IN = {f"yolov5{size}": size for size in "nsmlx"}
+_BUILT_IN_SIZE = "640"
+
 if TYPE_CHECKING:
+    from ..job import Job
     from ..monitor import Measurement
     from ..prediction import Prediction
     from ..settings import Settings
@@ -29,8 +34,8 @@ def predict(
         list[str],
         typer.Argument(
             metavar="JOB|SCRIPT [-- ARGS...]",
-            help="What to train: path/to/file.py:function, which returns an oomph.Job, or an unmodified training "
-            "script, path/to/train.py, with its own flags after --.",
+            help="What to train: path/to/file.py:function, which returns an oomph.Job; an unmodified training script, "
+            "path/to/train.py, with its own flags after --; or yolov5n, s, m, l, x.",
         ),
     ],
     gpu: Annotated[
@@ -102,6 +107,8 @@ def predict(
         return
     if arguments:
         raise UsageError(f"{quote(reference)} is a Job, which takes no arguments", "omit what follows it")
+    if size == "0" and reference in BUILT_IN:
+        size = _BUILT_IN_SIZE
     settings = Settings(
         batch=16 if batch is None else batch,
         micro_batch=micro_batch,
@@ -170,7 +177,6 @@ def _confirm(path: str) -> None:
 
 
 def _report(reference: str, settings: Settings, gpu: str | None, *, measure: bool, as_json: bool) -> None:
-    from ..job import load_job  # noqa: PLC0415
     from ..machine import find_target, this_device  # noqa: PLC0415
     from ..prediction import predict as predict_job  # noqa: PLC0415
     from ..report import PredictReport, emit  # noqa: PLC0415
@@ -178,13 +184,28 @@ def _report(reference: str, settings: Settings, gpu: str | None, *, measure: boo
     device = this_device()
     target = find_target(gpu or device)
     is_local = target.name == find_target(device).name
+    if measure and reference in BUILT_IN:
+        raise UsageError(
+            f"--measure runs a Job of a file, not {quote(reference)}", "write a file with a function that returns it"
+        )
     if measure and not is_local:
         raise UsageError(f"--measure runs on this machine, which has {device}, not {target.name}", "omit --gpu")
-    prediction = predict_job(load_job(reference), settings, target)
+    prediction = predict_job(_find_job(reference), settings, target)
     measured = _measure(reference, settings, prediction) if measure else None
     if is_local and not measure:
         prediction = _calibrate(prediction, device)
     emit(PredictReport(prediction, settings, target, measured), as_json=as_json)
+
+
+def _find_job(reference: str) -> Job:
+    """Return a built-in Job, or the one of a file."""
+    from ..job import load_job  # noqa: PLC0415
+
+    if reference not in BUILT_IN:
+        return load_job(reference)
+    from ..detect import detection_job  # noqa: PLC0415
+
+    return detection_job(BUILT_IN[reference])
 
 
 def _measure(reference: str, settings: Settings, prediction: Prediction) -> Measurement:

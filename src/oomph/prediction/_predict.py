@@ -193,6 +193,7 @@ def _peak(trace: Trace, position: int) -> Peak:
         storage = trace.storages[index]
         kinds[storage.kind.value] += storage.size
         owners[storage.module, storage.kind.value] += storage.size
+    classes = dict(trace.module_classes)
     last = trace.storages[trace.events[position] - 1]
     return Peak(
         phase=last.phase.value,
@@ -201,9 +202,17 @@ def _peak(trace: Trace, position: int) -> Peak:
         module=last.module,
         kinds=tuple(sorted(kinds.items(), key=lambda pair: -pair[1])),
         owners=tuple(
-            Owner(module, kind, size) for (module, kind), size in sorted(owners.items(), key=lambda pair: -pair[1])
+            Owner(module, kind, size, _class_of(module, classes))
+            for (module, kind), size in sorted(owners.items(), key=lambda pair: -pair[1])
         ),
     )
+
+
+def _class_of(path: str, classes: dict[str, str]) -> str:
+    """Return the class of the module with this path, or of the module whose parameter it is."""
+    if not path:
+        return ""
+    return classes.get(path) or classes.get(path.rpartition(".")[0], "")
 
 
 def _phases(trace: Trace) -> tuple[tuple[str, int], ...]:

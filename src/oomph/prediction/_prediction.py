@@ -31,11 +31,19 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Owner:
-    """Memory at the peak that belongs to one module and is of one kind."""
+    """Memory at the peak that belongs to one module and is of one kind.
+
+    Attributes:
+        module: path of the module, or of its parameter; empty outside the model.
+        kind: kind of memory.
+        size: bytes.
+        module_class: class of the module; empty outside the model.
+    """
 
     module: str
     kind: str
     size: int
+    module_class: str = ""
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,8 @@ class PredictReport:
         rows = table("", ">", "", plain=plain)
         for owner in self.prediction.peak.owners[:_MAX_OWNERS]:
             description = _KIND_DESCRIPTIONS.get(owner.kind, owner.kind)
-            rows.add_row(owner.module or "(outside the model)", format_size(owner.size), description)
+            name = f"{owner.module} ({owner.module_class})" if owner.module_class else owner.module
+            rows.add_row(name or "(outside the model)", format_size(owner.size), description)
         return rows
 
 

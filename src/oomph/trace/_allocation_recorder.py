@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
 from ._cpu_rules import CPU_RULES
@@ -116,16 +116,17 @@ class AllocationRecorder(TorchDispatchMode):
 
     def adopt(self, tensor: Tensor, kind: StorageKind, name: str = "") -> None:
         """Record a tensor that was created outside the recording as allocated now."""
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self._live and storage.nbytes():
-            self._add(storage, Storage(storage.nbytes(), kind, "", name, self._now.phase, self._now.step))
+        for storage in storages_of(tensor):
+            if storage._cdata not in self._live and storage.nbytes():
+                self._add(storage, Storage(storage.nbytes(), kind, "", name, self._now.phase, self._now.step))
 
     def label(self, tensor: Tensor, kind: StorageKind, name: str = "") -> None:
         """Set the kind and the name of a live tensor."""
-        index = self._live.get(tensor.untyped_storage()._cdata)
-        if index is not None:
-            storage = self._storages[index]
-            self._storages[index] = replace(storage, kind=kind, module=name or storage.module)
+        for torch_storage in storages_of(tensor):
+            index = self._live.get(torch_storage._cdata)
+            if index is not None:
+                storage = self._storages[index]
+                self._storages[index] = replace(storage, kind=kind, module=name or storage.module)
 
     def enter_module(self, path: str) -> None:
         """Mark the start of a module's forward pass."""
@@ -209,16 +210,16 @@ class AllocationRecorder(TorchDispatchMode):
     def _add_result(self, tensor: object, op: str, module: str, size: int = 0) -> None:
         if not isinstance(tensor, Tensor):
             return
-        storage = tensor.untyped_storage()
-        if storage._cdata in self._live or not storage.nbytes():
-            return
-        now, size = self._now, size or storage.nbytes()
-        self._add(storage, Storage(size, StorageKind.TEMPORARY, op, module, now.phase, now.step))
+        now = self._now
+        for storage in storages_of(tensor):
+            if storage._cdata not in self._live and storage.nbytes():
+                bytes_needed = size or storage.nbytes()
+                self._add(storage, Storage(bytes_needed, StorageKind.TEMPORARY, op, module, now.phase, now.step))
 
     def _note_in_place(self, op: str, out: Tensor, args: tuple[Any, ...]) -> None:
         """Note a result that autograd would write into an argument if the tensors were real."""
         node: Any = torch._C._current_autograd_node()
-        if node is None:
+        if node is None or out.layout is not torch.strided:
             return
         candidates = [arg for arg in args if isinstance(arg, Tensor) and _can_hold(arg, out)]
         result, *addends = (self._live.get(tensor.untyped_storage()._cdata) for tensor in (out, *candidates))
@@ -293,8 +294,23 @@ def _sentences(guesses: Iterable[Guess]) -> Iterator[str]:
         yield f"{text}, at {'; '.join(named[:_MAX_LINES])}{more}" if named else text
 
 
+def storages_of(tensor: Tensor) -> list[torch.UntypedStorage]:
+    """Return the memory of a tensor: several storages for a sparse one and for subclasses that wrap others."""
+    wrapper: Any = tensor
+    if is_traceable_wrapper_subclass(wrapper):
+        names, _ = wrapper.__tensor_flatten__()
+        return [storage for name in names for storage in storages_of(getattr(wrapper, name))]
+    if tensor.layout is torch.strided:
+        return [tensor.untyped_storage()]
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices().untyped_storage(), tensor._values().untyped_storage()]
+    return []
+
+
 def _can_hold(tensor: Tensor, other: Tensor) -> bool:
     """Return True if a tensor is dense in memory and has the shape and dtype of the other."""
+    if tensor.layout is not torch.strided:
+        return False
     size = 1
     for stride, count in sorted(pair for pair in zip(tensor.stride(), tensor.shape, strict=True) if pair[1] > 1):
         if stride != size:

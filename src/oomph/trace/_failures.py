@@ -22,7 +22,16 @@ _OUR_TYPES = (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
-_OUR_WORDS = ("FakeTensor", "fake tensor", "meta tensor", "Meta", "data_ptr", "subclass", "not linked with support")
+_OUR_WORDS = (
+    "FakeTensor",
+    "fake tensor",
+    "meta tensor",
+    "Meta",
+    "data_ptr",
+    "subclass",
+    "fake impl",
+    "not linked with support",
+)
 
 
 def explain(error: BaseException, why: str, fix: str) -> UsageError:

@@ -76,11 +76,13 @@ class _Result:
         trace: the trace.
         random_lines: lines of the user's code where a random draw decided.
         booleans: guesses of booleans.
+        numbers: guesses of other numbers.
     """
 
     trace: Trace
     random_lines: frozenset[str]
     booleans: frozenset[Guess]
+    numbers: frozenset[Guess]
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class _Run:
     assumed: DataAssumptions
 
     def trace(self, steps: int) -> _Result:
-        """Trace some steps."""
+        """Trace some steps and what happens between steps, or (0 steps) only the first forward pass."""
         world = FakeWorld(self.assumed)
         recorder = AllocationRecorder(self.device, world.values)
         with ExitStack() as stack:
@@ -115,14 +117,23 @@ class _Run:
             with report_modules(model, recorder):
                 for step in range(steps):
                     tracer.step(step)
-                recorder.end_training()
-                tracer.between_steps(steps)
-        return _Result(recorder.trace(), frozenset(world.values.random_lines), frozenset(world.values.booleans))
+                if steps:
+                    recorder.end_training()
+                    tracer.between_steps(steps)
+                else:
+                    tracer.forward()
+        types = world.values.assumed_types
+        return _Result(
+            recorder.trace(),
+            frozenset(world.values.random_lines),
+            frozenset(guess for guess, kind in types.items() if kind is bool),
+            frozenset(guess for guess, kind in types.items() if kind is not bool),
+        )
 
-    def peak(self) -> int | None:
-        """Return the most bytes that are live in the first step; None if the step fails under these assumptions."""
+    def forward_peak(self) -> int | None:
+        """Return the most bytes that are live in the first forward pass; None if it fails under these assumptions."""
         try:
-            return _peak_of_first_step(self.trace(1).trace)
+            return _forward_peak(self.trace(0).trace)
         except EndlessLoop:
             return 0
         except UsageError:
@@ -130,45 +141,42 @@ class _Run:
 
 
 def _largest_branches(run: _Run, result: _Result, steps: int) -> Trace:
-    """Return the trace with the branches that need the most memory, where a random draw or a boolean decides.
+    """Return the trace with the branches that need the most memory, where a random draw or a value of data decides.
 
-    The first trace has draws from the middle of their range. The others have draws from its ends, so that a branch
-    with `draw < p` is taken in one and skipped in the other, and the opposite of each assumed boolean. A boolean whose
-    opposite fails is a check of the data and no branch.
+    The first trace has draws from the middle of their range. Others have draws from its ends, so that a branch with
+    `draw < p` is taken in one and skipped in the other, the opposite of each assumed boolean, and other numbers.
     """
-    alternatives = [replace(run.assumed, draw=draw) for draw in (1, 2)] if result.random_lines else []
-    alternatives += [replace(run.assumed, flipped=True)] if result.booleans else []
-    if not alternatives:
-        return result.trace
-    peaks = {run.assumed: _peak_of_first_step(result.trace)}
-    for assumed in alternatives:
-        peak = replace(run, assumed=assumed).peak()
-        if peak is not None:
-            peaks[assumed] = peak
-    largest = max(peaks, key=lambda assumed: (peaks[assumed], assumed == run.assumed))
-    if largest != run.assumed:
+    assumed = run.assumed
+    draws = [replace(assumed, draw=draw) for draw in (1, 2)] if result.random_lines else []
+    # The opposite of False has failed already.
+    flipped = [replace(assumed, other_booleans=True)] if result.booleans and assumed.boolean else []
+    numbers = [replace(assumed, other_numbers=True)] if result.numbers else []
+    usual = _forward_peak(result.trace)
+    peaks = {other: replace(run, assumed=other).forward_peak() for other in (*draws, *flipped, *numbers)}
+    largest = max((*draws, *flipped), key=lambda other: peaks[other] or 0, default=assumed)
+    if (peaks.get(largest) or 0) > usual:
         result = replace(run, assumed=largest).trace(steps)
-    draws = {peak for assumed, peak in peaks.items() if not assumed.flipped}
-    flips = {peak for assumed, peak in peaks.items() if assumed.draw == 0}
-    return _with_guesses(result, draws_differ=len(draws) > 1, booleans_differ=len(flips) > 1)
+    irrelevant: set[Guess] = set()
+    if all(peaks[other] in {None, usual} for other in flipped):
+        irrelevant |= result.booleans  # a boolean whose opposite fails is a check of the data
+    if all(peaks[other] == usual for other in numbers):
+        irrelevant |= result.numbers
+    return _with_branches(result, irrelevant, has_random=any(peaks[other] != usual for other in draws))
 
 
-def _with_guesses(result: _Result, *, draws_differ: bool, booleans_differ: bool) -> Trace:
-    """Return the trace with the guesses that decide about memory marked as branches."""
+def _with_branches(result: _Result, irrelevant: set[Guess], *, has_random: bool) -> Trace:
+    """Return the trace with only those guesses marked as branches that decide about memory."""
     trace = result.trace
-    guesses = tuple(
-        replace(guess, is_branch=booleans_differ) if guess in result.booleans else guess for guess in trace.guesses
-    )
-    if not draws_differ:
-        return replace(trace, guesses=guesses)
-    random = tuple(Guess(line, RANDOM_BRANCH, is_branch=True) for line in sorted(result.random_lines))
-    return replace(
-        trace, guesses=guesses + random, assumptions=trace.assumptions + tuple(str(guess) for guess in random)
-    )
+    guesses = tuple(replace(guess, is_branch=guess.is_branch and guess not in irrelevant) for guess in trace.guesses)
+    lines = sorted(result.random_lines) if has_random else ()
+    random = tuple(Guess(line, RANDOM_BRANCH, is_branch=True) for line in lines)
+    assumptions = trace.assumptions + tuple(str(guess) for guess in random)
+    return replace(trace, guesses=guesses + random, assumptions=assumptions)
 
 
-def _peak_of_first_step(trace: Trace) -> int:
-    end = next((start for start, step, _ in trace.phase_starts if step == 1), trace.training_events)
+def _forward_peak(trace: Trace) -> int:
+    """Return the most bytes that are live in the first forward pass, where branches show first."""
+    end = next((start for start, _, phase in trace.phase_starts if phase is Phase.BACKWARD), trace.training_events)
     live = peak = 0
     for event in trace.events[:end]:
         live += trace.storages[abs(event) - 1].size * (1 if event > 0 else -1)
@@ -261,6 +269,11 @@ class _StepTracer:
             ) from error
         for tensor in _state_tensors(optimizer):
             self.recorder.label(tensor, StorageKind.STATE)
+
+    def forward(self) -> None:
+        """Run only the first forward pass."""
+        with self.recorder.phase(Phase.FORWARD, 0):
+            self._loss(self._batch(self.settings.micro_batch_sizes[0]))
 
     def between_steps(self, step: int) -> None:
         """Run validation, a moving average of the weights and saving a checkpoint."""

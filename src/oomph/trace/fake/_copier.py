@@ -28,6 +28,7 @@ _SHARED = (
     logging.Logger, PurePath,
 )  # fmt: skip
 _LIVE = (Tensor, nn.Module, torch.optim.Optimizer, torch.Generator)
+_COPIED_TORCH = ("torch.optim", "torch.nn", "torch.amp", "torch.cuda.amp", "torch.distributions", "torch.utils.data")
 _LARGE_ARRAY = 64 * 2**20  # bytes; larger NumPy arrays are data sets, which no step writes to
 
 
@@ -144,7 +145,10 @@ class FakeCopier:
         return result
 
     def _copy_object(self, value: Any) -> Any:
-        """Copy any other object as `copy.deepcopy` does; locks, files and the like are shared."""
+        """Copy any other object as `copy.deepcopy` does; locks, files, operators and the like are shared."""
+        module = type(value).__module__
+        if module.partition(".")[0] == "torch" and not module.startswith(_COPIED_TORCH):
+            return value
         try:
             reduced = copyreg.dispatch_table[type(value)](value) if type(value) in copyreg.dispatch_table else None
             reduced = reduced or value.__reduce_ex__(4)

@@ -27,13 +27,15 @@ class DataAssumptions:
         mask_fraction: the fraction of elements that a mask keeps.
         boolean: the value of a boolean that is read from a tensor.
         draw: which value of a random draw counts: 0 for the middle of its range, 1 for the low end, 2 for the high end.
-        flipped: True to assume the opposite of every boolean.
+        other_booleans: True to assume the opposite of every boolean.
+        other_numbers: True to assume other numbers than usual.
     """
 
     mask_fraction: float = 1.0
     boolean: bool = True
     draw: int = 0
-    flipped: bool = False
+    other_booleans: bool = False
+    other_numbers: bool = False
 
     def count(self, size: int) -> int:
         """Return how many of `size` elements a mask keeps: at least one."""
@@ -51,9 +53,11 @@ class DataAssumptions:
     def number(self, dtype: torch.dtype, *, likely: bool | None = None) -> bool | int | float:
         """Return the assumed value of an element; `likely` is the value of most booleans of its kind."""
         if dtype == torch.bool:
-            return (self.boolean if likely is None else likely) != self.flipped
+            return (self.boolean if likely is None else likely) != self.other_booleans
         # 0.5 is a valid divisor, and rounds down to the first index of a list.
-        return 0.5 if dtype.is_floating_point else 1
+        if dtype.is_floating_point:
+            return 0.25 if self.other_numbers else 0.5
+        return 2 if self.other_numbers else 1
 
 
 Substitute = Callable[[Any, tuple[Any, ...], dict[str, Any], DataAssumptions], Any]

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from .._trace import COMPILED
 
@@ -43,7 +45,8 @@ def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def _patches() -> Iterator[tuple[Any, str, Any]]:
-    yield nn.Module, "_apply", _apply
+    yield nn.Module, "_apply", _apply_to_fake_tensors()
+    yield FakeTensor, "tolist", lambda tensor: torch.Tensor.tolist(tensor)  # noqa: PLW0108  looked up when it is called
     yield torch.jit, "script", lambda obj, *_, **__: obj
     yield torch.jit, "trace", lambda function, *_, **__: function
     yield torch._C.ScriptFunction, "__call__", _run_script_as_python()
@@ -64,11 +67,23 @@ def _without_compilation(note: Callable[[str], None]) -> Iterator[None]:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         flex = sys.modules.get("torch.nn.attention.flex_attention")
         if flex is not None:
-            stack.enter_context(_patched(flex, "flex_attention_hop", _flex_attention))
+            for name, value in _flex_patches(note):
+                if hasattr(flex, name):
+                    stack.enter_context(_patched(flex, name, value))
         yield
 
 
-def _flex_attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> Any:
+def _flex_patches(note: Callable[[str], None]) -> Iterator[tuple[str, Any]]:
+    def attend(*args: Any, **_: Any) -> Any:
+        note("flex_attention counts as its fused kernel, which torch.compile generates")
+        return _flex_attention(*args[:3])
+
+    yield "flex_attention_hop", attend
+    yield "_validate_device", lambda *_: None  # it rejects training on the CPU
+    yield "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True
+
+
+def _flex_attention(query: Any, key: Any, value: Any) -> Any:
     """Return what the fused kernel returns: the output and, for the backward pass, one number per query."""
     out = torch.nn.functional.scaled_dot_product_attention(
         query, key, value, enable_gqa=query.shape[-3] != key.shape[-3]
@@ -77,18 +92,31 @@ def _flex_attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> Any
     return out, per_query, per_query
 
 
-def _apply(module: nn.Module, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:  # noqa: FBT001, FBT002
-    """Convert a module's tensors in place, for `.to()`, `.half()`, `.cuda()`; torch's method rejects fake tensors."""
-    for child in module.children() if recurse else ():
-        child._apply(function)
-    for parameter in module._parameters.values():
-        if parameter is not None:
-            with torch.no_grad():
-                parameter.data = function(parameter.data)
-    for name, buffer in module._buffers.items():
-        if buffer is not None:
-            module._buffers[name] = function(buffer)
-    return module
+def _apply_to_fake_tensors() -> Callable[..., nn.Module]:
+    """Return a method for `.to()`, `.half()`, `.cuda()` that keeps parameters tied; torch's rejects fake tensors."""
+    moved = WeakTensorKeyDictionary()  # parameters on the meta device can't become others in place
+
+    def convert(parameter: nn.Parameter, data: torch.Tensor) -> nn.Parameter:
+        if parameter.device == data.device:
+            parameter.data = data
+            return parameter
+        if parameter not in moved:
+            moved[parameter] = nn.Parameter(data, parameter.requires_grad)
+        return moved[parameter]  # type: ignore[no-any-return]
+
+    def apply(module: nn.Module, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:  # noqa: FBT001, FBT002
+        for child in module.children() if recurse else ():
+            child._apply(function)
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                with torch.no_grad():
+                    module._parameters[name] = convert(parameter, function(parameter.data))
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = function(buffer)
+        return module
+
+    return apply
 
 
 def _run_script_as_python() -> Callable[..., Any]:

@@ -171,7 +171,8 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], draw: int, *,
         return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
 
     real_args, real_kwargs = tree_map(real, (args, kwargs))
-    real_kwargs.pop("generator", None)
+    if "generator" in real_kwargs:
+        real_kwargs["generator"] = None  # the user's generator stays as it is
     result = func(*real_args, **real_kwargs)
     if func._schema.name in _EMPTY:
         return result.zero_()  # whatever was in memory would differ between runs

@@ -26,6 +26,7 @@ from ._known_values import (
     known,
 )
 from ._likely_values import LIKELY, copy_traits
+from ._sparse_tensors import is_sparse_call, run_sparse
 from ._user_code import running_line
 
 _MAX_READS = 10_000  # of one line; a loop that reads more never ends
@@ -48,7 +49,7 @@ class ValueTracker:
         self.assumed, self._floats_decide = assumed, floats_decide
         self.guesses: dict[Guess, None] = {}  # in order, without repetitions
         self.random_lines: set[str] = set()  # lines where a random draw decides
-        self.booleans: set[Guess] = set()  # guesses of a boolean, which can be traced both ways
+        self.assumed_types: dict[Guess, type] = {}  # guesses of numbers, which can be traced with others
         self.is_building = False  # a model that reads its weights while it is built is built on real tensors
         self._reads: Counter[str] = Counter()
 
@@ -57,7 +58,9 @@ class ValueTracker:
         substitute = substitute_for(func, args)
         if substitute is not None:
             return self._substitute(func, args, kwargs, substitute)
-        out = func(*args, **kwargs)
+        out = run_sparse(func, args) if is_sparse_call(args) else NotImplemented
+        if out is NotImplemented:
+            out = func(*args, **kwargs)
         if isinstance(func, OpOverload):
             if _has_known_inputs(args) and (_is_mutable(func) or is_small_enough(out)):
                 self._propagate(func, args, kwargs, out)
@@ -94,8 +97,7 @@ class ValueTracker:
         number = self.assumed.number(tensor.dtype, likely=getattr(tensor, LIKELY, None))
         decides = self._floats_decide or not isinstance(number, float)
         guess = self.guess(f"a value that depends on data counts as {number}", is_branch=decides)
-        if isinstance(number, bool):
-            self.booleans.add(guess)
+        self.assumed_types[guess] = type(number)
         return number
 
     def read_values(self, tensor: Tensor) -> Tensor:
@@ -105,7 +107,8 @@ class ValueTracker:
             return self._read(value)
         number = self.assumed.number(tensor.dtype, likely=getattr(tensor, LIKELY, None))
         decides = self._floats_decide or not isinstance(number, float)
-        self.guess(f"values that depend on data count as {number}", is_branch=decides)
+        guess = self.guess(f"values that depend on data count as {number}", is_branch=decides)
+        self.assumed_types[guess] = type(number)
         with no_dispatch():
             return torch.full(tensor.shape, number, dtype=tensor.dtype)
 

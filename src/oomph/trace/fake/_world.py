@@ -49,6 +49,8 @@ class FakeWorld:
         """Return True for fake tensors of this world, and for subclasses that wrap some."""
         if type(tensor) not in _PLAIN and not isinstance(tensor, FakeTensor):
             return True
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            return True
         return isinstance(tensor, FakeTensor) and tensor.fake_mode is self.mode and tensor.device.type == "cpu"
 
     def to_fake(self, tensor: Tensor) -> Tensor:
