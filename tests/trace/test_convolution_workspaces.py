@@ -124,3 +124,31 @@ def test_double_precision_has_workspaces_too() -> None:
     double = conv(in_channels=3, channels_last=False, element_size=8)
     assert forward_workspace(double) == double.input_bytes() + double.output_bytes() + double.weight_bytes
     assert weight_gradient_workspace(double) > forward_workspace(double)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "batch", "ins", "outs", "side", "per_sample"),
+    [
+        ("bfloat16", 64, 256, 960, 7, True),  # MobileNetV4
+        ("bfloat16", 32, 384, 1536, 7, True),  # NFNet
+        ("float16", 64, 320, 1280, 7, True),  # EfficientNet
+        ("float16", 128, 160, 960, 7, False),  # MobileNetV3
+        ("bfloat16", 32, 176, 704, 7, False),  # EfficientFormerV2
+        ("float16", 32, 448, 1792, 7, False),  # EfficientFormer
+        ("bfloat16", 32, 512, 1280, 7, False),  # MobileOne
+        ("bfloat16", 32, 832, 384, 7, False),  # GoogLeNet
+        ("float16", 64, 512, 1000, 13, False),  # SqueezeNet
+        ("float32", 16, 1024, 1024, 14, True),  # ResNeXt
+        ("float32", 64, 160, 960, 7, True),  # MobileNetV3
+        ("float32", 128, 256, 512, 7, False),  # LCNet
+        ("float32", 32, 1280, 512, 7, False),  # DLA
+    ],
+)
+def test_pointwise_weight_gradients_of_networks(
+    dtype: str, batch: int, ins: int, outs: int, side: int, *, per_sample: bool
+) -> None:
+    """Some are one product per sample, summed at the end, as the peaks of these networks on an H200 show."""
+    row = {"dtype": dtype, "batch": batch, "ins": ins, "outs": outs, "kernel": 1, "stride": 1, "side": side}
+    text = {key: str(value) for key, value in {**row, "side_out": side, "groups": 1, "channels_last": 0}.items()}
+    products = batch * ins * outs * 4
+    assert (weight_gradient_workspace(measured_shape(text)) == products) is per_sample
