@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ from oomph.errors import UsageError
 from oomph.job import Job
 from oomph.settings import Settings
 from oomph.trace import COMPILED, CpuDevice, CudaDevice, StorageKind, Trace, trace_step
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    SCRIPTED: Any = torch.jit.script(nn.Linear(16, 16))
 
 
 def batch(count: int, _: Any) -> tuple[Tensor, Tensor]:
@@ -224,8 +229,10 @@ class Tagger(nn.Module):
         return self.head(out)
 
 
-@pytest.mark.parametrize("device", [CudaDevice(), CpuDevice()])
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("kind", "device"), [(nn.LSTM, CudaDevice()), (nn.GRU, CudaDevice()), (nn.LSTM, CpuDevice()), (nn.RNN, CpuDevice())]
+)
 def test_packed_sequences(kind: Any, device: CudaDevice | CpuDevice) -> None:
     def sequences(length: Callable[[int, int], Tensor | None]) -> Callable[[int, Any], Any]:
         return lambda n, size: ((torch.randn(n, size, 16), length(n, size)), torch.randn(n, size, 4))
@@ -236,7 +243,7 @@ def test_packed_sequences(kind: Any, device: CudaDevice | CpuDevice) -> None:
             batch=sequences(length),
             loss=lambda out, target: (out - target[:, : len(out[0])]).sum(),
         )
-        trace = trace_step(job, Settings(batch=8, size=64), device)
+        trace = trace_step(job, Settings(batch=64, size=16), device)
         assert trace.guesses
         return sum(storage.size for storage in trace.storages if storage.kind is StorageKind.ACTIVATION)
 
@@ -284,6 +291,7 @@ class Experts(nn.Module):
         return out
 
 
+@pytest.mark.medium
 def test_experts_have_an_even_share_of_the_tokens() -> None:
     trace = traced(job_of(model=lambda: Experts(8)), 1024)
     products = [size for op, size in allocations(trace) if op == "aten.addmm.default"]
@@ -342,6 +350,7 @@ def test_custom_autograd_function() -> None:
     assert traced(job_of(loss=None, step=step)).storages
 
 
+@pytest.mark.medium
 def test_flex_attention() -> None:
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -371,6 +380,27 @@ def test_limit_of_ours_is_named_with_operation_and_line() -> None:
     assert "oomph_test::without_fake" in caught.value.why
     assert "without_fake(model(samples[0]))" in caught.value.why
     assert "fix" not in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"optimizer": lambda m: torch.optim.LBFGS(m.parameters())}, "LBFGS, whose step needs a closure"),
+        ({"model": lambda: nn.Sequential(nn.LazyLinear(16))}, r"parameters of 0 \(LazyLinear\) have no shape"),
+        ({"model": lambda: nn.Sequential(SCRIPTED)}, "the TorchScript module 0"),
+        (
+            {"loss": lambda output, target: jagged(output).values().mean()},
+            r"torch\.nested\.nested_tensor.*a limit of ours",
+        ),
+    ],
+)
+def test_what_cannot_be_traced_is_one_sentence(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        traced(job_of(**changes))
+
+
+def jagged(x: Tensor) -> Tensor:
+    return torch.nested.nested_tensor(list(x.unbind(0)), layout=torch.jagged)
 
 
 def test_mistake_of_the_user_is_named_with_its_line() -> None:

@@ -78,6 +78,7 @@ def test_layers_that_are_never_skipped_are_certain(draw: Callable[[], Any]) -> N
     assert trace.guesses == ()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize("rate", [0.1, 0.9])
 def test_random_branch_that_needs_more_memory_counts(rate: float, draw: Callable[[], Any]) -> None:
@@ -87,6 +88,7 @@ def test_random_branch_that_needs_more_memory_counts(rate: float, draw: Callable
     assert any(guess.is_branch and "test_known_values.py" in guess.line for guess in trace.guesses)
 
 
+@pytest.mark.medium
 def test_random_branch_widens_the_ranges() -> None:
     def predict(rate: float) -> oomph.Prediction:
         job = Job(model=lambda: LayerDrop(rate, uniform), batch=batch, loss=F.mse_loss, optimizer=sgd)
@@ -198,6 +200,7 @@ def test_loop_that_cannot_end_is_ended_with_its_line() -> None:
         traced(job_of(step))
 
 
+@pytest.mark.medium
 def test_prediction_is_the_same_in_every_run() -> None:
     def step(model: nn.Module, samples: Any) -> Tensor:
         rows = int(torch.randperm(20)[0]) + int(torch.randn(()).abs() * 10) + 1

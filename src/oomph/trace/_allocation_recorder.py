@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
@@ -72,9 +73,10 @@ class AllocationRecorder(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        out = self.values.call(func, args, kwargs or {})
-        if self._recording:
-            self._record(str(func), args, out)
+        with torch._C.DisableTorchFunction():  # what happens in here is no call of the user's
+            out = self.values.call(func, args, kwargs or {})
+            if self._recording:
+                self._record(str(func), args, out)
         return out
 
     @contextmanager
@@ -296,6 +298,8 @@ def _sentences(guesses: Iterable[Guess]) -> Iterator[str]:
 
 def storages_of(tensor: Tensor) -> list[torch.UntypedStorage]:
     """Return the memory of a tensor: several storages for a sparse one and for subclasses that wrap others."""
+    if type(tensor) is FakeTensor and tensor.layout is torch.strided:
+        return [tensor.untyped_storage()]
     wrapper: Any = tensor
     if is_traceable_wrapper_subclass(wrapper):
         names, _ = wrapper.__tensor_flatten__()

@@ -30,6 +30,7 @@ _OUR_WORDS = (
     "data_ptr",
     "subclass",
     "fake impl",
+    "shape_env",
     "not linked with support",
 )
 
@@ -47,8 +48,13 @@ def explain(error: BaseException, why: str, fix: str) -> UsageError:
     if not is_ours(error):
         return UsageError(why + at, fix)
     operation = next((str(cause.func) for cause in _causes(error) if hasattr(cause, "func")), describe(error, 200))
+    return limit(f"the code{at}: {operation}")
+
+
+def limit(what: str) -> UsageError:
+    """Return the error for code that oomph can't trace."""
     return UsageError(
-        f"oomph can't trace{at}, a limit of ours: {operation}",
+        f"oomph can't trace {what} (a limit of ours)",
         "leave this code out of the Job's functions, or run `oomph predict --measure` on a machine with the GPU",
     )
 

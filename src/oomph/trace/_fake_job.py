@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..errors import OomphError, UsageError, describe
 from ..job import Job
-from ._failures import explain
+from ._failures import explain, limit
 from .fake import AnyDeviceIsCpu, FakeWorld, mark_example
 
 # Errors after which a model is built again on real tensors: our fake ones may be the cause.
@@ -42,8 +44,20 @@ def build_model(job: Job, world: FakeWorld) -> nn.Module:
     model = _call("model", build)
     if not isinstance(model, nn.Module):
         raise UsageError(f"the Job's model returned a value of type {type(model).__name__}", "return an nn.Module")
+    _check_modules(model)
     model = _without_real_tensors(model, world)
     return model.train()
+
+
+def _check_modules(model: nn.Module) -> None:
+    for path, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise limit(f"the TorchScript module {path or 'that is the model'}, whose code is not Python")
+        if any(is_lazy(tensor) for _, tensor, _ in direct_tensors(module)):
+            raise UsageError(
+                f"the parameters of {path or 'the model'} ({type(module).__name__}) have no shape yet",
+                "run a batch through the model in the Job's function model",
+            )
 
 
 def _without_real_tensors(model: nn.Module, world: FakeWorld) -> nn.Module:

@@ -26,7 +26,7 @@ from ._allocation_recorder import AllocationRecorder, report_modules
 from ._cuda_autocast import CudaAutocast
 from ._cuda_kernels import CudaKernels
 from ._device import CpuDevice, CudaDevice
-from ._failures import explain
+from ._failures import explain, limit
 from ._fake_job import (
     build_batch,
     build_model,
@@ -95,7 +95,19 @@ class _Run:
     assumed: DataAssumptions
 
     def trace(self, steps: int) -> _Result:
-        """Trace some steps and what happens between steps, or (0 steps) only the first forward pass."""
+        """Trace some steps and what happens between steps, or (0 steps) only the first forward pass.
+
+        Raises:
+            UsageError: the Job fails or can't be traced.
+        """
+        try:
+            return self._trace(steps)
+        except OomphError:
+            raise
+        except Exception as error:  # errors of the user's functions are explained where they are called
+            raise limit(f"this Job: {describe(error, 200)}") from error
+
+    def _trace(self, steps: int) -> _Result:
         world = FakeWorld(self.assumed)
         recorder = AllocationRecorder(self.device, world.values)
         with ExitStack() as stack:
@@ -264,6 +276,8 @@ class _StepTracer:
         except OomphError:
             raise
         except Exception as error:
+            if "closure" in str(error):
+                raise limit(f"{type(optimizer).__name__}, whose step needs a closure") from error
             raise explain(
                 error, f"the Job's optimizer raised {describe(error, 300)}", "fix the function optimizer"
             ) from error
