@@ -78,19 +78,19 @@ class TrainingStep:
         from ..patches import autocast  # noqa: PLC0415
 
         parts = OutputParts()
+        batches = [self._batch(size)[0] for size in sizes]
         with torch.no_grad():
-            for size in sizes:
-                parts.add(self._outputs(size), size)
+            for inputs, size in zip(batches, sizes, strict=True):
+                parts.add(self._outputs(inputs), size)
         with autocast(self._settings.precision, self._device.type):
             loss = self._job.loss_of(parts.joined(), self._batch(sum(sizes))[1])
         self._scaler.scale(loss).backward()
-        for size, grads in zip(sizes, parts.take_grads(), strict=True):
-            torch.autograd.backward(*outputs_with_grads(self._outputs(size), grads))
+        for inputs, grads in zip(batches, parts.take_grads(), strict=True):
+            torch.autograd.backward(*outputs_with_grads(self._outputs(inputs), grads))
 
-    def _outputs(self, samples: int) -> Any:
+    def _outputs(self, inputs: Any) -> Any:
         from ..patches import autocast  # noqa: PLC0415
 
-        inputs = self._batch(samples)[0]
         with autocast(self._settings.precision, self._device.type):
             return self._job.outputs(self._model, inputs)
 

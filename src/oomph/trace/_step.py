@@ -327,9 +327,10 @@ class _StepTracer:
         """Run each micro-batch twice, with the loss of the whole batch in between, as the guard does."""
         parts = OutputParts()
         with self.recorder.phase(Phase.FORWARD, step):
+            batches = [self._batch(size, part=0) for size in sizes]
             with torch.no_grad():
-                for size in sizes:
-                    parts.add(self._outputs(self._batch(size)), size)
+                for inputs, size in zip(batches, sizes, strict=True):
+                    parts.add(self._outputs(inputs), size)
             targets = self._batch(sum(sizes), part=1)
             with autocast(self.settings.precision, "cpu"):
                 loss = _check_scalar(self.job.loss_of(parts.joined(), targets))
@@ -337,17 +338,17 @@ class _StepTracer:
             weighted = loss if self.scale is None else loss * self.scale
             self._backward([weighted], [None])
             del weighted, targets
-        for size, grads in zip(sizes, parts.take_grads(), strict=True):
+        for inputs, grads in zip(batches, parts.take_grads(), strict=True):
             with self.recorder.phase(Phase.FORWARD, step):
-                tensors, output_grads = outputs_with_grads(self._outputs(self._batch(size)), grads)
+                tensors, output_grads = outputs_with_grads(self._outputs(inputs), grads)
             with self.recorder.phase(Phase.BACKWARD, step):
                 self._backward(tensors, output_grads)
                 self._label_grads()
                 del tensors, output_grads, grads
 
-    def _outputs(self, batch: Any) -> Any:
+    def _outputs(self, inputs: Any) -> Any:
         with autocast(self.settings.precision, "cpu"):
-            return self.job.outputs(self.model, batch[0])
+            return self.job.outputs(self.model, inputs)
 
     def _label_grads(self) -> None:
         for name, parameter in self.model.named_parameters():

@@ -74,7 +74,6 @@ def test_metrics_see_no_gradients_and_must_be_a_dict() -> None:
     metrics.add(None, None)
     assert metrics.sums == {"grad": False}
     assert Metrics().sums == {}
-    assert not Metrics().is_wanted
     with pytest.raises(UsageError, match=r"metrics returned a Tensor; return a dict"):
         plain_guard(metrics=lambda outputs, batch: outputs.sum()).step(plain_batch())
 

@@ -22,7 +22,6 @@ class Metrics:
 
     def __init__(self, function: MetricFunction | None = None) -> None:
         self._function = function
-        self.is_wanted = function is not None
         self.sums: dict[str, Any] = {}
 
     def add(self, outputs: Any, batch: Any) -> None:

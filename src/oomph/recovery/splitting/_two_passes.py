@@ -45,7 +45,11 @@ class TwoPasses:
         """
         batch = self._runner.mode.resized(batch)
         samples, versions = self._runner.count_samples(batch), write_versions(batch)
-        parts = self._runner.parts(batch, samples, work.micro_batches)
+        # Moved once: copying them again for the second pass would take longer than running it.
+        parts = [
+            (move(part, self._runner.device), size)
+            for part, size in self._runner.parts(batch, samples, work.micro_batches)
+        ]
         to_start = [snapshot.capture() for snapshot in self._before]
         outputs = OutputParts()
         with torch.no_grad():
@@ -65,7 +69,7 @@ class TwoPasses:
 
     def _outputs(self, part: Any, work: Work) -> Any:
         with autocast(self._runner.mode.precision, self._runner.device.type):
-            return work.objective.outputs(move(part, self._runner.device))
+            return work.objective.outputs(part)
 
     def _backward_of_loss(self, batch: Any, samples: int, outputs: OutputParts, work: Work) -> LossAccumulator:
         """Compute the loss of the whole batch, and the gradients of it for the outputs and its own parameters."""
@@ -78,8 +82,7 @@ class TwoPasses:
 
     def _backward_of_part(self, part: Any, grads: list[Tensor | None], work: Work, metrics: Metrics) -> None:
         outputs = self._outputs(part, work)
-        if metrics.is_wanted:
-            metrics.add(outputs, move(part, self._runner.device))
+        metrics.add(outputs, part)
         tensors, output_grads = outputs_with_grads(outputs, grads)
         del outputs
         if tensors:
