@@ -71,9 +71,13 @@ def predict(
         OptimizerVariant, typer.Option(help="Implementation of the optimizer's update.")
     ] = OptimizerVariant("given"),
     allocator: Annotated[
-        str,
-        typer.Option(metavar="default|expandable|OPTIONS", help="Torch's allocator, or its PYTORCH_ALLOC_CONF."),
-    ] = "expandable",
+        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(
+            metavar="default|expandable|OPTIONS",
+            help="Torch's allocator, or its PYTORCH_ALLOC_CONF.",
+            show_default="expandable for a Job, default for a script",
+        ),
+    ] = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Also run a few steps on this machine, compare, and save the difference.")
     ] = False,
@@ -103,7 +107,7 @@ def predict(
         }
         _refuse(tuple(flag for flag, is_given in given.items() if is_given))
         script = _Script(reference, tuple(arguments), batch, max_seconds, yes)
-        _report_script(script, gpu, allocator, as_json=json)
+        _report_script(script, gpu, allocator or "default", as_json=json)
         return
     if arguments:
         raise UsageError(f"{quote(reference)} is a Job, which takes no arguments", "omit what follows it")
@@ -115,7 +119,7 @@ def predict(
         size=parse_sample_size(size),
         precision=precision.value,
         memory_format=memory_format.value,
-        allocator=allocator,
+        allocator=allocator or "expandable",
         checkpointing=checkpointing.value,
         optimizer=optimizer.value,
     )
@@ -202,6 +206,11 @@ def _find_job(reference: str) -> Job:
     from ..job import load_job  # noqa: PLC0415
 
     if reference not in BUILT_IN:
+        if ".py" not in reference:
+            raise UsageError(
+                f"{quote(reference)} does not name a Job",
+                f"write path/to/file.py:function, path/to/train.py, or one of {', '.join(BUILT_IN)}",
+            )
         return load_job(reference)
     from ..detect import detection_job  # noqa: PLC0415
 

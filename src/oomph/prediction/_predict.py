@@ -95,10 +95,11 @@ def _predict_gpu(trace: Trace, settings: Settings, target: Target) -> Prediction
         needed_high = max(needed_high, min(uncapped.reserved, needed * (1 + errors["fragmentation"])))
     full_speed = _estimate(max(uncapped.reserved, needed), errors["reserved"], floor=needed)
     outside_low, outside, outside_high = target.outside
+    allocated = _estimate(uncapped.allocated, errors["allocated"])
     return Prediction(
         target=target.name,
-        allocated=_estimate(uncapped.allocated, errors["allocated"]),
-        reserved=_estimate(_reserved_on(target, trace, config, uncapped), errors["reserved"]),
+        allocated=allocated,
+        reserved=_estimate(_reserved_on(target, trace, config, uncapped), errors["reserved"], floor=allocated.low),
         needed=Estimate(needed * (_NEEDED_LOW - _guess_error(trace)), needed, needed_high, Origin.TRACED),
         full_speed=full_speed,
         device=Estimate(
