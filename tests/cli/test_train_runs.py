@@ -223,7 +223,7 @@ def test_a_killed_run_is_resumed_without_other_flags(tmp_path: Path, capsys: pyt
     assert "the settings in mine.yaml differ from those of the run" in capsys.readouterr().err
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_ctrl_c_prints_the_command_that_resumes(tmp_path: Path) -> None:
     write_demo_dataset(tmp_path / "data", DemoSize(train=4, val=1))
     flags = command("--data", "data/data.yaml", *TINY, "--epochs", "90", "--img", "50", "--name", "my run")

@@ -68,6 +68,7 @@ def test_plain_loop_needs_what_its_job_needs(
     assert not list(tmp_path.iterdir())  # the script saves its model after an epoch
 
 
+@pytest.mark.large
 def test_accumulation_with_a_scaler_is_traced_as_it_is() -> None:
     job = Job(
         model=lambda: nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.LayerNorm(1024), nn.Linear(1024, 256)),
@@ -92,6 +93,7 @@ def test_gan_waits_for_both_optimizers() -> None:
     assert kinds["optimizer state"] == pytest.approx(2 * parameters, rel=0.01)  # of both optimizers
 
 
+@pytest.mark.large
 def test_script_without_a_loader_is_traced_with_its_own_batches() -> None:
     captured = capture("own_batches.py", "--batch_size", "16", "--compile")
     assert captured.loop.samples == 16
@@ -108,6 +110,7 @@ def test_batch_of_a_script_without_a_loader_is_left_to_its_flags() -> None:
         capture("own_batches.py", batch=64)
 
 
+@pytest.mark.large
 def test_script_that_stays_on_the_cpu_is_predicted_for_the_gpu() -> None:
     captured = capture("cpu_only.py")
     assert any("moves nothing to a GPU" in assumption for assumption in captured.trace.assumptions)
@@ -117,6 +120,7 @@ def test_script_that_stays_on_the_cpu_is_predicted_for_the_gpu() -> None:
     assert kinds["saved activation"] > 4 * 8 * 10 * 32
 
 
+@pytest.mark.large
 def test_script_is_predicted_for_the_cpu() -> None:
     captured = capture("cpu_only.py", gpu="cpu")
     assert captured.loop.steps == 3
@@ -137,6 +141,7 @@ def test_script_that_does_not_train_is_one_sentence(name: str, arguments: tuple[
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.large
 def test_script_that_takes_too_long_is_ended() -> None:
     start = time.monotonic()
     with pytest.raises(UsageError, match=r"within 8 s: .*; raise --max-seconds"):
