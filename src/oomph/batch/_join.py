@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import enum
 import numbers
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,25 +13,10 @@ from torch import Tensor
 
 from ..errors import UsageError, quote
 from ._samples import holds_samples, rows_of
-from ._structure import Container, container_of, named_leaves
+from ._structure import Container, container_of
 
 _PLAIN = (str, bytes, numbers.Number, enum.Enum, torch.dtype, torch.device, type(None))
 _FIX = "return tensors with one row per sample from the model, or checkpoint blocks instead of splitting"
-
-
-@dataclass(frozen=True)
-class OutputTensor:
-    """A tensor of a model's outputs.
-
-    Attributes:
-        name: the expression that reaches it, such as `outputs.logits`.
-        tensor: the tensor.
-        is_along_batch: True if it has a row per sample, or belongs to one sample of a list. A logit scale doesn't.
-    """
-
-    name: str
-    tensor: Tensor
-    is_along_batch: bool
 
 
 def join_outputs(parts: Sequence[Any], sizes: Sequence[int]) -> Any:
@@ -52,26 +36,6 @@ def join_outputs(parts: Sequence[Any], sizes: Sequence[int]) -> Any:
     if len(parts) == 1:
         return parts[0]
     return _join(list(parts), list(sizes), "outputs")
-
-
-def output_tensors(outputs: Any, samples: int) -> list[OutputTensor]:
-    """Return the tensors of a model's outputs, in an order that depends on their structure alone."""
-    return list(_output_tensors(outputs, samples, "outputs"))
-
-
-def _output_tensors(value: Any, samples: int, name: str) -> Iterator[OutputTensor]:
-    if isinstance(value, Tensor):
-        yield OutputTensor(name, value, rows_of(value) == samples)
-        return
-    container = container_of(value)
-    if container is None:
-        return
-    if container.is_sequence and holds_samples(value, samples):
-        leaves = named_leaves(value, name)
-        yield from (OutputTensor(path, leaf, is_along_batch=True) for path, leaf in leaves if isinstance(leaf, Tensor))
-        return
-    for suffix, item in zip(container.names(value), container.values(value), strict=True):
-        yield from _output_tensors(item, samples, name + suffix)
 
 
 def _join(values: list[Any], sizes: list[int], name: str) -> Any:

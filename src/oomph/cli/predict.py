@@ -170,7 +170,7 @@ def _confirm(path: str) -> None:
     """Ask whether to run a script.
 
     Raises:
-        UsageError: the answer is no, or nobody can answer.
+        UsageError: the answer is no, or there is no terminal to ask on.
     """
     warning = f"oomph will execute {path} up to its third optimizer step. It may write files and use the network."
     if sys.stdin is None or not sys.stdin.isatty():
