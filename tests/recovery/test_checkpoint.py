@@ -67,7 +67,7 @@ def test_a_resumed_run_has_the_parameters_of_the_loss_and_their_gradients() -> N
     guard.step(plain_batch(3, seed=2), update=False)
     other, resumed = build()
     other.load_state_dict(cloned(guard.state_dict()))
-    assert other.pending == 3.0
+    assert other.accumulation.pending == 3.0
     for each in (guard, other):
         each.step(plain_batch(seed=3))
     assert differences(other.state_dict(), guard.state_dict()) == []

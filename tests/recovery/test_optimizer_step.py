@@ -406,6 +406,17 @@ def test_an_update_under_any_cap_happens_completely_or_not_at_all() -> None:
     assert set(outcomes) == {True, False}
 
 
+def fill_cached_memory() -> list[Tensor]:
+    """Occupy the gaps between small tensors, in which a step would find room under any cap."""
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / total)
+    filler: list[Tensor] = []
+    with contextlib.suppress(torch.cuda.OutOfMemoryError):
+        while True:
+            filler.append(torch.empty(64 << 10, dtype=torch.uint8, device="cuda"))
+    return filler
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("shape", [(4, 2048), (40, 200)], ids=["large tensors", "small tensors"])
 @pytest.mark.parametrize("fused", [False, True])
@@ -429,11 +440,13 @@ def test_an_update_on_a_crowded_gpu_happens_completely_or_not_at_all(shape: tupl
             guard.load_state_dict(copy.deepcopy(start))
             gc.collect()  # otherwise it may run in the middle of the step and free memory
             torch.cuda.empty_cache()
+            filler = fill_cached_memory()
             torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (spare << 20)) / total)
             report = None
             with contextlib.suppress(oomph.RetriesExhausted):
                 report = guard.step(batch)
             torch.cuda.set_per_process_memory_fraction(1.0)  # the comparison needs memory, too
+            del filler
             outcomes.append(report is not None)
             retries += 1 if report is None else report.retries
             if report is None:

@@ -42,7 +42,7 @@ CheckpointPath = str | os.PathLike[str] | Callable[[Any], object] | None
 
 def guard_state(guard: Guard, *, with_grads: bool) -> dict[str, Any]:
     """Return the state of a guarded run between two steps; without gradients where each rank has its own."""
-    config, pending = guard.config, guard.pending
+    config, pending = guard.config, guard.accumulation.pending
     grads = {name: param.grad for name, param in _named_parameters(guard) if param.grad is not None}
     if grads and not with_grads:
         grads, pending = {}, None
@@ -89,7 +89,7 @@ def load_guard_state(guard: Guard, state: Mapping[str, Any], *, with_rng: bool) 
     for name, param in _named_parameters(guard):
         grad = state["grads"].get(name)
         param.grad = None if grad is None else grad.to(param.device)
-    guard.pending, guard.steps = state["pending"], header["steps"]
+    guard.accumulation.pending, guard.steps = state["pending"], header["steps"]
     guard.retry_policy.load_state_dict(header["retry_policy"])
     guard.optimizer_step.load_state_dict(header["optimizer_step"])
     if with_rng:

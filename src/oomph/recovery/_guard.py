@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 
 from ..batch import Splitter, batch_format
 from ..errors import UsageError
-from ..losses import Number
 from ..monitor import Recorder, step_timer
 from ..patches import BlockCheckpointing
 from ._accelerate import AccelerateState
@@ -158,6 +157,7 @@ class Guard:
     Attributes:
         model: the model to train, without its DistributedDataParallel wrapper.
         steps: number of steps so far, with and without an update.
+        accumulation: the gradients of batches since the last update.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Guard:
         self.retry_policy = _retry_policy(config, fallbacks, device)
         self._memory = memory_of(device, config.budget_bytes)
         self._predictor = FitPredictor(config.predict, self._memory)
-        self._accumulation = Accumulation(self.model, optimizers, self._warnings)
+        self.accumulation = Accumulation(self.model, optimizers, self._warnings)
         self._emergency = Emergency(self._ranks, config.recorder, lambda: save_emergency(self, config.checkpoint))
         self._commit_state = CommitState()
         parts = [self.model, *optimizers, *config.schedulers]  # that other snapshots save
@@ -199,7 +199,7 @@ class Guard:
             state: list[Snapshot] = [RngSnapshot(device), BufferSnapshot(*modules), ModuleAttributeSnapshot(*modules)]
             return [*state, *(ObjectSnapshot(target, exclude=parts) for target in targets)]
 
-        self._transaction = Transaction.of([*forward_state(), self._accumulation.stash], self._commit_state.is_final)
+        self._transaction = Transaction.of([*forward_state(), self.accumulation.stash], self._commit_state.is_final)
         self._batches = BatchRunner(
             objective,
             self._runner,
@@ -213,15 +213,6 @@ class Guard:
         self._timer = step_timer(None if config.recorder is None else device)
         self._stop_request = StopRequest()
         self.steps = 0
-
-    @property
-    def pending(self) -> Number | None:
-        """The weight of the batches accumulated since the last update; None if there are none."""
-        return self._accumulation.pending
-
-    @pending.setter
-    def pending(self, weight: Number | None) -> None:
-        self._accumulation.pending = weight
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -266,7 +257,7 @@ class Guard:
         return self._run_step(batch, forward, StepMode(updates=False, syncs=sync, scale=scale, adds_grads=True))
 
     def _run_step(self, batch: Any, forward: Callable[..., Any] | None, mode: StepMode) -> StepReport:
-        number, pending = self.steps, self.pending
+        number, pending = self.steps, self.accumulation.pending
         self._commit_state.partial = self._commit_state.committed = False
         try:
             with self._ranks.control.busy():
@@ -287,8 +278,8 @@ class Guard:
                 self._end_step(number, mode)
                 self.optimizer_step.reset_scaler()
             else:
-                self.pending = pending
-            self._accumulation.stash.release()
+                self.accumulation.pending = pending
+            self.accumulation.stash.release()
             self._ranks.raise_if_lost(error)
             raise
         self._stop_if_requested(state.signum if mode.syncs else None)
@@ -330,11 +321,11 @@ class Guard:
             state.fallbacks += (fallback,)
 
     def _forward_backward(self, state: StepState) -> None:
-        mode, parameters = state.mode, self._accumulation.stash.parameters
-        state.is_part = self._accumulation.begin(mode)
+        mode, parameters = state.mode, self.accumulation.stash.parameters
+        state.is_part = self.accumulation.begin(mode)
         metrics = Metrics(self.config.metrics)
         losses = self._batches.run(state, self._backward, metrics)
-        self._accumulation.merge(losses, mode)
+        self.accumulation.merge(losses, mode)
         if mode.syncs:
             self._ranks.prepare(parameters)
         if mode.updates and not self._ranks.reduces_grads:
@@ -348,14 +339,14 @@ class Guard:
     def _keep_grads(self, state: StepState) -> UpdateResult:
         """Keep the gradients for a later update, by the guard or by the caller."""
         if state.mode.syncs:
-            self._ranks.reduce_grads(self._accumulation.stash.parameters)
-        self._accumulation.count(state)
+            self._ranks.reduce_grads(self.accumulation.stash.parameters)
+        self.accumulation.count(state)
         self._commit_state.committed = True
         return UpdateResult()
 
     def _run_update(self, state: StepState) -> UpdateResult:
-        self._accumulation.count(state)
-        self._ranks.reduce_grads(self._accumulation.stash.parameters)
+        self.accumulation.count(state)
+        self._ranks.reduce_grads(self.accumulation.stash.parameters)
         result = self.optimizer_step.run(self.optimizer_step.prepare_grads if self._ranks.reduces_grads else None)
         state.retries += result.retries
         state.fallbacks += result.fallbacks
@@ -368,7 +359,7 @@ class Guard:
 
     def _end_step(self, number: int, mode: StepMode) -> None:
         """Count a step that has happened; after an interrupt this may run twice."""
-        self._accumulation.end(mode)
+        self.accumulation.end(mode)
         self.steps = number + 1
 
     def _fits(self, size: int, current_size: int = 1) -> bool:

@@ -103,7 +103,7 @@ class Trainer:
     @property
     def can_save(self) -> bool:
         """True if rank 0 has the state of all ranks; between updates each rank has its own gradients."""
-        return not self._dist.is_distributed or self._guard.pending is None
+        return not self._dist.is_distributed or self._guard.accumulation.pending is None
 
     def save(self) -> None:
         """Write a checkpoint.
