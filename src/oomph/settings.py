@@ -34,7 +34,8 @@ class Settings:
         memory_format: "contiguous" or "channels_last".
         allocator: torch's "default" caching allocator, the same with "expandable" segments, or options in the format
             of PYTORCH_ALLOC_CONF, such as "expandable_segments:True,max_split_size_mb:128".
-        checkpointing: "none", or "blocks" to recompute the model's repeated blocks in the backward pass.
+        checkpointing: what is recomputed in the backward pass: "none", "blocks" for the model's repeated blocks, or the
+            paths of modules.
         optimizer: the implementation of the optimizer's update: as "given" by the Job, "foreach", "fused", or "single"
             (one tensor at a time).
         passes: 2 if each micro-batch runs twice, as the guard does for a loss over the whole batch.
@@ -46,7 +47,7 @@ class Settings:
     precision: str = "fp32"
     memory_format: str = "contiguous"
     allocator: str = "expandable"
-    checkpointing: str = "none"
+    checkpointing: str | tuple[str, ...] = "none"
     optimizer: str = "given"
     passes: int = 1
 
@@ -64,7 +65,7 @@ class Settings:
         _check_choice("precision", self.precision, PRECISIONS)
         _check_choice("memory_format", self.memory_format, MEMORY_FORMATS)
         parse_allocator(self.allocator)
-        _check_choice("checkpointing", self.checkpointing, CHECKPOINTING)
+        _check_checkpointing(self.checkpointing)
         _check_choice("optimizer", self.optimizer, OPTIMIZERS)
 
     @property
@@ -148,6 +149,18 @@ def parse_sample_size(text: str) -> Size:
 def _check_positive(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise UsageError(f"{name} is {quote(value)}", f"set {name} to a whole number of at least 1")
+
+
+def _check_checkpointing(value: object) -> None:
+    if isinstance(value, tuple):
+        for path in value:
+            if not isinstance(path, str) or not path:
+                raise UsageError(f"checkpointing names {quote(path)}", "use paths from model.named_modules()")
+    elif value not in CHECKPOINTING:
+        raise UsageError(
+            f"checkpointing is {quote(value)}",
+            f"set checkpointing to one of {', '.join(CHECKPOINTING)}, or to a tuple of module paths",
+        )
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

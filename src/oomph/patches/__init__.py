@@ -3,7 +3,7 @@
 from ._allocator import allocator_limit, cap_allocator, cap_allocator_below_spill, configure_allocator
 from ._autocast import AUTOCAST_DTYPES, autocast
 from ._block_checkpointing import BlockCheckpointing, eager_modules
-from ._checkpointing import blocks, checkpoint
+from ._checkpointing import apply_checkpointing, blocks, checkpoint
 from ._conversion import convert_batch, convert_model
 from ._module_attributes import attribute_tables, has_attribute_state, is_copied, is_internal, rebind
 from ._optimizer_variant import set_variant
@@ -14,6 +14,7 @@ __all__ = [
     "BlockCheckpointing",
     "Patch",
     "allocator_limit",
+    "apply_checkpointing",
     "attribute_tables",
     "autocast",
     "blocks",

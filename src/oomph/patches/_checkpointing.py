@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -47,6 +47,17 @@ def _blocks(module: nn.Module, path: str) -> Iterator[str]:
 
 def _count_layers(module: nn.Module) -> int:
     return sum(1 for part in module.modules() if not any(True for _ in part.children()))
+
+
+def apply_checkpointing(model: nn.Module, setting: str | Sequence[str]) -> Patch:
+    """Checkpoint what `Settings.checkpointing` names.
+
+    Raises:
+        UsageError: the model has no such block, or the block's forward has been replaced already.
+    """
+    if isinstance(setting, str):
+        setting = blocks(model) if setting == "blocks" else ()
+    return checkpoint(model, setting)
 
 
 def checkpoint(model: nn.Module, names: Iterable[str]) -> Patch:

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from ..errors import OomphError, UsageError, describe
 from ..job import Job
 from ..losses import OutputParts, outputs_with_grads
-from ..patches import AUTOCAST_DTYPES, autocast, blocks, checkpoint, convert_batch, convert_model, set_variant
+from ..patches import AUTOCAST_DTYPES, apply_checkpointing, autocast, convert_batch, convert_model, set_variant
 from ..settings import Settings
 from ._allocation_recorder import AllocationRecorder, report_modules
 from ._cuda_autocast import CudaAutocast
@@ -207,8 +207,7 @@ class _StepTracer:
         """Move the model to the device, convert it there and build the optimizers."""
         self.model = model
         self.recorder.name_modules(model)
-        if self.settings.checkpointing == "blocks":
-            checkpoint(model, blocks(model))
+        apply_checkpointing(model, self.settings.checkpointing)
         before = _parameters(model)
         with self.recorder.phase(Phase.BUILD, 0):
             for prefix, module in modules_in_order(model):

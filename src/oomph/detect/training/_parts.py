@@ -94,8 +94,7 @@ def build_parts(context: RunContext, anchors: AnchorCheck) -> TrainingParts:
     fused = settings.optimizer == "fused" or None
     optimizer = build_optimizer(network, hyp, config.batch, fused=fused)
     ema = Ema(network)
-    if settings.checkpointing == "blocks":  # after the EMA, which is a copy that needs none
-        patches.checkpoint(network, patches.blocks(network))
+    patches.apply_checkpointing(network, settings.checkpointing)  # after the EMA, which is a copy that needs none
     limit_torch_threads(config, device)
     train_loader = build_train_loader(config, context.train_split, device, dist, context.batch)
     return TrainingParts(
