@@ -5,6 +5,7 @@ from ._calibration import Calibration, Comparison, calibrate, load_calibration, 
 from ._predict import predict, predict_trace, trace_device
 from ._prediction import Estimate, Origin, Owner, Peak, Prediction
 from ._replay import Replay, replay, smallest_cap
+from ._step_time import device_seconds, launch_seconds, overlapped_seconds
 
 __all__ = [
     "Allocator",
@@ -18,7 +19,10 @@ __all__ = [
     "Prediction",
     "Replay",
     "calibrate",
+    "device_seconds",
+    "launch_seconds",
     "load_calibration",
+    "overlapped_seconds",
     "predict",
     "predict_trace",
     "replay",

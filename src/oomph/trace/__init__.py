@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._device import CpuDevice, CudaDevice, EmulatedDevice
-from ._trace import COMPILED, RECURRENT_ESTIMATE, Guess, OpCost, Phase, Storage, StorageKind, Trace
+from ._trace import COMPILED, RECURRENT_ESTIMATE, Guess, ModuleCall, OpCost, Phase, Storage, StorageKind, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,7 @@ __all__ = [
     "CudaDevice",
     "EmulatedDevice",
     "Guess",
+    "ModuleCall",
     "OpCost",
     "Phase",
     "Storage",

@@ -21,7 +21,7 @@ from ._device import CpuDevice, CudaDevice
 from ._inplace_sums import merge_sums
 from ._op_cost import op_cost
 from ._rules import AllocateResult, FreeTemporaries, RuleStep
-from ._trace import Guess, OpCost, Phase, Storage, StorageKind, Trace
+from ._trace import Guess, ModuleCall, OpCost, Phase, Storage, StorageKind, Trace
 from .fake import ValueTracker
 
 # Operations whose result autograd writes into an argument, though not for fake tensors, and the autograd nodes that
@@ -62,6 +62,7 @@ class AllocationRecorder(TorchDispatchMode):
         self._training_events: int | None = None
         self._cublas_handles: set[str] = set()
         self._op_costs: list[OpCost] = []
+        self._calls: list[ModuleCall] = []
         self._node: dict[int, int] = {}  # live storage to the backward node that allocated it
         self._sums: dict[int, tuple[int, ...]] = {}
         self._module_classes: tuple[tuple[str, str], ...] = ()
@@ -113,8 +114,9 @@ class AllocationRecorder(TorchDispatchMode):
         self._training_events = len(self._events)
 
     def start_step(self) -> None:
-        """Discard the operation costs of earlier steps."""
+        """Discard the operation costs and module calls of earlier steps."""
         self._op_costs.clear()
+        self._calls.clear()
 
     def adopt(self, tensor: Tensor, kind: StorageKind, name: str = "") -> None:
         """Record a tensor that was created outside the recording as allocated now."""
@@ -138,6 +140,16 @@ class AllocationRecorder(TorchDispatchMode):
         """Mark the end of a module's forward pass."""
         self._modules.pop()
 
+    def add_call(self, call: ModuleCall) -> None:
+        """Add a module's forward pass; one that is repeated in backward doesn't count."""
+        if self._now.phase is Phase.FORWARD and self._training_events is None:
+            self._calls.append(call)
+
+    def indices_of(self, tensors: Iterable[Tensor]) -> tuple[int, ...]:
+        """Return the indices of the live storages of tensors."""
+        indices = (self._live.get(storage._cdata) for tensor in tensors for storage in storages_of(tensor))
+        return tuple(dict.fromkeys(index for index in indices if index is not None))
+
     def trace(self) -> Trace:
         """Return the recording so far."""
         merged = merge_sums(self._events, self._sums)
@@ -157,13 +169,14 @@ class AllocationRecorder(TorchDispatchMode):
             assumptions=tuple(dict.fromkeys((*_sentences(self.values.guesses), *self.assumptions))),
             guesses=tuple(self.values.guesses),
             module_classes=self._module_classes,
+            calls=tuple(self._calls),
         )
 
     def _record(self, op: str, args: tuple[Any, ...], out: Any) -> None:
         outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         module = self._current_module()
         if self._training_events is None:
-            self._op_costs.extend(op_cost(op, args, outs))
+            self._op_costs.extend(op_cost(op, args, outs, module, self._now.phase))
         steps = self._rule_steps(op, args, outs)
         if steps is None:
             self._record_without_rule(op, args, out, module)
@@ -321,24 +334,3 @@ def _can_hold(tensor: Tensor, other: Tensor) -> bool:
             return False
         size *= count
     return tensor.shape == other.shape and tensor.dtype == other.dtype
-
-
-@contextmanager
-def report_modules(model: nn.Module, recorder: AllocationRecorder) -> Iterator[None]:
-    """Report the running module to the recorder through forward hooks."""
-    paths = {id(module): path for path, module in model.named_modules()}
-
-    def before(module: nn.Module, _: Any) -> None:
-        recorder.enter_module(paths.get(id(module), type(module).__name__))
-
-    def after(module: nn.Module, inputs: Any, output: Any) -> None:
-        del module, inputs, output
-        recorder.leave_module()
-
-    hooks = [module.register_forward_pre_hook(before) for module in model.modules()]
-    hooks += [module.register_forward_hook(after, always_call=True) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()

@@ -9,11 +9,11 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from ._trace import OpCost
+from ._trace import OpCost, Phase
 
 
-def op_cost(op: str, args: tuple[Any, ...], outs: tuple[Any, ...]) -> Iterator[OpCost]:
-    """Yield the cost of one operation; nothing for a view."""
+def op_cost(op: str, args: tuple[Any, ...], outs: tuple[Any, ...], module: str, phase: Phase) -> Iterator[OpCost]:
+    """Yield the cost of one operation in a module; nothing for a view."""
     name = op.split(".")[1]
     tensors = [leaf for leaf in tree_leaves((args, outs)) if isinstance(leaf, Tensor)]
     if not tensors or name in _VIEWS:
@@ -21,7 +21,7 @@ def op_cost(op: str, args: tuple[Any, ...], outs: tuple[Any, ...]) -> Iterator[O
     traffic = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     first = next((tensor for tensor in tensors if tensor.is_floating_point()), tensors[0])
     flops = _FLOPS.get(name, _elementwise)(args, outs)
-    yield OpCost(name, str(first.dtype).removeprefix("torch."), flops, traffic)
+    yield OpCost(name, str(first.dtype).removeprefix("torch."), flops, traffic, module, phase)
 
 
 _VIEWS = frozenset(

@@ -22,7 +22,7 @@ from ..job import Job
 from ..losses import OutputParts, outputs_with_grads
 from ..patches import AUTOCAST_DTYPES, apply_checkpointing, autocast, convert_batch, convert_model, set_variant
 from ..settings import Settings
-from ._allocation_recorder import AllocationRecorder, report_modules
+from ._allocation_recorder import AllocationRecorder
 from ._cuda_autocast import CudaAutocast
 from ._cuda_kernels import CudaKernels
 from ._device import CpuDevice, CudaDevice
@@ -36,6 +36,7 @@ from ._fake_job import (
     modules_in_order,
     replace_params,
 )
+from ._module_calls import report_modules
 from ._recurrent import flatten_weights
 from ._trace import COMPILED, Guess, Phase, StorageKind, Trace
 from .fake import DataAssumptions, EndlessLoop, FakeWorld, eager_code, preserve_global_state

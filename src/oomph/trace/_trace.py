@@ -68,12 +68,33 @@ class OpCost:
         dtype: the compute type: "float32", "float16", "bfloat16".
         flops: floating-point operations.
         traffic: bytes read and written.
+        module: path of the module that it ran in, or that it differentiates; empty outside the model.
+        phase: the phase of training.
     """
 
     op: str
     dtype: str
     flops: int
     traffic: int
+    module: str
+    phase: Phase
+
+
+@dataclass(frozen=True)
+class ModuleCall:
+    """A module's forward pass in the last training step.
+
+    Attributes:
+        path: the module.
+        inputs: indices of the storages that it was called with, in `Trace.storages`.
+        outputs: indices of the storages that it returned.
+        writes_inputs: True if it changed its inputs in place, so that it can't run again.
+    """
+
+    path: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    writes_inputs: bool
 
 
 @dataclass(frozen=True)
@@ -109,6 +130,7 @@ class Trace:
         assumptions: what the trace assumed, one sentence each, guesses included.
         guesses: the assumptions about values that depend on data.
         module_classes: (path, class) of the model's modules.
+        calls: the forward passes of modules in the last training step, in the order in which they ended.
     """
 
     storages: tuple[Storage, ...]
@@ -119,3 +141,4 @@ class Trace:
     assumptions: tuple[str, ...]
     guesses: tuple[Guess, ...] = ()
     module_classes: tuple[tuple[str, str], ...] = ()
+    calls: tuple[ModuleCall, ...] = ()
