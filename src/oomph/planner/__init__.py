@@ -1,18 +1,28 @@
-"""Planning: settings under which a job fits, each change with its reason and its cost. Pure, no torch."""
+"""Planning: the fastest settings that fit, each change with its reason and its cost. Pure, no torch at import."""
 
-from ._allowed_changes import PERMISSIONS, AllowedChanges, read_allowed
+from ._make_plan import largest_fitting, plan_fastest, plan_largest_batch
 from ._micro_batch import MicroBatchEstimate, estimate_micro_batch
-from ._plan import Plan, largest_batch, plan
-from ._plan_change import PlanChange
+from ._plan import Alternative, Plan, PlanChange
+from ._predictor import JobPredictor, Predictor, first_micro_batches
+from ._request import GOALS, PERMISSIONS, PlanRequest, read_allowed
+from ._step_profile import StepProfile, step_profile
 
 __all__ = [
+    "GOALS",
     "PERMISSIONS",
-    "AllowedChanges",
+    "Alternative",
+    "JobPredictor",
     "MicroBatchEstimate",
     "Plan",
     "PlanChange",
+    "PlanRequest",
+    "Predictor",
+    "StepProfile",
     "estimate_micro_batch",
-    "largest_batch",
-    "plan",
+    "first_micro_batches",
+    "largest_fitting",
+    "plan_fastest",
+    "plan_largest_batch",
     "read_allowed",
+    "step_profile",
 ]

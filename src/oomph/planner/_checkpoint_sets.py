@@ -1,12 +1,11 @@
 """Sets of modules to checkpoint, from none to all: where it saves the most memory for its time.
 
-A knapsack over the module tree. For a price of a byte in seconds, a module is checkpointed as a whole, or the best is done
-with its children, whichever gains more; rising prices give larger and larger sets.
+A knapsack over the module tree. For a price of a byte in seconds, a module is checkpointed as a whole, or the best is
+done with its children, whichever gains more; rising prices give larger and larger sets.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from ._step_profile import StepProfile
@@ -48,9 +47,8 @@ def _best(path: str, children: dict[str, list[str]], gain: dict[str, float]) -> 
 def _children(paths: Iterable[str]) -> dict[str, list[str]]:
     """Return the nearest descendants of each path among the paths; those of "" have no ancestor."""
     known = set(paths)
-    children: dict[str, list[str]] = defaultdict(list)
+    children: dict[str, list[str]] = {path: [] for path in ("", *known)}
     for path in known:
-        children[path]  # noqa: B018  leaves have an entry, too
         parent = path.rpartition(".")[0]
         while parent and parent not in known:
             parent = parent.rpartition(".")[0]

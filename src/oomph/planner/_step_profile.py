@@ -1,8 +1,8 @@
 """Memory and time of a training step by its structure: estimates for other micro-batches and checkpointed modules.
 
-One traced step says what each module keeps for backward and how long its forward takes. From that follow, without another
-trace, the peak and the time if some modules are recomputed, and if the batch is split: activations and arithmetic grow with
-the samples, weights and launches don't.
+One traced step says what each module keeps for backward and how long its forward takes. From that follow, without
+another trace, the peak and the time if some modules are recomputed, and if the batch is split: activations and arithmetic
+grow with the samples, weights and launches don't.
 """
 
 from __future__ import annotations

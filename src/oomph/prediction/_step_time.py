@@ -1,7 +1,8 @@
 """Step time: the GPU works through operations while the CPU launches the next ones, and the slower of them counts.
 
-On the GPU, each operation is limited by arithmetic or by memory traffic (a roofline). Good enough to rank settings, not to
-predict wall-clock time. The constants were fitted once to settings of a dozen jobs timed on an H200 (`benchmarks/results/`).
+On the GPU, each operation is limited by arithmetic or by memory traffic (a roofline). Good enough to rank settings, not
+to predict wall-clock time. The constants were fitted once to settings of a dozen jobs timed on an H200
+(`benchmarks/results/`).
 """
 
 from __future__ import annotations

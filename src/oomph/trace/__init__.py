@@ -30,6 +30,7 @@ __all__ = [
     "Storage",
     "StorageKind",
     "Trace",
+    "trace_profile",
     "trace_program",
     "trace_step",
 ]
@@ -44,6 +45,17 @@ def trace_step(job: Job, settings: Settings, device: CudaDevice | CpuDevice) -> 
     from ._step import trace_step as trace  # noqa: PLC0415  importing torch takes seconds
 
     return trace(job, settings, device)
+
+
+def trace_profile(job: Job, settings: Settings, device: CudaDevice | CpuDevice) -> Trace:
+    """Trace one training step of a Job on a device, for estimates of other settings.
+
+    Raises:
+        UsageError: the Job's functions fail, or its loss is not a scalar.
+    """
+    from ._step import trace_step as trace  # noqa: PLC0415  importing torch takes seconds
+
+    return trace(job, settings, device, steps=1)
 
 
 def trace_program(device: EmulatedDevice, steps: int, on_end: Callable[[], None], *, boolean: bool = True) -> LiveTrace:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from ...distributed import SINGLE, DistContext
 from ...errors import CannotFit
-from ...job import Job
 from ...machine import Target, find_target, rss_bytes, this_device
-from ...planner import AllowedChanges, Plan, largest_batch
-from ...planner import plan as plan_settings
+from ...planner import (
+    JobPredictor,
+    Plan,
+    PlanRequest,
+    StepProfile,
+    largest_fitting,
+    plan_fastest,
+)
 from ...prediction import Prediction, predict
 from ...recovery import BUCKET_BYTES
 from ...settings import Settings
@@ -85,95 +90,94 @@ def plan_training(
         optimizer=optimizer_implementation(precision, device),
     )
     boxes = max(len(split.labels.boxes) / samples, 1)
-    need = _NeedPredictor(
-        job=detection_job(config.cfg, classes, min(boxes * 4, _MAX_BOXES_PER_IMAGE), config.hyp, freeze=config.freeze),
-        target=target_of(device),
+    job = detection_job(config.cfg, classes, min(boxes * 4, _MAX_BOXES_PER_IMAGE), config.hyp, freeze=config.freeze)
+    predictor = _RunPredictor(
+        traces=JobPredictor(job, target_of(device), progress),
         extra=extra_memory(config, classes, requested.optimizer, device),
-        samples=rank_samples,
+        batch=min(requested.batch, rank_samples),
         steps=config.epochs * math.ceil(rank_samples / requested.batch),
-        progress=progress,
     )
-    budget, reserved = _budget_and_reserve(config, requested, need)
+    budget, reserved = _budget_and_reserve(config, predictor)
     if config.batch == AUTO_BATCH:
-        requested = _with_largest_batch(requested, budget, need)
-    changes = _allowed_changes(requested, config.allow, device)
+        requested = _with_largest_batch(requested, budget, predictor, rank_samples)
+    request = PlanRequest(
+        settings=replace(requested, batch=min(requested.batch, rank_samples)),  # no batch is larger
+        target=predictor.target,
+        budget=budget,
+        allow=config.allow,
+        min_micro_batch=_MIN_MICRO_BATCH,
+        fixed=frozenset({"allocator", "memory_format", "optimizer"}),
+    )
     try:
-        plan = plan_settings(requested, budget, need, _MIN_MICRO_BATCH, changes)
+        plan = plan_fastest(request, predictor)
     except CannotFit as error:
         if not reserved:
             raise
         total = f"{format_size(budget + reserved)} minus {format_size(reserved)} for loaded batches and the guard"
         raise CannotFit(f"{error.why} ({total})", error.fix) from None
-    settings = replace(plan.settings, optimizer=optimizer_implementation(plan.settings.precision, device))
-    return replace(plan, settings=settings, reserved=reserved)
+    settings = replace(
+        plan.settings,
+        batch=requested.batch,
+        optimizer=optimizer_implementation(plan.settings.precision, device),
+    )
+    return replace(plan, requested=requested, settings=settings, reserved=reserved)
 
 
-def _budget_and_reserve(config: TrainConfig, requested: Settings, need: _NeedPredictor) -> tuple[int, int]:
+def _budget_and_reserve(config: TrainConfig, predictor: _RunPredictor) -> tuple[int, int]:
     """Return the budget of a step, and the memory that is reserved on the CPU for the guard and the loader."""
-    target = need.target
+    target = predictor.target
     total = min(config.budget or target.memory, target.memory)
     if not target.is_cpu:
         return total, 0
-    batch_bytes = min(requested.batch, need.samples) * 3 * round_to_stride(config.imgsz) ** 2
+    batch_bytes = predictor.batch * 3 * round_to_stride(config.imgsz) ** 2
     reserved = _GUARD_HEADROOM + _LOADER_BATCHES * batch_bytes
     return total - reserved, reserved
 
 
-def _with_largest_batch(requested: Settings, budget: int, need: _NeedPredictor) -> Settings:
+def _with_largest_batch(requested: Settings, budget: int, predictor: _RunPredictor, samples: int) -> Settings:
     """Return settings with the largest batch that fits: at least two images, at most all samples."""
-    all_samples = replace(requested, batch=need.samples)
-    if need(all_samples).device.high <= budget:
-        return all_samples
-    try:
-        largest = largest_batch(requested, budget, need)
-    except CannotFit:
-        largest = requested
-    return replace(largest, batch=min(max(largest.batch, _MIN_MICRO_BATCH), need.samples))
+
+    def need(batch: int) -> float:
+        return predictor.predict(replace(requested, batch=batch)).device.high
+
+    return replace(requested, batch=min(max(largest_fitting(need, budget, samples), _MIN_MICRO_BATCH), samples))
 
 
 @dataclass
-class _NeedPredictor:
-    """Predicts the memory that settings need in this process; each is predicted once.
+class _RunPredictor:
+    """Predicts the memory that settings need in this process.
 
     Attributes:
-        job: the training step.
-        target: where it runs.
+        traces: predicts the training step alone.
         extra: memory beyond the predicted step.
-        samples: samples of an epoch on this rank; no batch is larger.
+        batch: samples that the loader holds; no batch is larger.
         steps: number of steps of the run.
-        progress: called with the number of predictions so far.
     """
 
-    job: Job
-    target: Target
+    traces: JobPredictor
     extra: ExtraMemory
-    samples: int
+    batch: int
     steps: int
-    progress: Callable[[int], object] | None = None
-    cache: dict[tuple[Settings, int], Prediction] = field(default_factory=dict)
 
-    def __call__(self, settings: Settings) -> Prediction:
-        """Return the prediction for settings."""
-        # One full and one smaller micro-batch are enough: more of them change nothing.
-        micro_batch = min(settings.micro_batch or settings.batch, self.samples)
-        batch = min(settings.batch, 2 * micro_batch, self.samples)
-        short = replace(settings, batch=batch, micro_batch=micro_batch if micro_batch < batch else None)
-        full_batch = min(settings.batch, self.samples)
-        if (short, full_batch) not in self.cache:
-            prediction = self.extra.added_to(predict(self.job, short, self.target))
-            input_bytes = (2 * full_batch - micro_batch) * 3 * _image_side(settings) ** 2
-            self.cache[short, full_batch] = self._in_this_process(prediction, input_bytes)
-            if self.progress is not None:
-                self.progress(len(self.cache))
-        return self.cache[short, full_batch]
+    @property
+    def target(self) -> Target:
+        """Where it runs."""
+        return self.traces.target
 
-    def _in_this_process(self, prediction: Prediction, input_bytes: int) -> Prediction:
-        """Add what the predicted step doesn't have.
+    def profile(self, settings: Settings) -> StepProfile:
+        """Return the profile of one step."""
+        return self.traces.profile(settings)
+
+    def predict(self, settings: Settings) -> Prediction:
+        """Return the prediction for settings, with what the predicted step doesn't have.
 
         On a GPU that is the rest of the batch and the next one, as bytes. On the CPU it is the memory that the process
         uses already, and heap fragmentation.
         """
+        prediction = self.extra.added_to(self.traces.predict(settings))
         if not self.target.is_cpu:
+            micro_batch = settings.micro_batch or settings.batch
+            input_bytes = (2 * settings.batch - micro_batch) * 3 * _image_side(settings) ** 2
             return prediction.with_memory(lambda estimate: estimate.plus(input_bytes))
         temporary = max(dict(prediction.phases).values()) - update_bytes(prediction)
         fragmentation = int(_HEAP_FRAGMENTATION * min(self.steps / _FRAGMENTING_STEPS, 1) * temporary)
@@ -183,18 +187,6 @@ class _NeedPredictor:
 
 def _image_side(settings: Settings) -> int:
     return int(settings.size) if isinstance(settings.size, int) else MAX_STRIDE
-
-
-def _allowed_changes(requested: Settings, allowed: tuple[str, ...], device: torch.device) -> AllowedChanges:
-    """Return the changes that may be made in addition to micro-batches."""
-    lower_precision = "amp-bf16" if device.type == "cpu" else fast_precision(device)
-    side = _image_side(requested)
-    return AllowedChanges(
-        checkpointing=requested.checkpointing == "none",
-        precision=None if requested.precision.startswith("amp") else lower_precision,
-        image_sizes=tuple(range(side - MAX_STRIDE, max(side // 2, MAX_STRIDE) - 1, -MAX_STRIDE)),
-        allowed=allowed,
-    )
 
 
 def per_rank_config(config: TrainConfig, classes: int, placement: Placement) -> TrainConfig:

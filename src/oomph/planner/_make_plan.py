@@ -1,0 +1,213 @@
+"""Plans: the fastest settings that fit, or the largest batch."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from ..errors import CannotFit
+from ..prediction import Prediction
+from ..settings import Settings
+from ..units import format_size
+from ._alternatives import alternatives
+from ._micro_batch import fitting_samples
+from ._plan import Plan, PlanChange
+from ._predictor import Predictor
+from ._request import PERMISSIONS, PlanRequest
+from ._search import Search, Stage, Winner, with_seconds
+from .changes import CHANGES, slow_precision, smaller_sizes
+
+_MAX_BATCH = 1 << 20
+_PROBE_BATCH = 8  # samples of the second prediction that the linear estimate goes through
+
+
+def plan_fastest(request: PlanRequest, predictor: Predictor) -> Plan:
+    """Return the settings that fit and take the least time per step, with the requested batch.
+
+    Raises:
+        CannotFit: nothing fits; the message says what it would need and which permission would help.
+    """
+    requested = request.settings
+    requested_need = predictor.predict(requested)
+    search = Search(request, predictor)
+    stages, winner = _first_winner(search, requested)
+    if winner is None:
+        raise _cannot_fit(request, predictor, stages[-1])
+    profile = stages[0].profile
+    checkpointed = requested.checkpointing if isinstance(requested.checkpointing, tuple) else ()
+    seconds = profile.seconds(requested.micro_batch or requested.batch, checkpointed)
+    _check_slowdown(request, winner)
+    need = format_size(requested_need.device.high)
+    short = f"the requested settings may need up to {need}, and the budget is {format_size(request.budget)}"
+    why = "it is faster" if search.fits(requested_need) else short
+    return Plan(
+        requested=requested,
+        settings=winner.candidate.settings,
+        budget=request.budget,
+        requested_need=with_seconds(requested_need, seconds),
+        planned_need=winner.prediction,
+        changes=tuple(_changes(stages, winner, why)),
+        alternatives=alternatives(winner, request.budget),
+    )
+
+
+def _first_winner(search: Search, requested: Settings) -> tuple[list[Stage], Winner | None]:
+    """Return the changes that cost nothing and the fastest settings after them; smaller sizes only if nothing fits."""
+    stages = search.stages(requested)
+    winner = search.fastest(stages[-1])
+    if winner is None and "precision" in search.request.allow:
+        for settings in slow_precision(stages[-1].settings, search.request.target):
+            stages = [*stages, Stage(settings, search.predictor.profile(settings))]
+            winner = search.fastest(stages[-1])
+    if winner is not None or "size" not in search.request.allow:
+        return stages, winner
+    smaller = smaller_sizes(stages[-1].settings)
+    winners: dict[Settings, tuple[list[Stage], Winner | None]] = {}
+
+    def fits(settings: Settings) -> bool:
+        stage = Stage(settings, search.predictor.profile(settings))
+        winners[settings] = [*stages, stage], search.fastest(stage)
+        return winners[settings][1] is not None
+
+    first = bisect.bisect_left(smaller, True, key=fits)  # noqa: FBT003  the first that fits
+    return winners[smaller[first]] if first < len(smaller) else (stages, None)
+
+
+def _changes(stages: Sequence[Stage], winner: Winner, why: str) -> Iterator[PlanChange]:
+    """Yield each change with what it adds to memory and time."""
+    memory, seconds = _whole(stages[0])
+    for before, after in itertools.pairwise(stages):
+        next_memory, next_seconds = _whole(after)
+        for change in CHANGES:
+            if change.is_in(before.settings, after.settings):
+                what, cost = change.describe(before.settings, after.settings)
+                yield PlanChange(what, why, cost, next_memory - memory, next_seconds - seconds)
+        memory, seconds = next_memory, next_seconds
+    last, planned = stages[-1], winner.candidate.settings
+    paths = planned.checkpointing if isinstance(planned.checkpointing, tuple) else ()
+    checkpointed = replace(planned, micro_batch=last.settings.micro_batch)
+    for before_change, after_change in ((last.settings, checkpointed), (checkpointed, planned)):
+        for change in CHANGES:
+            if change.is_in(before_change, after_change):
+                micro_batch = after_change.micro_batch or after_change.batch
+                next_memory, next_seconds = (
+                    last.profile.memory(micro_batch, paths),
+                    last.profile.seconds(micro_batch, paths),
+                )
+                what, cost = change.describe(before_change, after_change)
+                yield PlanChange(what, why, cost, next_memory - memory, next_seconds - seconds)
+                memory, seconds = next_memory, next_seconds
+
+
+def _whole(stage: Stage) -> tuple[int, float]:
+    micro_batch = stage.settings.micro_batch or stage.settings.batch
+    return stage.profile.memory(micro_batch, ()), stage.profile.seconds(micro_batch, ())
+
+
+def _check_slowdown(request: PlanRequest, winner: Winner) -> None:
+    fastest = min(candidate.seconds for candidate in winner.candidates)
+    slowdown = winner.candidate.seconds / fastest
+    if request.max_slowdown is not None and slowdown > request.max_slowdown:
+        raise CannotFit(
+            f"the fastest settings that fit into {format_size(request.budget)} take {slowdown:.2f} times as long as "
+            f"without a limit, and max_slowdown is {request.max_slowdown:g}",
+            "allow more time, or use a GPU with more memory",
+        )
+
+
+def _cannot_fit(request: PlanRequest, predictor: Predictor, stage: Stage) -> CannotFit:
+    """Return the error: what the smallest settings need, and which permission would help."""
+    settings, prediction = _smallest_need(request, predictor, stage)
+    fix = "use a smaller model, or a larger budget"
+    missing = [name for name in PERMISSIONS if name not in request.allow]
+    for count in range(1, len(missing) + 1):
+        more = replace(request, allow=(*request.allow, *missing[:count]))
+        _, winner = _first_winner(Search(more, predictor), request.settings)
+        if winner is not None:
+            planned = winner.candidate.settings
+            what = f"{planned.precision} at {planned.size}" if planned.size else planned.precision
+            need = format_size(winner.prediction.device.high)
+            fix = f"--allow {','.join(more.allow)} would make it fit ({what}, up to {need}); or {fix}"
+            break
+    recomputed = " with everything recomputed" if settings.checkpointing != "none" else ""
+    return CannotFit(
+        f"micro-batches of {settings.micro_batch or settings.batch}{recomputed} need up to "
+        f"{format_size(prediction.device.high)}, and the budget is {format_size(request.budget)}",
+        fix,
+    )
+
+
+def _smallest_need(request: PlanRequest, predictor: Predictor, stage: Stage) -> tuple[Settings, Prediction]:
+    candidates = Search(request, predictor).candidates(stage)
+    smallest = min(candidates, key=lambda candidate: candidate.memory)
+    return smallest.settings, predictor.predict(smallest.settings)
+
+
+def plan_largest_batch(request: PlanRequest, predictor: Predictor) -> Plan:
+    """Return the largest batch that runs in one piece, with changes that cost nothing.
+
+    It plans by `needed`, the smallest cap of the allocator under which the step runs, with its upper bound.
+
+    Raises:
+        CannotFit: not even one sample fits.
+    """
+    single = replace(request, settings=replace(request.settings, batch=1, micro_batch=None))
+    stages = Search(single, predictor).stages(single.settings)
+    base = stages[-1].settings
+
+    def with_batch(batch: int) -> Settings:
+        return replace(base, batch=batch)
+
+    def need(batch: int) -> float:
+        prediction = predictor.predict(with_batch(batch))
+        return prediction.needed.high + prediction.device.high - prediction.full_speed.high
+
+    batch = largest_fitting(need, request.budget)
+    if batch < max(request.min_micro_batch, 1):
+        raise CannotFit(
+            f"not even {request.min_micro_batch} samples fit into {format_size(request.budget)}: they may need up to "
+            f"{format_size(need(request.min_micro_batch))}",
+            "use smaller images or a smaller model, or a larger budget",
+        )
+    settings = with_batch(batch)
+    requested_need = predictor.predict(request.settings)
+    requested = replace(base, batch=request.settings.batch, micro_batch=None)
+    why = f"it is the largest that fits into {format_size(request.budget)}"
+    changes = [PlanChange(f"the batch is {batch} instead of {requested.batch}", why, "Learning rates depend on it")]
+    return Plan(
+        requested=request.settings,
+        settings=settings,
+        budget=request.budget,
+        requested_need=requested_need,
+        planned_need=predictor.predict(settings),
+        changes=tuple(changes if batch != requested.batch else ()),
+    )
+
+
+def largest_fitting(need: Callable[[int], float], budget: int, limit: int = _MAX_BATCH) -> int:
+    """Return the largest number of samples whose need, which grows with it, is within the budget; 0 if none is.
+
+    Few calls: the need is nearly linear, so that each one tells how far the limit is.
+    """
+    low, low_need = 1, need(1)
+    if low_need > budget:
+        return 0
+    probe = min(_PROBE_BATCH, limit)
+    high, high_need = probe, need(probe)
+    while high_need <= budget and high < limit:
+        guess = fitting_samples((low, low_need), (high, high_need), budget)
+        low, low_need, high = high, high_need, min(max(guess, high + 1) + 1, limit)
+        high_need = need(high)
+    if high_need <= budget:
+        return high
+    while high - low > 1:
+        guess = fitting_samples((low, low_need), (high, high_need), budget)
+        middle = min(max(guess, low + 1), high - 1)
+        middle_need = need(middle)
+        if middle_need <= budget:
+            low, low_need = middle, middle_need
+        else:
+            high, high_need = middle, middle_need
+    return low

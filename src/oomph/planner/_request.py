@@ -1,0 +1,59 @@
+"""What a plan is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import UsageError, quote
+from ..machine import Target
+from ..settings import Settings
+
+GOALS = ("fastest", "largest-batch")
+PERMISSIONS = ("precision", "size")  # changes that affect results need the user's permission
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What a plan is asked for.
+
+    Attributes:
+        settings: the requested settings.
+        target: where they run.
+        budget: bytes of the device, as nvidia-smi shows them; on the CPU, of the process.
+        allow: what may change although it affects results: "precision", "size".
+        max_slowdown: how many times longer a step may take than without a limit of memory; None for any time.
+        min_micro_batch: the smallest acceptable micro-batch; BatchNorm needs two samples.
+        fixed: names of settings that stay as they are.
+    """
+
+    settings: Settings
+    target: Target
+    budget: int
+    allow: tuple[str, ...] = ()
+    max_slowdown: float | None = None
+    min_micro_batch: int = 1
+    fixed: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        check_allowed(self.allow)
+        if self.max_slowdown is not None and self.max_slowdown < 1:
+            raise UsageError(f"max_slowdown is {self.max_slowdown}", "set it to at least 1, such as 1.5")
+
+
+def check_allowed(allow: tuple[str, ...]) -> None:
+    """Raise UsageError for a permission that doesn't exist."""
+    unknown = next((name for name in allow if name not in PERMISSIONS), None)
+    if unknown is not None:
+        choices = " or ".join(PERMISSIONS)
+        raise UsageError(f"{quote(unknown)} can't be allowed", f"use {choices}, or several separated by commas")
+
+
+def read_allowed(text: str) -> tuple[str, ...]:
+    """Parse permissions such as "precision,size".
+
+    Raises:
+        UsageError: the text names an unknown permission.
+    """
+    allow = tuple(name.strip() for name in text.split(",") if name.strip())
+    check_allowed(allow)
+    return allow
