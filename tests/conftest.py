@@ -27,11 +27,11 @@ def prediction() -> Prediction:
     """The prediction of a training step that is traced quickly."""
     job = Job(
         model=lambda: nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU()),
-        batch=lambda n, size: (torch.randn(n, 3, size, size), torch.zeros(n)),
+        batch=lambda n, _: (torch.randn(n, 3, 64, 64), torch.zeros(n)),
         loss=lambda outputs, targets: (outputs.mean((1, 2, 3)) - targets).square().mean(),
         optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.1, momentum=0.9),
     )
-    return predict(job, Settings(batch=2, size=64), "cpu")
+    return predict(job, Settings(batch=2), "cpu")
 
 
 @pytest.fixture(scope="module")
