@@ -1,11 +1,47 @@
-"""What every test needs of its process."""
+"""What every test needs of its process, and a prediction to plan with."""
 
 from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from oomph import Job, Settings, predict
+from oomph.detect.training import _planning
+from oomph.prediction import Prediction
+from oomph.units import MIB
 
 # A process that was started in the background of a shell ignores Ctrl-C, and so would every process that tests start
 # to interrupt it. A handler of our own is not inherited: they begin with the system's.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def prediction() -> Prediction:
+    """The prediction of a training step that is traced quickly."""
+    job = Job(
+        model=lambda: nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU()),
+        batch=lambda n, _: (torch.randn(n, 3, 64, 64), torch.zeros(n)),
+        loss=lambda outputs, targets: (outputs.mean((1, 2, 3)) - targets).square().mean(),
+        optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.1, momentum=0.9),
+    )
+    return predict(job, Settings(batch=2), "cpu")
+
+
+@pytest.fixture(scope="module")
+def quick_predictions(prediction: Prediction) -> Iterator[None]:
+    """Predict the same for all settings, plus one MiB per sample of a micro-batch; tracing a detector takes seconds."""
+
+    def quick(_: Any, settings: Settings, __: Any) -> Prediction:
+        samples = settings.micro_batch or settings.batch
+        return prediction.with_memory(lambda estimate: estimate.plus(samples * MIB))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_planning, "predict", quick)
+        yield

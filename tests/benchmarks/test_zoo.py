@@ -40,12 +40,10 @@ REPRESENTATIVE = {
     "mlp-bf16",  # fused optimizer
     "unet3d-fp32",
     "unet-group-bf16",
-    "unet-accumulate",
     "autoencoder-fp16",  # transposed convolutions, gradient scaler
     "gpt-checkpoint",
     "lstm-fp16",
     "gru-fp16",
-    "convnext-own-last",  # depthwise convolutions, channels_last
     "vgg16-bn-fp16",  # torchvision
     "resnet18-fp32-320",
     "r3d-fp16",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from oomph.cli import run
+from oomph.detect import detection_job
 from oomph.errors import UsageError
 from oomph.machine import this_device
 
@@ -38,6 +39,8 @@ def test_built_in_names_work(capsys: pytest.CaptureFixture[str]) -> None:
     assert document["settings"]["size"] == 640
     owners = [owner for owner in document["prediction"]["peak"]["owners"] if owner["module"] == "model.0.conv"]
     assert {owner["module_class"] for owner in owners} == {"Conv2d"}
+    parameters = sum(parameter.numel() for parameter in detection_job("n", classes=80).model().parameters())
+    assert document["prediction"]["allocated"]["value"] > 3 * 4 * parameters  # weights, gradients, momentum
     assert run(["predict", "yolov5z"]) == 2
     assert run(["predict", "yolov5n", "--measure"]) == 2
 
@@ -52,7 +55,7 @@ def test_suggested_micro_batch_fits(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["fits"] is True
 
 
-@pytest.mark.medium
+@pytest.mark.large
 @pytest.mark.skipif(this_device() != "cpu", reason="compares training on the CPU")
 def test_measured_run_is_compared_and_saved(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -90,7 +93,7 @@ def test_script_is_predicted_with_its_flags(capsys: pytest.CaptureFixture[str]) 
     assert data["prediction"]["allocated"]["value"] > 2**20
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_script_report_says_what_was_captured(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["predict", str(Path(SCRIPT).with_name("amp_accumulation.py")), "--gpu", "RTX 3060", "--yes"]) == 0
     shown = capsys.readouterr().out

@@ -84,6 +84,7 @@ download: touch {mark}
 
 
 @pytest.mark.medium
+@pytest.mark.usefixtures("quick_predictions")
 def test_a_bad_dataset_trains_and_its_issues_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = write_bad_dataset(tmp_path)
     assert run(["train", "--data", str(bad.yaml), *TINY]) == 0
@@ -178,6 +179,7 @@ def command(*arguments: str) -> list[str]:
 
 
 @pytest.mark.medium
+@pytest.mark.usefixtures("quick_predictions")
 def test_a_killed_run_is_resumed_without_other_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_demo_dataset(tmp_path / "data", DemoSize(train=8, val=4))
     settings = tmp_path / "mine.yaml"
@@ -243,7 +245,6 @@ def test_ctrl_c_prints_the_command_that_resumes(tmp_path: Path) -> None:
 
 
 @pytest.mark.large
-@pytest.mark.large
 def test_a_closed_pipe_stops_training_with_a_checkpoint_and_no_traceback(tmp_path: Path) -> None:
     write_demo_dataset(tmp_path / "data", DemoSize(train=4, val=2))
     flags = command("--data", "data/data.yaml", *TINY, "--epochs", "50")
@@ -263,7 +264,6 @@ def limit_file_size() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
 
-@pytest.mark.large
 @pytest.mark.large
 def test_a_full_disk_costs_a_warning_but_not_the_run(tmp_path: Path) -> None:
     write_demo_dataset(tmp_path / "data", DemoSize(train=4, val=4))

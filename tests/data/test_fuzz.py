@@ -31,7 +31,7 @@ from oomph.data.decoding import load_imagecodecs, load_simplejpeg
 from .images import scene
 
 BUDGET = 64_000_000
-COPIES = 250  # damaged copies of each file
+COPIES = 120  # damaged copies of each file
 
 
 def originals() -> dict[str, bytes]:
@@ -139,7 +139,7 @@ def test_damaged_files_are_decoded_or_skipped_with_a_reason(tmp_path: Path) -> N
     assert child.returncode == 0, child.stderr[-3000:]
     decoded, skipped, too_large, slowest = child.stdout.split()
     assert int(decoded) + int(skipped) + int(too_large) == len(originals()) * COPIES
-    assert min(int(decoded), int(skipped)) > 500
+    assert min(int(decoded), int(skipped)) > 400
     assert int(too_large) > 5
     assert float(slowest) < 5
 

@@ -66,6 +66,7 @@ def test_passes_are_one_or_two() -> None:
         oomph.Settings(8, 4, passes=3)
 
 
+@pytest.mark.medium
 def test_two_passes_need_less_than_the_whole_batch_and_more_than_one_pass() -> None:
     def net() -> nn.Module:
         return nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import subprocess
 import sys
@@ -42,6 +43,7 @@ JOB = oomph.Job(
 )
 
 
+@functools.cache
 def predict(target: str = "H200", **settings: Any) -> Prediction:
     return oomph.predict(JOB, oomph.Settings(**{"batch": 16, "size": 128, **settings}), target)
 
@@ -163,16 +165,16 @@ def test_command_uses_little_memory_for_any_batch() -> None:
 @pytest.mark.medium
 def test_model_of_a_billion_parameters_is_predicted() -> None:
     def large_model() -> nn.Module:
-        return nn.Sequential(nn.Embedding(32000, 4096), *(nn.Linear(4096, 4096, bias=False) for _ in range(56)))
+        return nn.Sequential(nn.Embedding(32000, 16384), *(nn.Linear(16384, 16384, bias=False) for _ in range(2)))
 
     job = oomph.Job(
         model=large_model,
-        batch=lambda n, _: (torch.randint(0, 32000, (n, 128)), torch.randn(n, 128, 4096)),
+        batch=lambda n, _: (torch.randint(0, 32000, (n, 128)), torch.randn(n, 128, 16384)),
         loss=F.mse_loss,
         optimizer=lambda model: torch.optim.AdamW(model.parameters(), 1e-4),
     )
     prediction = oomph.predict(job, oomph.Settings(batch=1, size=128, precision="amp-bf16"), "H200")
-    parameters = 32000 * 4096 + 56 * 4096**2
+    parameters = 32000 * 16384 + 2 * 16384**2
     assert parameters > 1e9
     assert prediction.allocated.value > 16 * parameters  # weights, gradients and two moments in fp32
     assert prediction.peak.phase == "optimizer"

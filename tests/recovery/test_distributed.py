@@ -145,6 +145,7 @@ def test_a_rank_that_is_killed_ends_the_others_with_the_reason(tmp_path: Path, l
     assert load(tmp_path / "last.pt")["guard"]["steps"] == 1
 
 
+@pytest.mark.large  # test_watchdog.py has a silent rank without a guard
 def test_a_rank_that_hangs_ends_the_others_with_the_reason(tmp_path: Path, launcher: Launcher) -> None:
     pids = launcher.start("hung", 2, tmp_path)
     wait_for_text(tmp_path / "1.out", "stopping")

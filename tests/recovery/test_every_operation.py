@@ -76,7 +76,7 @@ class Replay:
     ("setup", "updates"),
     [
         ("adamw", (True, True)),
-        ("sgd", (True, True)),
+        pytest.param("sgd", (True, True), marks=pytest.mark.large),
         ("scaled", (True,)),
         ("split", (True,)),
         ("sgd", (False, False, True)),
@@ -98,7 +98,7 @@ def test_error_at_every_operation(setup: str, updates: tuple[bool, ...]) -> None
 def test_second_error_at_every_operation_after_the_first() -> None:
     """Among them errors during the guard's own restore."""
     replay = Replay("adamw", (True,))
-    for first in range(5, replay.count_operations(0) - 5, 43):
+    for first in range(5, replay.count_operations(0) - 5, 86):
         for distance in range(1, 40):
             assert replay.disturb(0, FaultAt([first, first + distance]))
 

@@ -470,6 +470,7 @@ def containers(x: Tensor, extra: Any) -> Iterator[tuple[Any, Callable[[Any], Ten
     yield {"deep": [(x, extra)]}, lambda batch: batch["deep"][0][0]
 
 
+@pytest.mark.medium
 @settings(max_examples=40, deadline=None)
 @given(
     samples=st.integers(2, 13),

@@ -90,7 +90,7 @@ def test_a_run_that_is_killed_repeatedly_continues_from_its_checkpoint(tmp_path:
     with start_process("fork_for_each_line", tmp_path) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        for _ in range(5):
+        for _ in range(3):
             process.stdin.write("start\n")
             process.stdin.flush()
             output = dict(process.stdout.readline().split() for _ in range(2))
@@ -106,8 +106,8 @@ def test_a_run_that_is_killed_repeatedly_continues_from_its_checkpoint(tmp_path:
                 saved = load(tmp_path / "last.pt")["guard"]["steps"]
         process.stdin.close()
         assert process.wait(30) == 0
-    assert len(record.start_times) == 5
-    assert saved > 5
+    assert len(record.start_times) == 3
+    assert saved > 2
     net = plain_net()
     guard = guard_of(net, optimizer=torch.optim.AdamW(net.parameters(), lr=0.01))
     for step in range(saved):

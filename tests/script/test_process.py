@@ -47,7 +47,7 @@ def classifier() -> nn.Module:
     )
 
 
-@pytest.mark.parametrize("batch", [None, 256])
+@pytest.mark.parametrize("batch", [pytest.param(None, marks=pytest.mark.large), 256])
 def test_plain_loop_needs_what_its_job_needs(
     batch: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +105,7 @@ def test_script_without_a_loader_is_traced_with_its_own_batches() -> None:
     assert sum(s.size for s in captured.trace.storages if s.kind.value == "parameter") < 4 * (468_992 + tied)
 
 
+@pytest.mark.large
 def test_batch_of_a_script_without_a_loader_is_left_to_its_flags() -> None:
     with pytest.raises(UsageError, match="without a torch DataLoader, so --batch can't replace them; omit --batch"):
         capture("own_batches.py", batch=64)
@@ -131,8 +132,18 @@ def test_script_is_predicted_for_the_cpu() -> None:
     ("name", "arguments", "message"),
     [
         ("crashes.py", (), r"crashes.py failed at crashes.py:8 with KeyError: 'missing'; run the script itself"),
-        ("never_trains.py", (), r"ended after it built an optimizer, before a backward pass; pass flags after --"),
-        ("own_batches.py", ("--length", "x"), r"called sys.exit\(2\) before it built an optimizer, its last line is"),
+        pytest.param(
+            "never_trains.py",
+            (),
+            r"ended after it built an optimizer, before a backward pass; pass flags after --",
+            marks=pytest.mark.large,
+        ),
+        pytest.param(
+            "own_batches.py",
+            ("--length", "x"),
+            r"called sys.exit\(2\) before it built an optimizer, its last line is",
+            marks=pytest.mark.large,
+        ),
     ],
 )
 def test_script_that_does_not_train_is_one_sentence(name: str, arguments: tuple[str, ...], message: str) -> None:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,22 +118,24 @@ def test_a_plain_state_dict_is_accepted(tmp_path: Path) -> None:
     assert read_weights(tmp_path / "w.pt").classes == 2
 
 
-@pytest.mark.medium
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """Let no file grow beyond 1 MiB."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("full_disk")
 def test_a_full_disk_raises_os_error_and_keeps_the_previous_file(tmp_path: Path) -> None:
-    script = (
-        "import resource, signal, sys, pathlib\n"
-        "from oomph.detect import yolov5, save_weights\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))\n"
-        "path = pathlib.Path(sys.argv[1]) / 'w.pt'\n"
-        "path.write_bytes(b'previous')\n"
-        "try:\n    save_weights(path, yolov5('n', classes=2), ['a', 'b'])\n"
-        "except OSError:\n    print('OSError', path.read_bytes(), len(list(path.parent.iterdir())))\n"
-    )
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert process.stdout == "OSError b'previous' 1\n", process.stderr
+    path = tmp_path / "w.pt"
+    path.write_bytes(b"previous")
+    with pytest.raises(OSError, match="File too large"):
+        save_weights(path, yolov5("n", classes=2), ["a", "b"])
+    assert path.read_bytes() == b"previous"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_damaged_files_are_rejected(tmp_path: Path) -> None:

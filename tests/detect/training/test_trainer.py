@@ -169,7 +169,10 @@ train(small_config(Path({str(demo_data)!r}), Path({str(tmp_path / "run")!r}), ch
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [(signal.SIGINT, KeyboardInterrupt), pytest.param(signal.SIGTERM, SystemExit, marks=pytest.mark.large)],
+)
 def test_a_signal_at_the_end_of_an_epoch_keeps_its_row(
     demo_data: Path,
     finished_run: tuple[TrainResult, Path],
