@@ -20,7 +20,7 @@ from torch.utils._foreach_utils import _foreach_supported_types
 from .._cuda_kernels import CudaKernels
 from .._device import CpuDevice, CudaDevice, EmulatedDevice
 from .._trace import Phase, Trace
-from ..fake import DataAssumptions, ValueTracker
+from ..fake import DataAssumptions, ValueTracker, untraced_transformers
 from ._cuda_module import emulated_cuda, replace_attribute
 from ._evaluation import RepeatedEvaluations
 from ._functions import DeviceFunctions
@@ -77,9 +77,10 @@ class LiveTrace:
             if is_outermost:
                 self.placement.place(module)
             with tracker.module(module, args, kwargs):
-                if is_outermost:
+                if not is_outermost:
+                    return original(module, *args, **kwargs)
+                with untraced_transformers():
                     return evaluations.run(module, (args, kwargs), lambda: original(module, *args, **kwargs))
-                return original(module, *args, **kwargs)
 
         replace_attribute(stack, nn.Module, "__call__", call)
 
