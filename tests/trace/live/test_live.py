@@ -73,6 +73,9 @@ def test_tensors_move_between_host_and_device() -> None:
             assert not isinstance(back, FakeTensor)
             assert back.shape == (2,)
         assert x.cuda().to(x.device) is not None
+        assert x.to(0).is_cuda
+        assert next(nn.Linear(2, 2).to(0).parameters()).is_cuda
+        assert next(nn.Linear(2, 2).to(device=0, dtype=torch.float16).parameters()).dtype is torch.float16
         assert x.tolist() == [1.0, 2.0]
 
 
