@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import runpy
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -101,6 +103,47 @@ def test_gan_waits_for_both_optimizers() -> None:
     parameters = 4 * sum(model.parameters for model in captured.loop.models)
     assert kinds["parameter"] == pytest.approx(parameters, rel=0.01)
     assert kinds["optimizer state"] == pytest.approx(2 * parameters, rel=0.01)  # of both optimizers
+
+
+class LateAdam(torch.optim.Adam):
+    """Leaves its gradients to the step, which clears them where the script does."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002  torch's
+        del set_to_none
+
+
+class Gan(nn.Module):
+    def __init__(self, script: dict[str, Any]) -> None:
+        super().__init__()
+        self.generator, self.discriminator = script["Generator"](), script["Discriminator"]()
+
+    def forward(self, real: torch.Tensor) -> torch.Tensor:
+        """Compute the generator's loss; gradients live as long as in the script."""
+        self.discriminator.zero_grad()
+        label = torch.full((len(real),), 1.0)
+        self.losses = [nn.functional.binary_cross_entropy(self.discriminator(real), label)]
+        self.losses[0].backward()
+        fake = self.generator(torch.randn(len(real), 64, 1, 1))
+        self.losses.append(nn.functional.binary_cross_entropy(self.discriminator(fake.detach()), label.fill_(0.0)))
+        self.losses[1].backward()
+        self.generator.zero_grad()
+        return nn.functional.binary_cross_entropy(self.discriminator(fake), label.fill_(1.0))
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("batch", [64, 512])
+def test_gan_needs_what_a_job_needs_that_keeps_its_gradients(batch: int) -> None:
+    script = runpy.run_path(str(SCRIPTS / "gan.py"))
+    job = Job(
+        model=lambda: Gan(script),
+        batch=lambda n, _: torch.rand(n, 3, 16, 16),
+        step=lambda model, real: model(real),
+        optimizer=lambda model: [LateAdam(part.parameters()) for part in reversed(list(model.children()))],
+    )
+    predicted = prediction_of(capture("gan.py", batch=batch))
+    assert predicted.allocated.value == pytest.approx(
+        predict(job, Settings(batch=batch), H200).allocated.value, rel=0.005
+    )
 
 
 @pytest.mark.parametrize("flags", [(), ("--views",)])
