@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..machine import Target
-from ..prediction import device_seconds, launch_seconds, overlapped_seconds, replay
+from ..prediction import device_seconds, launch_seconds, overlapped_seconds, recompute_launch_seconds, replay
 from ..settings import Settings, parse_allocator
 from ..trace import ModuleCall, OpCost, Phase, StorageKind, Trace
 
@@ -29,14 +29,14 @@ class Recomputable:
         activations: positions in `StepProfile.activations` of what it keeps for backward, without its outputs.
         kept: bytes of inputs that have to be kept in addition if it is checkpointed.
         saved: bytes that checkpointing it saves at the end of forward.
-        operations: number of operations in its forward pass.
+        launching: seconds that the CPU takes to recompute it.
     """
 
     path: str
     activations: tuple[int, ...]
     kept: int
     saved: int
-    operations: int
+    launching: float
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ class StepProfile:
         temporary: bytes at the peak beyond weights and activations.
         modules: what can be checkpointed, by path.
         costs: the operations of the step.
+        launching: seconds that the CPU takes to launch forward and backward.
+        launching_update: seconds that the CPU takes to launch the update.
     """
 
     settings: Settings
@@ -64,6 +66,8 @@ class StepProfile:
     temporary: int
     modules: Mapping[str, Recomputable]
     costs: tuple[OpCost, ...]
+    launching: float
+    launching_update: float
     _seconds: dict[float, _Seconds] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -85,18 +89,17 @@ class StepProfile:
     def seconds(self, micro_batch: int, checkpointed: Sequence[str]) -> float:
         """Estimate the time of a step over the whole batch."""
         count = -(-self.settings.batch // micro_batch)
-        parts = self._scaled(self.settings.batch / count / self.settings.batch)
-        operations = sum(self.modules[path].operations for path in checkpointed)
+        parts = self._scaled(1 / count)
         on_device = count * (parts.computing + sum(parts.forward[path] for path in checkpointed)) + parts.updating
-        launched = count * (parts.computing_operations + operations) + parts.updating_operations
-        launching = launch_seconds(launched, count * len(checkpointed), self.target)
-        return overlapped_seconds(on_device, launching)
+        if self.target.is_cpu:
+            return on_device
+        recomputing = sum(self.modules[path].launching for path in checkpointed)
+        return overlapped_seconds(on_device, count * (self.launching + recomputing) + self.launching_update)
 
     def recompute_seconds(self, path: str, micro_batch: int) -> tuple[float, float]:
         """Estimate the seconds to recompute a module: on the device, and to launch it."""
-        module = self.modules[path]
-        forward = self._scaled(micro_batch / self.settings.batch).forward[path]
-        return forward, launch_seconds(module.operations, 1, self.target)
+        on_device = self._scaled(micro_batch / self.settings.batch).forward[path]
+        return on_device, 0.0 if self.target.is_cpu else self.modules[path].launching
 
     def _activation_peak(self, checkpointed: Sequence[str]) -> int:
         """Return the bytes of activations at the peak, at the end of forward or while a module is recomputed."""
@@ -124,24 +127,19 @@ class _Seconds:
     """Times of a micro-batch of some size: forward and backward, the update, and the forward of each module."""
 
     computing: float
-    computing_operations: int
     updating: float
-    updating_operations: int
     forward: Mapping[str, float]
 
     @classmethod
     def of(cls, profile: StepProfile, scale: float) -> _Seconds:
-        computing = [cost for cost in profile.costs if cost.phase is not Phase.OPTIMIZER]
-        updating = [cost for cost in profile.costs if cost.phase is Phase.OPTIMIZER]
+        computing, updating = _by_phase(profile.costs)
         in_module: dict[str, float] = defaultdict(float)
         for cost in computing:
             if cost.phase is Phase.FORWARD:
                 in_module[cost.module] += device_seconds([cost], profile.target, profile.settings, scale)
         return cls(
             computing=device_seconds(computing, profile.target, profile.settings, scale),
-            computing_operations=len(computing),
             updating=device_seconds(updating, profile.target, profile.settings),
-            updating_operations=len(updating),
             forward=_sums_over_tree(in_module, profile.modules),
         )
 
@@ -151,9 +149,7 @@ def step_profile(trace: Trace, settings: Settings, target: Target) -> StepProfil
     storages = trace.storages
     kept = [(index, storage) for index, storage in enumerate(storages) if storage.kind is StorageKind.ACTIVATION]
     positions = {index: position for position, (index, _) in enumerate(kept)}
-    operations: dict[str, float] = defaultdict(float)
-    for cost in trace.op_costs:
-        operations[cost.module] += cost.phase is Phase.FORWARD
+    computing, updating = _by_phase(trace.op_costs)
     activations = tuple((storage.module, storage.size) for _, storage in kept)
     weights = sum(storage.size for storage in storages if storage.kind in _WEIGHT_KINDS)
     peak = _peak_before_update(trace, settings)
@@ -165,9 +161,17 @@ def step_profile(trace: Trace, settings: Settings, target: Target) -> StepProfil
         gradients=sum(storage.size for storage in storages if storage.kind is StorageKind.GRADIENT),
         states=sum(storage.size for storage in storages if storage.kind is StorageKind.STATE and storage.step == 0),
         temporary=peak - weights - sum(size for _, size in activations),
-        modules=dict(_recomputable(trace, activations, positions, operations)),
+        modules=dict(_recomputable(trace, activations, positions)),
         costs=trace.op_costs,
+        launching=launch_seconds(computing),
+        launching_update=launch_seconds(updating),
     )
+
+
+def _by_phase(costs: Sequence[OpCost]) -> tuple[list[OpCost], list[OpCost]]:
+    """Return the operations of forward and backward, and those of the update without the creation of its state."""
+    computing = [cost for cost in costs if cost.phase is not Phase.OPTIMIZER]
+    return computing, [cost for cost in costs if cost.phase is Phase.OPTIMIZER and not cost.op.startswith("zeros")]
 
 
 def _peak_before_update(trace: Trace, settings: Settings) -> int:
@@ -179,12 +183,11 @@ def _recomputable(
     trace: Trace,
     activations: Sequence[tuple[str, int]],
     positions: Mapping[int, int],
-    operations: Mapping[str, float],
 ) -> Iterator[tuple[str, Recomputable]]:
     calls: dict[str, list[ModuleCall]] = defaultdict(list)
     for call in trace.calls:
         calls[call.path].append(call)
-    counts = _sums_over_tree(operations, calls)
+    forward = [cost for cost in trace.op_costs if cost.phase is Phase.FORWARD]
     for path, module_calls in calls.items():
         if not path or any(call.writes_inputs for call in module_calls):
             continue
@@ -198,7 +201,8 @@ def _recomputable(
         kept = sum(trace.storages[index].size for index in inputs if _is_temporary(trace, index))
         saved = sum(activations[position][1] for position in inner) - kept
         if saved > 0:
-            yield path, Recomputable(path, inner, kept, saved, int(counts[path]))
+            launching = recompute_launch_seconds([cost for cost in forward if is_under(cost.module, path)])
+            yield path, Recomputable(path, inner, kept, saved, launching)
 
 
 def _is_temporary(trace: Trace, index: int) -> bool:
