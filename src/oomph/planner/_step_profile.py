@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..machine import Target
 from ..prediction import device_seconds, launch_seconds, overlapped_seconds, recompute_launch_seconds, replay
@@ -47,10 +47,11 @@ class StepProfile:
         settings: what was traced.
         target: where it runs.
         activations: (module, bytes) of what is kept for backward, in the order of allocation.
-        weights: bytes of parameters and buffers.
+        weights: bytes of parameters, buffers and the permanent workspaces of libraries.
         gradients: bytes of gradients.
         states: bytes of optimizer state.
-        temporary: bytes at the peak beyond weights and activations.
+        temporary: by module, the most bytes of intermediate results while its forward or backward runs.
+        other: bytes at the peak that are none of these.
         modules: what can be checkpointed, by path.
         costs: the operations of the step.
         launching: seconds that the CPU takes to launch forward and backward.
@@ -63,7 +64,8 @@ class StepProfile:
     weights: int
     gradients: int
     states: int
-    temporary: int
+    temporary: Mapping[str, int]
+    other: int
     modules: Mapping[str, Recomputable]
     costs: tuple[OpCost, ...]
     launching: float
@@ -84,7 +86,7 @@ class StepProfile:
         """Estimate the peak of allocated bytes in a later step, with the batch in micro-batches of a size."""
         scale = micro_batch / self.settings.batch
         fixed = self.weights + self.states + (self.gradients if micro_batch < self.settings.batch else 0)
-        return int(fixed + scale * (self.temporary + self._activation_peak(checkpointed)))
+        return int(fixed + scale * (self.other + _activation_peak(self, checkpointed)))
 
     def seconds(self, micro_batch: int, checkpointed: Sequence[str]) -> float:
         """Estimate the time of a step over the whole batch."""
@@ -100,21 +102,6 @@ class StepProfile:
         """Estimate the seconds to recompute a module: on the device, and to launch it."""
         on_device = self._scaled(micro_batch / self.settings.batch).forward[path]
         return on_device, 0.0 if self.target.is_cpu else self.modules[path].launching
-
-    def _activation_peak(self, checkpointed: Sequence[str]) -> int:
-        """Return the bytes of activations at the peak, at the end of forward or while a module is recomputed."""
-        owner = {position: path for path in checkpointed for position in self.modules[path].activations}
-        live = sum(self.modules[path].kept for path in checkpointed)
-        before: dict[str, int] = {}
-        recomputed: dict[str, int] = defaultdict(int)
-        for position, (_, size) in enumerate(self.activations):
-            path = owner.get(position)
-            if path is None:
-                live += size
-            else:
-                before.setdefault(path, live)
-                recomputed[path] += size
-        return max([live, *(before[path] + size for path, size in recomputed.items())])
 
     def _scaled(self, scale: float) -> _Seconds:
         if scale not in self._seconds:
@@ -144,6 +131,27 @@ class _Seconds:
         )
 
 
+def _activation_peak(profile: StepProfile, checkpointed: Sequence[str]) -> int:
+    """Return the most bytes of activations and intermediate results while any module runs forward, backward or again.
+
+    Backward frees activations in the reverse order: while a module runs, those before it are live, and what it has kept
+    or recomputed itself.
+    """
+    owner = {position: path for path in checkpointed for position in profile.modules[path].activations}
+    live = sum(profile.modules[path].kept for path in checkpointed)
+    recomputed: dict[str, int] = {}  # what is live while a module runs again
+    peak = 0
+    for position, (module, size) in enumerate(profile.activations):
+        path = owner.get(position)
+        if path is None:
+            live += size
+            level = live
+        else:
+            level = recomputed[path] = recomputed.get(path, live) + size
+        peak = max(peak, level + profile.temporary.get(module, 0))
+    return max(peak, live + profile.temporary.get("", 0))
+
+
 def step_profile(trace: Trace, settings: Settings, target: Target) -> StepProfile:
     """Return the profile of a trace of one step with the whole batch."""
     storages = trace.storages
@@ -151,32 +159,47 @@ def step_profile(trace: Trace, settings: Settings, target: Target) -> StepProfil
     positions = {index: position for position, (index, _) in enumerate(kept)}
     computing, updating = _by_phase(trace.op_costs)
     activations = tuple((storage.module, storage.size) for _, storage in kept)
-    weights = sum(storage.size for storage in storages if storage.kind in _WEIGHT_KINDS)
-    peak = _peak_before_update(trace, settings)
-    return StepProfile(
+    freed = {-event - 1 for event in trace.events if event < 0}
+    weights = sum(
+        storage.size
+        for index, storage in enumerate(storages)
+        if storage.kind in _WEIGHT_KINDS or (storage.kind is StorageKind.WORKSPACE and index not in freed)
+    )
+    profile = StepProfile(
         settings=settings,
         target=target,
         activations=activations,
         weights=weights,
         gradients=sum(storage.size for storage in storages if storage.kind is StorageKind.GRADIENT),
         states=sum(storage.size for storage in storages if storage.kind is StorageKind.STATE and storage.step == 0),
-        temporary=peak - weights - sum(size for _, size in activations),
+        temporary=_temporary_peaks(trace),
+        other=0,
         modules=dict(_recomputable(trace, activations, positions)),
         costs=trace.op_costs,
         launching=launch_seconds(computing),
         launching_update=launch_seconds(updating),
     )
+    allocated = replay(trace, parse_allocator(settings.allocator)).allocated
+    return replace(profile, other=allocated - weights - _activation_peak(profile, ()))
+
+
+def _temporary_peaks(trace: Trace) -> dict[str, int]:
+    """Return the most bytes of intermediate results while operations of each module run, forward or backward."""
+    peaks: dict[str, int] = defaultdict(int)
+    live = 0
+    for event in trace.events[: trace.training_events]:
+        storage = trace.storages[abs(event) - 1]
+        if storage.kind not in {StorageKind.TEMPORARY, StorageKind.WORKSPACE} or storage.phase is Phase.OPTIMIZER:
+            continue
+        live += storage.size if event > 0 else -storage.size
+        peaks[storage.module] = max(peaks[storage.module], live)
+    return peaks
 
 
 def _by_phase(costs: Sequence[OpCost]) -> tuple[list[OpCost], list[OpCost]]:
     """Return the operations of forward and backward, and those of the update without the creation of its state."""
     computing = [cost for cost in costs if cost.phase is not Phase.OPTIMIZER]
     return computing, [cost for cost in costs if cost.phase is Phase.OPTIMIZER and not cost.op.startswith("zeros")]
-
-
-def _peak_before_update(trace: Trace, settings: Settings) -> int:
-    """Return the peak of allocated bytes in forward and backward."""
-    return replay(trace, parse_allocator(settings.allocator)).allocated
 
 
 def _recomputable(
