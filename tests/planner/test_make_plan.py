@@ -12,11 +12,12 @@ from oomph.units import MIB
 
 from .networks import H200, SETTINGS, predictor, request
 
-NEED = 190  # MiB beside the CUDA context that the whole batch needs in fp32, about
+NEED = 3400  # MiB beside the CUDA context that the whole batch needs in fp32, about
 
 
+@pytest.mark.medium
 def test_settings_that_fit_only_get_what_costs_nothing() -> None:
-    plan = plan_fastest(request(10_000), predictor())
+    plan = plan_fastest(request(10 * NEED), predictor())
     assert plan.settings == replace(SETTINGS, memory_format="channels_last", optimizer="fused")
     assert plan.planned_need.device.high <= plan.budget
     assert {change.why for change in plan.changes} == {"it is faster"}
@@ -32,6 +33,7 @@ def test_plan_fits_and_keeps_the_batch(share: float) -> None:
     assert predictor().predict(plan.settings).device == plan.planned_need.device
 
 
+@pytest.mark.medium
 def test_more_memory_is_never_slower() -> None:
     times = [
         plan_fastest(request(share * NEED), predictor()).planned_need.seconds.value for share in (0.3, 0.5, 0.8, 2)
@@ -47,6 +49,7 @@ def test_changes_add_up_to_the_difference() -> None:
     assert sum(change.bytes or 0 for change in plan.changes) < -0.5 * NEED * MIB
 
 
+@pytest.mark.medium
 def test_precision_needs_permission() -> None:
     plan = plan_fastest(request(0.6 * NEED, allow=("precision",)), predictor())
     assert plan.settings.precision == "amp-bf16"
@@ -74,34 +77,34 @@ def test_alternatives_say_why_they_lost() -> None:
     assert plan.settings not in [other.settings for other in plan.alternatives]
 
 
-def test_error_says_what_it_needs_and_which_permission_helps() -> None:
-    smallest = plan_fastest(request(0.2 * NEED, allow=("precision", "size")), predictor())
-    assert smallest.planned_need.device.high <= smallest.budget
+@pytest.mark.medium
+def test_error_says_what_it_needs() -> None:
     with pytest.raises(CannotFit, match=r"micro-batches of 1 .*need up to .*, and the budget is"):
         plan_fastest(request(1), predictor())
 
 
+@pytest.mark.medium
 def test_smaller_sizes_are_the_last_resort() -> None:
-    settings = replace(SETTINGS, batch=1, size=512)
-    with pytest.raises(CannotFit, match="--allow precision,size would make it fit"):
-        plan_fastest(request(52, settings), predictor())
-    plan = plan_fastest(request(52, settings, ("precision", "size")), predictor())
+    settings = replace(SETTINGS, batch=1)
+    with pytest.raises(CannotFit, match=r"--allow precision,size would make it fit \(amp-bf16 at \d\d\d"):
+        plan_fastest(request(115, settings), predictor())
+    plan = plan_fastest(request(115, settings, ("precision", "size")), predictor())
     assert isinstance(plan.settings.size, int)
-    assert 256 <= plan.settings.size < 512
-    assert any(f"the size is {plan.settings.size} instead of 512" in change.what for change in plan.changes)
+    assert 128 <= plan.settings.size < 256
+    assert any(f"the size is {plan.settings.size} instead of 256" in change.what for change in plan.changes)
 
 
 def test_max_slowdown() -> None:
     with pytest.raises(CannotFit, match=r"times as long as without a limit, and max_slowdown is 1\.1"):
-        plan_fastest(replace(request(0.25 * NEED), max_slowdown=1.1), predictor())
-    assert plan_fastest(replace(request(10_000), max_slowdown=1.1), predictor())
+        plan_fastest(replace(request(0.05 * NEED), max_slowdown=1.1), predictor())
+    assert plan_fastest(replace(request(10 * NEED), max_slowdown=1.1), predictor()).changes
     with pytest.raises(UsageError, match=r"max_slowdown is 0\.5"):
         PlanRequest(SETTINGS, H200, MIB, max_slowdown=0.5)
 
 
 def test_largest_batch_fits_and_one_more_does_not() -> None:
-    budget = request(300).budget
-    plan = plan_largest_batch(request(300), predictor())
+    budget = request(4 * NEED).budget
+    plan = plan_largest_batch(request(4 * NEED), predictor())
     for batch, fits in ((plan.settings.batch, True), (plan.settings.batch + 1, False)):
         prediction = predictor().predict(replace(plan.settings, batch=batch))
         assert (prediction.needed.high + H200.outside[-1] <= budget) == fits

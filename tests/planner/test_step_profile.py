@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import oomph
+from oomph.machine import find_target
 from oomph.planner import JobPredictor, StepProfile
 from oomph.settings import Settings
 
@@ -20,28 +21,28 @@ def profile() -> StepProfile:
     return predictor().profile(FUSED)
 
 
-@pytest.mark.parametrize("checkpointed", [(), ("1.0",), ("1",), ("1", "3.1"), ("0", "1.0", "1.1", "2", "3")])
-@pytest.mark.parametrize("micro_batch", [64, 32, 16])
+@pytest.mark.parametrize("checkpointed", [(), ("1.0",), ("1", "3.1")])
+@pytest.mark.parametrize("micro_batch", [64, 24])
 def test_memory_is_close_to_a_full_trace(profile: StepProfile, checkpointed: tuple[str, ...], micro_batch: int) -> None:
     settings = replace(
         FUSED, micro_batch=micro_batch if micro_batch < 64 else None, checkpointing=checkpointed or "none"
     )
     traced = predictor().predict(settings).allocated.value
-    assert profile.memory(micro_batch, checkpointed) == pytest.approx(traced, rel=0.12)
+    assert profile.memory(micro_batch, checkpointed) == pytest.approx(traced, rel=0.003)
 
 
 def test_checkpointing_saves_memory_and_costs_time(profile: StepProfile) -> None:
-    assert profile.memory(64, ("1",)) < profile.memory(64, ("1.0",)) < profile.memory(64, ())
+    assert profile.memory(64, ("1.0",)) < 0.9 * profile.memory(64, ())
     assert profile.seconds(64, ("1",)) > profile.seconds(64, ("1.0",)) > profile.seconds(64, ())
 
 
 def test_micro_batches_of_a_small_network_cost_launches(profile: StepProfile) -> None:
-    assert profile.seconds(8, ()) == pytest.approx(8 * profile.seconds(64, ()), rel=0.2)
+    assert profile.seconds(1, ()) > 4 * profile.seconds(64, ())
 
 
 def test_on_the_cpu_launches_cost_nothing() -> None:
-    on_cpu = JobPredictor(JOB, oomph.machine.find_target("cpu")).profile(replace(SETTINGS, allocator="default"))
-    assert on_cpu.seconds(32, ()) < 1.3 * on_cpu.seconds(64, ())
+    on_cpu = JobPredictor(JOB, find_target("cpu")).profile(replace(SETTINGS, allocator="default"))
+    assert on_cpu.seconds(1, ()) < 1.1 * on_cpu.seconds(64, ())
 
 
 class InPlace(nn.Module):

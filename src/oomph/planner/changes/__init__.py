@@ -12,4 +12,18 @@ from ._size import SIZE, smaller_sizes
 # In the order in which a plan describes them.
 CHANGES = (ALLOCATOR, PRECISION, MEMORY_FORMAT, OPTIMIZER, SIZE, CHECKPOINTING, MICRO_BATCHES)
 
-__all__ = ["CHANGES", "Change", "Context", "fast_precision", "slow_precision", "smaller_sizes"]
+__all__ = [
+    "ALLOCATOR",
+    "CHANGES",
+    "CHECKPOINTING",
+    "MEMORY_FORMAT",
+    "MICRO_BATCHES",
+    "OPTIMIZER",
+    "PRECISION",
+    "SIZE",
+    "Change",
+    "Context",
+    "fast_precision",
+    "slow_precision",
+    "smaller_sizes",
+]
