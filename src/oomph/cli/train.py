@@ -89,6 +89,10 @@ def train(
             metavar="precision,size", help="Changes that are allowed if nothing else fits.", show_default="none"
         ),
     ] = None,
+    plan: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Carry out a plan of `oomph plan -o FILE`.", show_default="plan now"),
+    ] = None,
     settings: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(
@@ -112,6 +116,7 @@ def train(
         "epochs": epochs,
         "device": device_name(device),
         "workers": workers,
+        "plan": plan,
         **_parse_limits(budget, allow),
     }
     given = {field: value for field, value in values.items() if value is not None}

@@ -17,6 +17,7 @@ from ..batch import Splitter, batch_format
 from ..errors import UsageError
 from ..monitor import Recorder, step_timer
 from ..patches import BlockCheckpointing
+from ..planner import Plan
 from ._accelerate import AccelerateState
 from ._accumulation import Accumulation
 from ._batch_runner import BatchRunner
@@ -35,6 +36,7 @@ from ._evaluation import Evaluation
 from ._fallbacks import last_fallbacks
 from ._memory import FitPredictor, Predict, memory_of
 from ._optimizer_step import OptimizerStep, UpdateResult
+from ._planned import carry_out, check_unplanned
 from ._retry_policy import LastFallback, RetryPolicy
 from ._signals import StopRequest
 from ._step_report import StepReport, record_fields
@@ -71,6 +73,7 @@ def guard(  # noqa: PLR0913  options by name
     split: Splitter | str | None = None,
     samples: Callable[[Any], int] | None = None,
     micro_batch: int | None = None,
+    plan: Plan | None = None,
     scheduler: Any = None,
     scaler: Any = None,
     clip_grad_norm: float | Callable[[Any], object] | None = None,
@@ -102,6 +105,8 @@ def guard(  # noqa: PLR0913  options by name
         split: `split(batch, n)` returns n micro-batches; or the name of a format: "torchvision", "yolo".
         samples: `samples(batch)` returns the number of samples, for batches that don't show it.
         micro_batch: largest number of samples in a micro-batch; by default the whole batch.
+        plan: the result of `oomph.plan`, to carry out: it is applied to the model and the optimizer, and sets
+            micro_batch, precision and budget.
         scheduler: its `step()` is called after each update; several as a list.
         scaler: a `torch.amp.GradScaler`.
         clip_grad_norm: largest norm of the gradients, or a function of the parameters that clips them.
@@ -124,6 +129,10 @@ def guard(  # noqa: PLR0913  options by name
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"model is a {type(model).__name__}", "pass the torch.nn.Module to train")
+    optimizers = check_optimizers(optimizer)
+    if plan is not None:
+        check_unplanned(micro_batch=micro_batch, precision=precision, budget=budget)
+        micro_batch, precision, budget = carry_out(plan, model, optimizers)
     config = GuardConfig(
         forward=forward,
         reduction=reduction,
@@ -148,7 +157,7 @@ def guard(  # noqa: PLR0913  options by name
         cooldown_steps=cooldown_steps,
         rank_timeout=rank_timeout,
     )
-    return Guard(model, check_optimizers(optimizer), loss, config)
+    return Guard(model, optimizers, loss, config)
 
 
 class Guard:

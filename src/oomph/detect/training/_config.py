@@ -11,7 +11,7 @@ from ..dataset import DEMO_IMGSZ, tiling
 from ..model import HEAD_INDEX, MAX_STRIDE, SIZES
 from ._hyperparameters import Hyperparameters
 
-_PRECISIONS = ("fp32", "amp-bf16", "amp-fp16")  # supported by the guard
+PRECISIONS = ("fp32", "amp-bf16", "amp-fp16")  # supported by the guard
 AUTO_BATCH = -1
 _MINIMUMS = {
     "freeze": 0,
@@ -47,6 +47,7 @@ class TrainConfig:
         seed: seed of weights, order and augmentation.
         val_interval: epochs between validations; the last epoch is always validated.
         allow: changes that are allowed if nothing else fits: "precision", "size".
+        plan: a plan file of `oomph plan` to carry out; planned anew if None.
         single_cls: train all classes as one.
         max_broken_fraction: fraction of images, label files and boxes that may be broken.
         tiles: train and validate on tiles: True for tiles of `imgsz` pixels, or the side of the tiles, which are scaled
@@ -72,6 +73,7 @@ class TrainConfig:
     seed: int = 0
     val_interval: int = 1
     allow: tuple[str, ...] = ()
+    plan: Path | None = None
     single_cls: bool = False
     max_broken_fraction: float = 0.1
     tiles: bool | int = False
@@ -85,8 +87,8 @@ class TrainConfig:
             raise UsageError(f"epochs is {self.epochs}", "use at least 1")
         if self.imgsz < MAX_STRIDE:
             raise UsageError(f"the image size is {self.imgsz}", f"use at least {MAX_STRIDE}")
-        if self.precision is not None and self.precision not in _PRECISIONS:
-            raise UsageError(f"precision is {self.precision!r}", f"choose one of {', '.join(_PRECISIONS)}")
+        if self.precision is not None and self.precision not in PRECISIONS:
+            raise UsageError(f"precision is {self.precision!r}", f"choose one of {', '.join(PRECISIONS)}")
         if self.workers is not None and self.workers < 0:
             raise UsageError(f"workers is {self.workers}", "use at least 1, or 0 for an automatic choice")
         for name, minimum in _MINIMUMS.items():

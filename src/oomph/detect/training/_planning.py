@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...distributed import SINGLE, DistContext
-from ...errors import CannotFit
+from ...errors import CannotFit, UsageError
 from ...machine import Target, find_target, rss_bytes, this_device
 from ...planner import (
     JobPredictor,
@@ -26,7 +27,7 @@ from ...settings import Settings
 from ...units import MIB, format_size
 from ..dataset import IndexedSplit, samples_per_epoch, tiling
 from ..model import MAX_STRIDE, round_to_stride, yolov5
-from ._config import AUTO_BATCH, TrainConfig
+from ._config import AUTO_BATCH, PRECISIONS, TrainConfig
 from ._extra_memory import ExtraMemory, extra_memory, update_bytes
 from ._job import detection_job
 
@@ -98,6 +99,8 @@ def plan_training(
         steps=config.epochs * math.ceil(rank_samples / requested.batch),
     )
     budget, reserved = _budget_and_reserve(config, predictor)
+    if config.plan is not None:
+        return _load_plan(config.plan, requested, budget)
     if config.batch == AUTO_BATCH:
         requested = _with_largest_batch(requested, budget, predictor, rank_samples)
     request = PlanRequest(
@@ -121,6 +124,32 @@ def plan_training(
         optimizer=optimizer_implementation(plan.settings.precision, device),
     )
     return replace(plan, requested=requested, settings=settings, reserved=reserved)
+
+
+def _load_plan(path: Path, requested: Settings, budget: int) -> Plan:
+    """Return the plan of a file.
+
+    Raises:
+        UsageError: it is a plan for another batch, size or precision, or needs more memory than there is.
+    """
+    plan = Plan.load(path)
+    planned, need = plan.settings, plan.planned_need.device.high
+    if (planned.batch, planned.size) != (requested.batch, requested.size):
+        raise UsageError(
+            f"the plan in {path} is for batch {planned.batch} at {planned.size}, and the run has batch "
+            f"{requested.batch} at {requested.size}",
+            "plan again, or omit --plan",
+        )
+    if planned.precision not in PRECISIONS:
+        raise UsageError(
+            f"the plan in {path} has precision {planned.precision}", f"plan with one of {', '.join(PRECISIONS)}"
+        )
+    if need > budget:
+        raise UsageError(
+            f"the plan in {path} may need up to {format_size(need)}, and there are {format_size(budget)}",
+            "plan again with this budget, or omit --plan",
+        )
+    return plan
 
 
 def _budget_and_reserve(config: TrainConfig, predictor: _RunPredictor) -> tuple[int, int]:

@@ -32,6 +32,7 @@ FLAGS = {
     "budget": "--budget",
     "budget_above_start": "--budget",
     "allow": "--allow",
+    "plan": "--plan",
 }
 # Other spellings of flags that users may write into the file.
 _FLAG_SPELLINGS = {"img": "--img", "img_size": "--img", "batch_size": "--batch", "name": "--name"}

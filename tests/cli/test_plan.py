@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import oomph
+from oomph.cli._main import run
+
+JOB = """
+import torch
+from torch import nn
+import oomph
+
+def job():
+    return oomph.Job(
+        model=lambda: nn.Sequential(nn.Linear(256, 4096), nn.GELU(), nn.Sequential(nn.Linear(4096, 4096), nn.GELU())),
+        batch=lambda n, _: (torch.randn(n, 256), torch.randn(n, 4096)),
+        loss=nn.functional.mse_loss,
+        optimizer=lambda model: torch.optim.AdamW(model.parameters()),
+    )
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> str:
+    path = tmp_path / "job.py"
+    path.write_text(JOB)
+    return f"{path}:job"
+
+
+def test_plan_is_shown_and_written(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "plan",
+        job,
+        "--batch",
+        "65536",
+        "--gpu",
+        "RTX 3060",
+        "--budget",
+        "4GiB",
+        "-o",
+        str(tmp_path / "p.json"),
+    ]
+    assert run(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "fits on GeForce RTX 3060 12GB with batch 65536, fp32, in" in shown
+    assert "micro-batches" in shown
+    assert "Alternatives:" in shown
+    assert "above the budget of 4 GiB" in shown
+    plan = oomph.Plan.load(tmp_path / "p.json")
+    assert sum(plan.settings.micro_batch_sizes) == 65536
+    assert plan.planned_need.device.high <= 4 * 1024**3
+
+
+def test_json_is_one_document(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", job, "--batch", "64", "--gpu", "H200", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["oomph"], document["version"]) == ("plan", 1)
+    assert document["settings"]["batch"] == 64
+
+
+def test_what_cannot_fit_exits_with_3(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", job, "--gpu", "RTX 3060", "--budget", "700MiB"]) == 3
+    error = capsys.readouterr().err
+    assert "micro-batches of 1" in error
+    assert "and the budget is 700 MiB" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["yolov5s", "--gpu", "AWS P8"], "'AWS P8'"),
+        (["yolov9", "--gpu", "H200"], "'yolov9' does not name a Job"),
+        (["train.py", "--gpu", "H200"], "'train.py' is a script"),
+        (["yolov5s", "--gpu", "H200", "--allow", "model"], "'model' can't be allowed"),
+        (["yolov5s", "--gpu", "H200", "--budget", "many"], "many"),
+        (["yolov5s", "--gpu", "H200", "--max-slowdown", "0.5"], "max_slowdown is 0.5"),
+        (["yolov5s", "--gpu", "H200", "--batch", "0"], "batch is 0"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_file_that_cannot_be_written(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", job, "--gpu", "H200", "-o", str(tmp_path / "no" / "p.json")]) == 2
+    assert "can't be written" in capsys.readouterr().err
