@@ -7,11 +7,13 @@ from ._plan import Alternative, Plan, PlanChange
 from ._predictor import JobPredictor, Predictor, first_micro_batches
 from ._request import GOALS, PERMISSIONS, PlanRequest, read_allowed
 from ._step_profile import StepProfile, step_profile
+from ._which_gpu import GpuOption, which_gpus
 
 __all__ = [
     "GOALS",
     "PERMISSIONS",
     "Alternative",
+    "GpuOption",
     "JobPredictor",
     "MicroBatchEstimate",
     "Plan",
@@ -27,4 +29,5 @@ __all__ = [
     "plan_largest_batch",
     "read_allowed",
     "step_profile",
+    "which_gpus",
 ]

@@ -82,6 +82,10 @@ class StepProfile:
         """The smallest micro-batch that it can run with: BatchNorm needs two samples."""
         return 2 if any("batch_norm" in cost.op for cost in self.costs) else 1
 
+    def on(self, target: Target) -> StepProfile:
+        """Return the profile on another GPU of the same architecture."""
+        return replace(self, target=target, _seconds={})
+
     def memory(self, micro_batch: int, checkpointed: Sequence[str]) -> int:
         """Estimate the peak of allocated bytes in a later step, with the batch in micro-batches of a size."""
         scale = micro_batch / self.settings.batch
