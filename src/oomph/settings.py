@@ -39,6 +39,7 @@ class Settings:
         optimizer: the implementation of the optimizer's update: as "given" by the Job, "foreach", "fused", or "single"
             (one tensor at a time).
         passes: 2 if each micro-batch runs twice, as the guard does for a loss over the whole batch.
+        loss_chunks: number of parts in which cross entropies are computed, so that less of the logits is copied.
     """
 
     batch: int
@@ -50,6 +51,7 @@ class Settings:
     checkpointing: str | tuple[str, ...] = "none"
     optimizer: str = "given"
     passes: int = 1
+    loss_chunks: int = 1
 
     def __post_init__(self) -> None:
         _check_positive("batch", self.batch)
@@ -62,6 +64,7 @@ class Settings:
                 )
         if self.passes not in {1, 2}:
             raise UsageError(f"passes is {quote(self.passes)}", "set it to 1 or 2")
+        _check_positive("loss_chunks", self.loss_chunks)
         _check_choice("precision", self.precision, PRECISIONS)
         _check_choice("memory_format", self.memory_format, MEMORY_FORMATS)
         parse_allocator(self.allocator)

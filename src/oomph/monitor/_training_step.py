@@ -49,17 +49,23 @@ class TrainingStep:
 
     def run(self) -> None:
         """Run one training step."""
+        from ..patches import apply_loss_chunks  # noqa: PLC0415
+
+        with apply_loss_chunks(self._settings.loss_chunks):
+            self._run_micro_batches()
+        for optimizer in self._optimizers:
+            self._scaler.step(optimizer)
+        self._scaler.update()
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
+
+    def _run_micro_batches(self) -> None:
         sizes = self._settings.micro_batch_sizes
         if self._settings.passes > 1 and len(sizes) > 1:
             self._run_two_passes(sizes)
         else:
             for samples in sizes:
                 self._run_micro_batch(samples)
-        for optimizer in self._optimizers:
-            self._scaler.step(optimizer)
-        self._scaler.update()
-        for optimizer in self._optimizers:
-            optimizer.zero_grad(set_to_none=True)
 
     def _run_micro_batch(self, samples: int) -> None:
         from ..patches import autocast  # noqa: PLC0415

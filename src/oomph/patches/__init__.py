@@ -5,6 +5,7 @@ from ._autocast import AUTOCAST_DTYPES, autocast
 from ._block_checkpointing import BlockCheckpointing, eager_modules
 from ._checkpointing import apply_checkpointing, blocks, checkpoint
 from ._conversion import convert_batch, convert_model
+from ._loss_chunks import apply_loss_chunks
 from ._module_attributes import attribute_tables, has_attribute_state, is_copied, is_internal, rebind
 from ._optimizer_variant import set_variant
 from ._patch import Patch
@@ -15,6 +16,7 @@ __all__ = [
     "Patch",
     "allocator_limit",
     "apply_checkpointing",
+    "apply_loss_chunks",
     "attribute_tables",
     "autocast",
     "blocks",

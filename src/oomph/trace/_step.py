@@ -20,7 +20,15 @@ from torch.utils._pytree import tree_leaves
 from ..errors import OomphError, UsageError, describe
 from ..job import Job
 from ..losses import OutputParts, outputs_with_grads
-from ..patches import AUTOCAST_DTYPES, apply_checkpointing, autocast, convert_batch, convert_model, set_variant
+from ..patches import (
+    AUTOCAST_DTYPES,
+    apply_checkpointing,
+    apply_loss_chunks,
+    autocast,
+    convert_batch,
+    convert_model,
+    set_variant,
+)
 from ..settings import Settings
 from ._allocation_recorder import AllocationRecorder
 from ._cuda_autocast import CudaAutocast
@@ -122,6 +130,7 @@ class _Run:
                 stack.enter_context(CudaKernels(self.device, recorder.assumptions))
             if is_cuda and precision in AUTOCAST_DTYPES:
                 stack.enter_context(CudaAutocast(AUTOCAST_DTYPES[precision]))
+            stack.enter_context(apply_loss_chunks(self.settings.loss_chunks))
             stack.enter_context(world.mode)
             tracer = _StepTracer(job, self.settings, recorder, world)
             stack.enter_context(recorder)
