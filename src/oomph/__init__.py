@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .monitor import Recorder as Recorder
     from .monitor import explain as explain
     from .monitor import watch as watch
+    from .planner import Plan as Plan
+    from .planner import plan as plan
     from .prediction import Estimate as Estimate
     from .prediction import Prediction as Prediction
     from .prediction import predict as predict
@@ -46,6 +48,7 @@ _HOME = {
     "MissingFile": "errors",
     "OomphError": "errors",
     "RetriesExhausted": "errors",
+    "Plan": "planner",
     "Prediction": "prediction",
     "Estimate": "prediction",
     "RankLost": "errors",
@@ -60,6 +63,7 @@ _HOME = {
     "UsageError": "errors",
     "explain": "monitor",
     "guard": "recovery",
+    "plan": "planner",
     "predict": "prediction",
     "split_batch": "recovery",
     "watch": "monitor",
@@ -78,6 +82,7 @@ __all__ = [
     "LossSum",
     "MissingFile",
     "OomphError",
+    "Plan",
     "Prediction",
     "RankLost",
     "Record",
@@ -92,6 +97,7 @@ __all__ = [
     "__version__",
     "explain",
     "guard",
+    "plan",
     "predict",
     "split_batch",
     "watch",

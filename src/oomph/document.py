@@ -114,7 +114,7 @@ def _decode(hint: Any, data: Any, path: str) -> Any:
     if origin in {Union, types.UnionType}:
         return _decode_union(hint, data, path)
     if origin is tuple:
-        return _decode_tuple(get_args(hint)[0], data, path)
+        return _decode_tuple(get_args(hint), data, path)
     if dataclasses.is_dataclass(origin or hint):
         return _decode_dataclass(hint, data, path)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
@@ -151,10 +151,15 @@ def _decode_union(hint: Any, data: Any, path: str) -> Any:
     raise _Mismatch(path, names)
 
 
-def _decode_tuple(item: Any, data: Any, path: str) -> Any:
+def _decode_tuple(items: tuple[Any, ...], data: Any, path: str) -> Any:
     if not isinstance(data, list):
         raise _Mismatch(path, "a list")
-    return tuple(_decode(item, value, f"{path}[{index}]") for index, value in enumerate(data))
+    hints = items[:1] * len(data) if items[-1] is Ellipsis else items
+    if len(hints) != len(data):
+        raise _Mismatch(path, f"a list of {len(hints)}")
+    return tuple(
+        _decode(hint, value, f"{path}[{index}]") for index, (hint, value) in enumerate(zip(hints, data, strict=True))
+    )
 
 
 def _decode_dataclass(hint: Any, data: Any, path: str) -> Any:

@@ -12,12 +12,10 @@ from oomph.script._loaders import TrainingLoaders
 
 
 class Passes:
-    """Counts the backward passes of a pretended training."""
+    """Counts the backward passes and optimizer steps of a pretended training."""
 
-    count = 0
-
-    def __call__(self) -> int:
-        return self.count
+    backward_passes = 0
+    optimizer_steps = 0
 
 
 @pytest.fixture
@@ -34,7 +32,7 @@ def sizes(loader: DataLoader[Any], passes: Passes, batches: int) -> list[int]:
     result = []
     for index, (batch,) in enumerate(loader):
         result.append(len(batch))
-        passes.count += 1
+        passes.backward_passes += 1
         if index + 1 == batches:
             break
     return result
@@ -45,6 +43,26 @@ def test_batches_have_the_requested_size_and_do_not_end_while_the_script_trains(
     with loaders.installed():
         assert sizes(DataLoader(numbers(), batch_size=2, num_workers=3), passes, 5) == [4] * 5
     assert (loaders.samples, loaders.batches) == (4, 5)
+
+
+def test_epoch_ends_for_an_optimizer_that_waits_for_it(passes: Passes) -> None:
+    with TrainingLoaders(4, passes).installed():
+        for (batch,) in DataLoader(numbers(), batch_size=2):
+            assert len(batch) == 4
+            passes.backward_passes += 1
+    assert passes.backward_passes == 64
+
+
+def test_epoch_with_optimizer_steps_does_not_end(passes: Passes) -> None:
+    with TrainingLoaders(4, passes).installed():
+        loader = DataLoader(numbers(), batch_size=2)
+        passes.optimizer_steps = 3
+        for index, _ in enumerate(loader):
+            passes.backward_passes += 1
+            passes.optimizer_steps += index == 0
+            if index == 200:
+                break
+    assert passes.backward_passes == 201
 
 
 def test_own_batches_stay_as_they_are(passes: Passes) -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import runpy
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,6 +23,16 @@ from oomph.trace import EmulatedDevice
 SCRIPTS = Path(__file__).parent / "scripts"
 CLASSIFIER = Path(__file__).parents[2] / "examples" / "scripts" / "classifier.py"
 H200 = find_target("H200")
+EARLY_ENDS = [
+    ("raise", r"failed at ends_early.py:9 with ValueError: the configuration is wrong; run"),
+    ("return", r"called sys.exit\(\) before it built an optimizer; check the flags after --"),
+    ("file", r"ends_early.py:16 with FileNotFoundError: .*missing.csv'; create the file, or pass"),
+    ("module", r"'a_module_that_is_missing'; install the module into the Python environment"),
+    ("rank", r"KeyError: 'LOCAL_RANK'; set the variables of torchrun for one rank: RANK=0"),
+    ("input", r"EOFError.*; pass flags after -- with which it asks nothing"),
+    ("syntax", r"failed at settings.py:1 with SyntaxError"),
+    ("die", r"ended its process with exit code 3, its last line is 'no license'; run the script"),
+]
 pytestmark = pytest.mark.medium
 
 
@@ -93,6 +105,61 @@ def test_gan_waits_for_both_optimizers() -> None:
     assert kinds["optimizer state"] == pytest.approx(2 * parameters, rel=0.01)  # of both optimizers
 
 
+class LateAdam(torch.optim.Adam):
+    """Leaves its gradients to the step, which clears them where the script does."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002  torch's
+        del set_to_none
+
+
+class Gan(nn.Module):
+    def __init__(self, script: dict[str, Any]) -> None:
+        super().__init__()
+        self.generator, self.discriminator = script["Generator"](), script["Discriminator"]()
+
+    def forward(self, real: torch.Tensor) -> torch.Tensor:
+        """Compute the generator's loss; gradients live as long as in the script."""
+        self.discriminator.zero_grad()
+        label = torch.full((len(real),), 1.0)
+        self.losses = [nn.functional.binary_cross_entropy(self.discriminator(real), label)]
+        self.losses[0].backward()
+        fake = self.generator(torch.randn(len(real), 64, 1, 1))
+        self.losses.append(nn.functional.binary_cross_entropy(self.discriminator(fake.detach()), label.fill_(0.0)))
+        self.losses[1].backward()
+        self.generator.zero_grad()
+        return nn.functional.binary_cross_entropy(self.discriminator(fake), label.fill_(1.0))
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("batch", [64, 512])
+def test_gan_needs_what_a_job_needs_that_keeps_its_gradients(batch: int) -> None:
+    script = runpy.run_path(str(SCRIPTS / "gan.py"))
+    job = Job(
+        model=lambda: Gan(script),
+        batch=lambda n, _: torch.rand(n, 3, 16, 16),
+        step=lambda model, real: model(real),
+        optimizer=lambda model: [LateAdam(part.parameters()) for part in reversed(list(model.children()))],
+    )
+    predicted = prediction_of(capture("gan.py", batch=batch))
+    assert predicted.allocated.value == pytest.approx(
+        predict(job, Settings(batch=batch), H200).allocated.value, rel=0.005
+    )
+
+
+@pytest.mark.parametrize("flags", [(), ("--views",)])
+def test_data_parallel_script_runs_as_one_rank(
+    flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    captured = capture("ddp.py", *flags)
+    (model,) = captured.loop.models
+    assert captured.loop.micro_batches == 1
+    assert any("only rank of its process group" in assumption for assumption in captured.trace.assumptions)
+    buckets = sum(s.size for s in captured.trace.storages if s.module == "buckets of DistributedDataParallel")
+    assert buckets == pytest.approx(0 if flags else 4 * model.parameters, rel=0.001)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.large
 def test_script_without_a_loader_is_traced_with_its_own_batches() -> None:
     captured = capture("own_batches.py", "--batch_size", "16", "--compile")
@@ -144,6 +211,9 @@ def test_script_is_predicted_for_the_cpu() -> None:
             r"called sys.exit\(2\) before it built an optimizer, its last line is",
             marks=pytest.mark.large,
         ),
+        ("no_step.py", (), r"no_step.py ended after 64 backward passes, before an optimizer step; pass flags after --"),
+        ("ends_early.py", ("exit",), r"called sys.exit\(0\) before .* 'nothing to do'; check the flags after --"),
+        *(pytest.param("ends_early.py", (how,), message, marks=pytest.mark.large) for how, message in EARLY_ENDS),
     ],
 )
 def test_script_that_does_not_train_is_one_sentence(name: str, arguments: tuple[str, ...], message: str) -> None:

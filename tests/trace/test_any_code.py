@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+import types
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import oomph
@@ -411,3 +414,19 @@ def test_mistake_of_the_user_is_named_with_its_line() -> None:
         traced(job_of(loss=None, step=step))
     assert "test_any_code.py" in caught.value.why
     assert "ours" not in caught.value.why
+
+
+def test_transformers_takes_fake_tensors_for_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    imports = types.ModuleType("transformers.utils.import_utils")
+    imports.is_fake_tensor = lambda x: isinstance(x, FakeTensor)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, imports.__name__, imports)
+
+    def step(model: nn.Module, data: Any) -> Tensor:
+        y: Tensor = model(data[0])
+        return y.tanh().mean() if imports.is_fake_tensor(y) else y.exp().mean()
+
+    operations = {op for op, _ in allocations(traced(job_of(loss=None, step=step)))}
+    assert "aten.exp.default" in operations
+    assert "aten.tanh.default" not in operations
+    with FakeTensorMode():
+        assert imports.is_fake_tensor(torch.empty(1))  # as before

@@ -207,3 +207,58 @@ def test_prediction_is_the_same_in_every_run() -> None:
         return model(samples[0].repeat(rows, 1)).square().mean()
 
     assert traced(job_of(step)) == traced(job_of(step))
+
+
+def masked_job(mask: Callable[[int], Tensor]) -> Job:
+    """Return a Job that needs more memory if something is padded, as transformers' models do."""
+
+    def step(model: nn.Module, data: Any) -> Tensor:
+        x, padding = data
+        y = model(x)
+        return y.mean() if padding.bool().all() else y.tanh().exp().mean()
+
+    return job_of(step, batch=lambda count, _: (torch.randn(count, 64), mask(count)))
+
+
+MASKS: list[tuple[Callable[[int], Tensor], bool]] = [
+    (lambda count: torch.ones(count, 64, dtype=torch.long), False),
+    (lambda count: torch.ones_like(torch.randn(count, 64), dtype=torch.bool), False),
+    (lambda count: torch.randint(3, 9, (count, 64)).new_ones(count, 64), False),
+    (lambda count: (torch.arange(64) < 60).long().repeat(count, 1), True),
+]
+
+
+@pytest.mark.parametrize(("mask", "is_expensive"), MASKS)
+def test_mask_of_the_example_batch_stands_for_the_data(mask: Callable[[int], Tensor], *, is_expensive: bool) -> None:
+    trace = traced(masked_job(mask), 512)
+    assert (activations(trace) > 0) is is_expensive
+    (guess,) = trace.guesses
+    assert guess.text == "the mask of the Job's example batch stands for those of the data"
+    assert "padding.bool().all()" in guess.line
+    assert guess.is_branch is not is_expensive  # other masks than one without padding need more
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        lambda count: torch.randint(0, 2, (count, 64)),
+        lambda count: torch.randint(0, 9, (count, 64)),
+        lambda count: torch.rand(count, 64) > 0.1,
+        lambda count: torch.ones(count, 64),
+    ],
+)
+def test_other_data_of_the_example_batch_is_not_known(labels: Callable[[int], Tensor]) -> None:
+    trace = traced(masked_job(labels), 512)
+    assert activations(trace) > 0
+    assert all("depends on data counts as" in guess.text for guess in trace.guesses)
+
+
+def test_large_tensor_of_ones_is_certain() -> None:
+    def step(model: nn.Module, data: Any) -> Tensor:
+        x, _ = data
+        mask = torch.ones(x.shape[0], 64)
+        return model(x).mean() if mask.all() else model(x).tanh().mean()
+
+    trace = traced(job_of(step), 512)
+    assert activations(trace) == 0
+    assert trace.guesses == ()

@@ -18,12 +18,13 @@ from .detect import detect
 from .doctor import doctor
 from .explain import explain
 from .gpus import gpus
+from .plan import plan
 from .predict import predict
 from .train import default_resume, train
 from .val import val
 from .watch import watch
 
-_COMMANDS = (train, val, detect, predict, watch, explain, doctor, gpus)
+_COMMANDS = (train, val, detect, predict, plan, watch, explain, doctor, gpus)
 _INTERRUPTED_EXIT_CODE = 130  # as shells report Ctrl-C
 # Errors of writing to a full disk, over a quota or to a broken device; reading facts never raises them.
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}

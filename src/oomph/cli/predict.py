@@ -11,14 +11,10 @@ import typer
 
 from ..errors import UsageError, quote
 from ..settings import CHECKPOINTING, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
+from ._jobs import BUILT_IN, BUILT_IN_SIZE, find_job
 from ._options import Json
 
-# Names of Jobs, and the sizes of their YOLOv5 detectors.
-BUILT_IN = {f"yolov5{size}": size for size in "nsmlx"}
-_BUILT_IN_SIZE = "640"
-
 if TYPE_CHECKING:
-    from ..job import Job
     from ..monitor import Measurement
     from ..prediction import Prediction
     from ..settings import Settings
@@ -112,7 +108,7 @@ def predict(
     if arguments:
         raise UsageError(f"{quote(reference)} is a Job, which takes no arguments", "omit what follows it")
     if size == "0" and reference in BUILT_IN:
-        size = _BUILT_IN_SIZE
+        size = BUILT_IN_SIZE
     settings = Settings(
         batch=16 if batch is None else batch,
         micro_batch=micro_batch,
@@ -194,27 +190,11 @@ def _report(reference: str, settings: Settings, gpu: str | None, *, measure: boo
         )
     if measure and not is_local:
         raise UsageError(f"--measure runs on this machine, which has {device}, not {target.name}", "omit --gpu")
-    prediction = predict_job(_find_job(reference), settings, target)
+    prediction = predict_job(find_job(reference), settings, target)
     measured = _measure(reference, settings, prediction) if measure else None
     if is_local and not measure:
         prediction = _calibrate(prediction, device)
     emit(PredictReport(prediction, settings, target, measured), as_json=as_json)
-
-
-def _find_job(reference: str) -> Job:
-    """Return a built-in Job, or the one of a file."""
-    from ..job import load_job  # noqa: PLC0415
-
-    if reference not in BUILT_IN:
-        if ".py" not in reference:
-            raise UsageError(
-                f"{quote(reference)} does not name a Job",
-                f"write path/to/file.py:function, path/to/train.py, or one of {', '.join(BUILT_IN)}",
-            )
-        return load_job(reference)
-    from ..detect import detection_job  # noqa: PLC0415
-
-    return detection_job(BUILT_IN[reference])
 
 
 def _measure(reference: str, settings: Settings, prediction: Prediction) -> Measurement:

@@ -5,6 +5,7 @@ from ._autocast import AUTOCAST_DTYPES, autocast
 from ._block_checkpointing import BlockCheckpointing, eager_modules
 from ._checkpointing import apply_checkpointing, blocks, checkpoint
 from ._conversion import convert_batch, convert_model
+from ._live_model import apply_settings
 from ._loss_chunks import apply_loss_chunks
 from ._module_attributes import attribute_tables, has_attribute_state, is_copied, is_internal, rebind
 from ._optimizer_variant import set_variant
@@ -17,6 +18,7 @@ __all__ = [
     "allocator_limit",
     "apply_checkpointing",
     "apply_loss_chunks",
+    "apply_settings",
     "attribute_tables",
     "autocast",
     "blocks",

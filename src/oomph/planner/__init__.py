@@ -1,5 +1,6 @@
 """Planning: the fastest settings that fit, each change with its reason and its cost. Pure, no torch at import."""
 
+from ._job_plan import plan
 from ._make_plan import largest_fitting, plan_fastest, plan_largest_batch
 from ._micro_batch import MicroBatchEstimate, estimate_micro_batch
 from ._plan import Alternative, Plan, PlanChange
@@ -21,6 +22,7 @@ __all__ = [
     "estimate_micro_batch",
     "first_micro_batches",
     "largest_fitting",
+    "plan",
     "plan_fastest",
     "plan_largest_batch",
     "read_allowed",

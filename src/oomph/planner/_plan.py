@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from .. import document
 from ..prediction import Prediction
 from ..settings import Settings
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from ..patches import Patch
+
+_KIND, _VERSION = "plan", 1
 
 
 @dataclass(frozen=True)
@@ -67,3 +79,35 @@ class Plan:
     changes: tuple[PlanChange, ...]
     alternatives: tuple[Alternative, ...] = ()
     reserved: int = 0
+
+    def apply(self, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer]) -> Patch:
+        """Apply the planned settings to a model and its optimizer, in place; `undo()` of the result reverts them.
+
+        Memory format, checkpointing, mixed precision and the optimizer's implementation change; parameters stay the
+        same objects. The batch is split by the training loop, or by `oomph.guard(plan=plan)`.
+
+        Raises:
+            UsageError: the model or the optimizer can't have a setting.
+        """
+        from ..patches import apply_settings  # noqa: PLC0415  importing torch takes seconds
+
+        optimizers = optimizer if isinstance(optimizer, Sequence) else (optimizer,)
+        return apply_settings(model, optimizers, self.settings)
+
+    def document(self) -> dict[str, Any]:
+        """Return the plan as a JSON document."""
+        return document.write(_KIND, _VERSION, self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan to a file."""
+        Path(path).write_text(document.dumps(self.document()), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        """Read a plan from a file.
+
+        Raises:
+            MissingFile: there is no such file.
+            InvalidFile: it is not a plan of this version of oomph.
+        """
+        return document.read(_KIND, _VERSION, cls, document.load(Path(path)))

@@ -22,7 +22,7 @@ from .changes import CHANGES, Change, Context
 
 _MAX_CONFIRMATIONS = 6
 _MAX_COUNTS = 24
-_SAME_SPEED = 1.02  # settings whose times differ less are ranked by their changes
+_SAME_SPEED = 1.05  # settings whose times differ less are ranked by their changes: a split changes BatchNorm
 _WORTH_ANOTHER = 0.98  # part of the time that a candidate has to promise for another confirmation
 _TIME_RANGE = 2.0
 
@@ -145,7 +145,7 @@ class Search:
         """Return all micro-batches and checkpointed modules, estimated; the settings of the stage first."""
         profile, settings = stage.profile, stage.settings
         found: dict[Settings, Candidate] = {}
-        for micro_batch in self._micro_batches(settings):
+        for micro_batch in self._micro_batches(settings, profile.min_micro_batch):
             sets: Sequence[tuple[str, ...]] = ((),)
             if "checkpointing" not in self.request.fixed:
                 sets = checkpoint_sets(profile, micro_batch)
@@ -159,10 +159,10 @@ class Search:
                 found.setdefault(changed, Candidate(changed, memory, seconds))
         return tuple(found.values())
 
-    def _micro_batches(self, settings: Settings) -> list[int]:
+    def _micro_batches(self, settings: Settings, smallest: int) -> list[int]:
         """Return sizes of even micro-batches, the requested one first."""
         largest = settings.micro_batch or settings.batch
-        smallest = min(self.request.min_micro_batch, largest)
+        smallest = min(max(self.request.min_micro_batch, smallest), largest)
         if "micro_batch" in self.request.fixed:
             return [largest]
         counts = range(-(-settings.batch // largest), settings.batch // smallest + 1)

@@ -1,8 +1,8 @@
 """Memory and time of a training step by its structure: estimates for other micro-batches and checkpointed modules.
 
 One traced step says what each module keeps for backward and how long its forward takes. From that follow, without
-another trace, the peak and the time if some modules are recomputed, and if the batch is split: activations and arithmetic
-grow with the samples, weights and launches don't.
+another trace, the peak and the time if some modules are recomputed, and if the batch is split: activations and
+arithmetic grow with the samples, weights and launches don't.
 """
 
 from __future__ import annotations
@@ -70,6 +70,11 @@ class StepProfile:
     def has_convolutions(self) -> bool:
         """True if the step has convolutions, whose speed depends on the memory format."""
         return any("convolution" in cost.op for cost in self.costs)
+
+    @property
+    def min_micro_batch(self) -> int:
+        """The smallest micro-batch that it can run with: BatchNorm needs two samples."""
+        return 2 if any("batch_norm" in cost.op for cost in self.costs) else 1
 
     def memory(self, micro_batch: int, checkpointed: Sequence[str]) -> int:
         """Estimate the peak of allocated bytes in a later step, with the batch in micro-batches of a size."""

@@ -6,6 +6,7 @@ from ._doctor import DoctorReport
 from ._emit import Report, emit
 from ._explain import ExplainReport
 from ._live import LiveView
+from ._plan import PlanReport
 from ._predict import PredictReport
 from ._text import printable
 from ._train import ConsoleProgress, TrainReport
@@ -20,6 +21,7 @@ __all__ = [
     "GpuDetails",
     "GpuList",
     "LiveView",
+    "PlanReport",
     "PredictReport",
     "Report",
     "ScoresReport",

@@ -19,6 +19,7 @@ from ..script import TrainingLoop
 from ..settings import Settings
 from ..units import format_size
 from ._table import table
+from ._text import duration
 
 _BAR_WIDTH = 40
 _MAX_OWNERS = 10
@@ -116,7 +117,7 @@ class PredictReport:
             _add_sizes(rows, "device", prediction.device, "full_speed and the CUDA context, as nvidia-smi shows it")
             _add_sizes(rows, "host", prediction.host, "RSS of the process")
         seconds = prediction.seconds
-        durations = (_duration(value) for value in (seconds.low, seconds.value, seconds.high))
+        durations = (duration(value) for value in (seconds.low, seconds.value, seconds.high))
         rows.add_row(Text("step", "bold"), *durations, Text("rough estimate, for comparing settings", "dim"))
         return rows
 
@@ -134,7 +135,7 @@ class PredictReport:
             rows.add_row(Text(name, "bold"), format_size(estimate.value), format_size(value), error)
         predicted_seconds = prediction.seconds.value
         error = f"{100 * (predicted_seconds / measured.seconds - 1):+.0f} %"
-        rows.add_row(Text("step", "bold"), _duration(predicted_seconds), _duration(measured.seconds), error)
+        rows.add_row(Text("step", "bold"), duration(predicted_seconds), duration(measured.seconds), error)
         yield Text()
         yield Text(f"Measured on {measured.device} with {measured.software}, and saved for later predictions:", "bold")
         yield rows
@@ -159,10 +160,6 @@ class PredictReport:
 def _add_sizes(rows: Table, name: str, estimate: Estimate, description: str) -> None:
     sizes = (format_size(value) for value in (estimate.low, estimate.value, estimate.high))
     rows.add_row(Text(name, "bold"), *sizes, Text(description, "dim"))
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
 def _peak_moment(peak: Peak) -> str:

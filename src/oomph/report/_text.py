@@ -16,6 +16,11 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
+def duration(seconds: float) -> str:
+    """Return the time of a step as text: `"1.25 s"`, `"54 ms"`."""
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
 def body_line(line: str, style: str = "") -> RenderableType:
     """Return an indented line; a command is never wrapped, so that it can be copied."""
     if line.startswith("$ "):

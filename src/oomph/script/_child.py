@@ -31,6 +31,7 @@ STEPS = 3
 _ENOUGH_STEPS = 2  # of a script that fails later: the optimizer's state is there in the second
 _PRECISIONS: dict[torch.dtype | None, str] = {torch.bfloat16: "amp-bf16", torch.float16: "amp-fp16"}
 _OOMPH = str(Path(__file__).parents[1])
+_RANK_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}  # of torchrun
 
 
 class ScriptProcess:
@@ -39,7 +40,7 @@ class ScriptProcess:
     def __init__(self, run: ScriptRun, folder: Path) -> None:
         self.run, self.folder = run, folder
         self.live = trace_program(run.device, STEPS, self.end, boolean=run.boolean)
-        self.loaders = TrainingLoaders(run.batch, lambda: self.live.tracker.backward_passes)
+        self.loaders = TrainingLoaders(run.batch, self.live.tracker)
         self.replaced = ReplacedFunctions()
 
     def execute(self) -> NoReturn:
@@ -60,7 +61,8 @@ class ScriptProcess:
             except UsageError as error:
                 failure = Failure(f"can't be predicted: {error.why}", error.fix)
             except SystemExit as error:
-                why = f"called sys.exit({quote(error.code)}) {self._progress()}"
+                code = "" if error.code is None else quote(error.code)
+                why = f"called sys.exit({code}) {self._progress()}"
                 failure = Failure(why, "check the flags after --", is_explained=True)
             except BaseException as error:  # noqa: BLE001  a script may raise anything
                 failure = self._describe(error)
@@ -111,10 +113,12 @@ class ScriptProcess:
             time.sleep(1)
 
     def _describe(self, error: BaseException) -> Failure:
-        place = _place(error.__traceback__, self.run.path)
+        if isinstance(error, SyntaxError) and error.filename:
+            place = f"{Path(error.filename).name}:{error.lineno}"
+        else:
+            place = _place(error.__traceback__, self.run.path)
         is_guess = self.run.boolean and bool(self.live.recorder.values.guesses)
-        fix = "run the script itself to see whether it fails there too"
-        return Failure(f"failed at {place} with {describe(error)}", fix, is_guess=is_guess)
+        return Failure(f"failed at {place} with {describe(error)}", _fix(error), is_guess=is_guess)
 
     def _write(self, result: Capture | Failure) -> NoReturn:
         temporary = self.folder / "result.tmp"
@@ -138,6 +142,19 @@ def _place(trace: TracebackType | None, script: str) -> str:
     ]
     frame = (near or frames or traceback.extract_tb(trace))[-1]
     return f"{Path(frame.filename).name}:{frame.lineno}"
+
+
+def _fix(error: BaseException) -> str:
+    """Return what to do about an error of the script."""
+    if isinstance(error, ModuleNotFoundError):
+        return "install the module into the Python environment of oomph"
+    if isinstance(error, FileNotFoundError):
+        return "create the file, or pass its path after --; relative paths start at the current folder"
+    if isinstance(error, EOFError):
+        return "pass flags after -- with which it asks nothing"
+    if isinstance(error, KeyError) and error.args and error.args[0] in _RANK_VARIABLES:
+        return "set the variables of torchrun for one rank: RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 before the command"
+    return "run the script itself to see whether it fails there too"
 
 
 def main() -> NoReturn:

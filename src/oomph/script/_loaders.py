@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader
@@ -24,21 +24,35 @@ _IN_PROCESS = {
     "prefetch_factor": None,
     "persistent_workers": False,
 }
+_PATIENCE = 64  # backward passes in an epoch without an optimizer step
+
+
+class Progress(Protocol):
+    """How far the script has trained."""
+
+    @property
+    def backward_passes(self) -> int:
+        """The backward passes so far."""
+
+    @property
+    def optimizer_steps(self) -> int:
+        """The optimizer steps so far."""
 
 
 class TrainingLoaders:
     """The DataLoaders that a script trains with.
 
     The first of them gets batches of the requested number of samples, the others in proportion. An epoch in which the
-    script trains does not end, so that no validation and no checkpoint follows it.
+    script trains does not end, so that no validation and no checkpoint follows it, unless its optimizer waits for the
+    end.
 
     Args:
         batch: samples per batch; the script's own if None.
-        backward_passes: returns the number of backward passes so far.
+        progress: how far the script has trained.
     """
 
-    def __init__(self, batch: int | None, backward_passes: Callable[[], int]) -> None:
-        self.batch, self.backward_passes = batch, backward_passes
+    def __init__(self, batch: int | None, progress: Progress) -> None:
+        self.batch, self.progress = batch, progress
         self.samples: int | None = None
         self.batches = 0
         self._first: DataLoader[Any] | None = None
@@ -98,7 +112,8 @@ class _ResizedBatches:
     def __init__(self, loader: DataLoader[Any], loaders: TrainingLoaders) -> None:
         self.loader, self.loaders = loader, loaders
         self._iterator: Iterator[Any] | None = None
-        self._backward_passes = loaders.backward_passes()
+        self._backward_passes = loaders.progress.backward_passes
+        self._optimizer_steps = loaders.progress.optimizer_steps
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -112,12 +127,19 @@ class _ResizedBatches:
         try:
             batch = next(self._iterator)
         except StopIteration:
-            if self.loaders.backward_passes() == self._backward_passes:
-                raise  # the script reads its data without training
+            if self._may_end():
+                raise
             self._iterator = self.loaders.iterate(self.loader)
             batch = next(self._iterator)
         self.loaders.count(self.loader)
         return batch
+
+    def _may_end(self) -> bool:
+        """Return True if the script reads its data without training, or accumulates gradients over the epoch."""
+        progress = self.loaders.progress
+        passes = progress.backward_passes - self._backward_passes
+        has_stepped = progress.optimizer_steps > self._optimizer_steps
+        return passes == 0 or (passes >= _PATIENCE and not has_stepped)
 
 
 def _is_training() -> bool:

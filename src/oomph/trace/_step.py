@@ -47,7 +47,7 @@ from ._fake_job import (
 from ._module_calls import report_modules
 from ._recurrent import flatten_weights
 from ._trace import COMPILED, Guess, Phase, StorageKind, Trace
-from .fake import DataAssumptions, EndlessLoop, FakeWorld, eager_code, preserve_global_state
+from .fake import DataAssumptions, EndlessLoop, FakeWorld, eager_code, preserve_global_state, untraced_transformers
 
 STEPS = 3
 RANDOM_BRANCH = "a random draw decides, and the branch that needs more memory counts"
@@ -86,12 +86,14 @@ class _Result:
         random_lines: lines of the user's code where a random draw decided.
         booleans: guesses of booleans.
         numbers: guesses of other numbers.
+        masks: booleans read from masks of the example batch.
     """
 
     trace: Trace
     random_lines: frozenset[str]
     booleans: frozenset[Guess]
     numbers: frozenset[Guess]
+    masks: frozenset[Guess]
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ class _Run:
             stack.enter_context(eager_code(recorder.assumptions.append))
             job = copy_job(self.job, world)
             model = build_model(job, world)
+            stack.enter_context(untraced_transformers())
             if world.copier.compiled:
                 recorder.assumptions.append(COMPILED)
             is_cuda, precision = isinstance(self.device, CudaDevice), self.settings.precision
@@ -150,6 +153,7 @@ class _Run:
             frozenset(world.values.random_lines),
             frozenset(guess for guess, kind in types.items() if kind is bool),
             frozenset(guess for guess, kind in types.items() if kind is not bool),
+            frozenset(world.values.masks),
         )
 
     def forward_peak(self) -> int | None:
@@ -166,15 +170,17 @@ def _largest_branches(run: _Run, result: _Result, steps: int) -> Trace:
     """Return the trace with the branches that need the most memory, where a random draw or a value of data decides.
 
     The first trace has draws from the middle of their range. Others have draws from its ends, so that a branch with
-    `draw < p` is taken in one and skipped in the other, the opposite of each assumed boolean, and other numbers.
+    `draw < p` is taken in one and skipped in the other, the opposite of each assumed boolean, and other numbers. What
+    is read from a mask of the example batch stays, but is a guess if other masks need more.
     """
     assumed = run.assumed
     draws = [replace(assumed, draw=draw) for draw in (1, 2)] if result.random_lines else []
     # The opposite of False has failed already.
     flipped = [replace(assumed, other_booleans=True)] if result.booleans and assumed.boolean else []
     numbers = [replace(assumed, other_numbers=True)] if result.numbers else []
+    masks = [replace(assumed, other_masks=True)] if result.masks else []
     usual = _forward_peak(result.trace)
-    peaks = {other: replace(run, assumed=other).forward_peak() for other in (*draws, *flipped, *numbers)}
+    peaks = {other: replace(run, assumed=other).forward_peak() for other in (*draws, *flipped, *numbers, *masks)}
     largest = max((*draws, *flipped), key=lambda other: peaks[other] or 0, default=assumed)
     if (peaks.get(largest) or 0) > usual:
         result = replace(run, assumed=largest).trace(steps)
@@ -183,17 +189,27 @@ def _largest_branches(run: _Run, result: _Result, steps: int) -> Trace:
         irrelevant |= result.booleans  # a boolean whose opposite fails is a check of the data
     if all(peaks[other] == usual for other in numbers):
         irrelevant |= result.numbers
-    return _with_branches(result, irrelevant, has_random=any(peaks[other] != usual for other in draws))
+    branches = result.masks if any((peaks[other] or 0) > usual for other in masks) else frozenset()
+    result = replace(result, trace=_with_branches(result.trace, branches, irrelevant))
+    return _with_random_lines(result, has_random=any(peaks[other] != usual for other in draws))
 
 
-def _with_branches(result: _Result, irrelevant: set[Guess], *, has_random: bool) -> Trace:
+def _with_branches(trace: Trace, branches: frozenset[Guess], irrelevant: set[Guess]) -> Trace:
     """Return the trace with only those guesses marked as branches that decide about memory."""
+    guesses = (
+        replace(guess, is_branch=guess in branches or (guess.is_branch and guess not in irrelevant))
+        for guess in trace.guesses
+    )
+    return replace(trace, guesses=tuple(guesses))
+
+
+def _with_random_lines(result: _Result, *, has_random: bool) -> Trace:
+    """Return the trace with the lines where a random draw decides about memory."""
     trace = result.trace
-    guesses = tuple(replace(guess, is_branch=guess.is_branch and guess not in irrelevant) for guess in trace.guesses)
     lines = sorted(result.random_lines) if has_random else ()
     random = tuple(Guess(line, RANDOM_BRANCH, is_branch=True) for line in lines)
     assumptions = trace.assumptions + tuple(str(guess) for guess in random)
-    return replace(trace, guesses=guesses + random, assumptions=assumptions)
+    return replace(trace, guesses=trace.guesses + random, assumptions=assumptions)
 
 
 def _forward_peak(trace: Trace) -> int:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -71,6 +73,9 @@ def test_tensors_move_between_host_and_device() -> None:
             assert not isinstance(back, FakeTensor)
             assert back.shape == (2,)
         assert x.cuda().to(x.device) is not None
+        assert x.to(0).is_cuda
+        assert next(nn.Linear(2, 2).to(0).parameters()).is_cuda
+        assert next(nn.Linear(2, 2).to(device=0, dtype=torch.float16).parameters()).dtype is torch.float16
         assert x.tolist() == [1.0, 2.0]
 
 
@@ -287,3 +292,35 @@ def test_gpu_is_described_and_the_process_is_left_as_it_was() -> None:
             torch.cuda.empty_cache()
     assert values() == before
     assert not isinstance(nn.Linear(2, 2)(torch.ones(1, 2)), FakeTensor)
+
+
+class Padded(nn.Module):
+    """Needs more memory if something is padded, and behaves otherwise when a compiler traces it."""
+
+    def __init__(self, imports: Any) -> None:
+        super().__init__()
+        self.layer, self.imports = nn.Linear(64, 64), imports
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        return y if not self.imports.is_fake_tensor(mask) and mask.all() else y.tanh()
+
+
+@pytest.mark.parametrize("is_padded", [False, True])
+def test_masks_of_the_batch_decide_as_in_training(*, is_padded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    imports = types.ModuleType("transformers.utils.import_utils")  # as transformers asks
+    imports.is_fake_tensor = lambda x: isinstance(x, FakeTensor)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, imports.__name__, imports)
+
+    def program() -> None:
+        model = Padded(imports).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        mask = torch.ones(64, 64, dtype=torch.bool)
+        mask[:, -1] = not is_padded
+        while True:
+            model(torch.randn(64, 64, device="cuda"), mask.cuda()).sum().backward()
+            optimizer.step()
+
+    trace = traced(program)
+    assert any(storage.op == "aten.tanh.default" for storage in trace.storages) is is_padded
+    assert trace.guesses == ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ._data_dependent import DataAssumptions
-from ._eager_code import eager_code
+from ._eager_code import eager_code, untraced_transformers
 from ._global_state import preserve_global_state
 from ._known_values import mark_example, set_known
 from ._user_code import failing_line
@@ -21,4 +21,5 @@ __all__ = [
     "mark_example",
     "preserve_global_state",
     "set_known",
+    "untraced_transformers",
 ]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._mode_utils import no_dispatch
 
-from ._known_values import MAX_ELEMENTS, certain_value, set_known
+from ._known_values import MAX_RANDOM_ELEMENTS, certain_value, set_known
 from ._likely_values import DENSITY
 
 
@@ -29,6 +29,7 @@ class DataAssumptions:
         draw: which value of a random draw counts: 0 for the middle of its range, 1 for the low end, 2 for the high end.
         other_booleans: True to assume the opposite of every boolean.
         other_numbers: True to assume other numbers than usual.
+        other_masks: True for the opposite of every boolean that is read from a mask of the example batch.
     """
 
     mask_fraction: float = 1.0
@@ -36,6 +37,7 @@ class DataAssumptions:
     draw: int = 0
     other_booleans: bool = False
     other_numbers: bool = False
+    other_masks: bool = False
 
     def count(self, size: int) -> int:
         """Return how many of `size` elements a mask keeps: at least one."""
@@ -132,7 +134,7 @@ def _nonzero(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], assumed: 
     x = args[0]
     count = assumed.kept(x)
     out = torch.empty((count, x.dim()), dtype=torch.int64, device=x.device)
-    if x.numel() <= MAX_ELEMENTS:
+    if x.numel() <= MAX_RANDOM_ELEMENTS:
         with no_dispatch():
             first = torch.ones(x.shape).nonzero()[:count]
         set_known(out, first, "the first indices stand for those that nonzero returns")

@@ -35,6 +35,20 @@ def eager_code(note: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
+def untraced_transformers() -> Iterator[None]:
+    """Let transformers, if it is imported, treat fake tensors as real ones.
+
+    It takes them for a sign of a compiler, and keeps masks without padding, which it drops when it trains.
+    """
+    imports = sys.modules.get("transformers.utils.import_utils")
+    if hasattr(imports, "is_fake_tensor"):
+        with _patched(imports, "is_fake_tensor", lambda _: False):
+            yield
+    else:
+        yield
+
+
+@contextmanager
 def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
     original = getattr(owner, name)
     setattr(owner, name, value)

@@ -18,13 +18,18 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map
 
-MAX_ELEMENTS = 1024
+MAX_ELEMENTS = 2**18  # a mask of 512 sequences of 512 tokens
+MAX_RANDOM_ELEMENTS = 1024  # more random numbers are noise, which has no middle
 EXAMPLE = "the Job's example batch stands for the data"
+EXAMPLE_MASK = "the mask of the Job's example batch stands for those of the data"
 DRAWS = 3  # values of a random draw
 _QUANTILES = (0.5, 0.0, 0.999)
 _ATTRIBUTE = "_oomph_known"
 _UNIFORM = {"aten::rand", "aten::rand_like", "aten::uniform", "aten::uniform_"}
 _EMPTY = {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided"}
+_FILLED = {
+    "aten::ones_like", "aten::zeros_like", "aten::full_like", "aten::new_ones", "aten::new_zeros", "aten::new_full",
+}  # fmt: skip
 _INTEGERS = {"aten::randint", "aten::randint_like", "aten::random_"}
 
 
@@ -79,14 +84,25 @@ def forget(tensor: Tensor) -> None:
 
 
 def mark_example(tensor: Tensor) -> None:
-    """Mark a tensor of the Job's batch: only the numbers of a list of integers, such as lengths, stand for the data."""
+    """Mark a tensor of the Job's batch: only lists of integers, such as lengths, and masks stand for the data."""
     value = known(tensor)
     if value is None:
         return
-    if tensor.dtype.is_floating_point or tensor.dtype == torch.bool or tensor.dim() > 1:
+    if tensor.dtype.is_floating_point:
+        forget(tensor)
+    elif _is_mask(value):
+        setattr(tensor, _ATTRIBUTE, Known(value.values, EXAMPLE_MASK))
+    elif tensor.dtype == torch.bool or tensor.dim() > 1:
         forget(tensor)
     else:
         setattr(tensor, _ATTRIBUTE, Known(value.values, EXAMPLE))
+
+
+def _is_mask(value: Known) -> bool:
+    """Return True for zeros and ones in several dimensions that were not drawn."""
+    first = value.values[0]
+    with torch._C.DisableTorchFunction(), no_dispatch():
+        return len(value.values) == 1 and first.dim() > 1 and bool(((first == 0) | (first == 1)).all())
 
 
 def evaluate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
@@ -104,6 +120,20 @@ def evaluate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[A
         _expand(inputs, draws)
     with no_dispatch():
         return [_run(func, args, kwargs, draw, is_random=is_random) for draw in range(draws)]
+
+
+def is_filled(func: Any) -> bool:
+    """Return True for operations that take only shape and dtype from their input, such as `ones_like`."""
+    return func._schema.name in _FILLED
+
+
+def fill(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """Run an operation that takes only shape and dtype from its input."""
+    like: Tensor = args[0]
+    with no_dispatch():
+        empty = torch.empty((), dtype=like.dtype).expand(like.shape)
+        result: Tensor = func(empty, *args[1:], **kwargs)
+    return result
 
 
 def attach(out: Any, results: list[Any], assumption: str) -> None:
@@ -125,11 +155,16 @@ def forget_written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         forget(kwargs["out"])
 
 
-def is_small_enough(out: Any) -> bool:
+def is_small_enough(func: Any, out: Any) -> bool:
     """Return True if an operation's results are small enough to be computed."""
+    is_noise = torch.Tag.nondeterministic_seeded in func.tags or func._schema.name in _EMPTY
+    return _has_at_most(MAX_RANDOM_ELEMENTS if is_noise else MAX_ELEMENTS, out)
+
+
+def _has_at_most(elements: int, out: Any) -> bool:
     if isinstance(out, Tensor):
-        return out.numel() <= MAX_ELEMENTS and out.layout is torch.strided
-    return all(not isinstance(leaf, Tensor) or is_small_enough(leaf) for leaf in tree_leaves(out))
+        return out.numel() <= elements and out.layout is torch.strided
+    return all(not isinstance(leaf, Tensor) or _has_at_most(elements, leaf) for leaf in tree_leaves(out))
 
 
 def assumption_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -17,11 +17,14 @@ from ...errors import UsageError
 from .._trace import Guess
 from ._data_dependent import Assumption, DataAssumptions, substitute_for
 from ._known_values import (
+    EXAMPLE_MASK,
     Known,
     assumption_of,
     attach,
     evaluate,
+    fill,
     forget_written,
+    is_filled,
     is_small_enough,
     known,
 )
@@ -50,6 +53,7 @@ class ValueTracker:
         self.guesses: dict[Guess, None] = {}  # in order, without repetitions
         self.random_lines: set[str] = set()  # lines where a random draw decides
         self.assumed_types: dict[Guess, type] = {}  # guesses of numbers, which can be traced with others
+        self.masks: set[Guess] = set()  # booleans read from masks of the example batch
         self.is_building = False  # a model that reads its weights while it is built is built on real tensors
         self._reads: Counter[str] = Counter()
 
@@ -62,7 +66,9 @@ class ValueTracker:
         if out is NotImplemented:
             out = func(*args, **kwargs)
         if isinstance(func, OpOverload):
-            if _has_known_inputs(args) and (_is_mutable(func) or is_small_enough(out)):
+            if is_filled(func) and is_small_enough(func, out):
+                attach(out, [fill(func, args, kwargs)], "")
+            elif _has_known_inputs(args) and (_is_mutable(func) or is_small_enough(func, out)):
                 self._propagate(func, args, kwargs, out)
             elif _is_mutable(func):
                 forget_written(func, args, kwargs)
@@ -93,6 +99,9 @@ class ValueTracker:
         value = known(tensor)
         if value is not None:
             with no_dispatch():
+                if value.assumption == EXAMPLE_MASK and tensor.dtype == torch.bool:
+                    self.masks.add(self.guess(value.assumption))
+                    return bool(value.at(self.assumed.draw).item()) != self.assumed.other_masks
                 return self._read(value).item()
         number = self.assumed.number(tensor.dtype, likely=getattr(tensor, LIKELY, None))
         decides = self._floats_decide or not isinstance(number, float)

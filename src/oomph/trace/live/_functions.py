@@ -111,7 +111,7 @@ def _to(mode: DeviceFunctions, func: Any, tensor: Tensor, *args: Any, **kwargs: 
     converted = func(tensor, **options)
     if device is None:
         return converted
-    return mode.move(converted, device if isinstance(device, torch.device) else torch.device(device))
+    return mode.move(converted, GPU if names_gpu(device) else torch.device(device))
 
 
 def _cuda(mode: DeviceFunctions, func: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:

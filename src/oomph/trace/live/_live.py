@@ -20,8 +20,9 @@ from torch.utils._foreach_utils import _foreach_supported_types
 from .._cuda_kernels import CudaKernels
 from .._device import CpuDevice, CudaDevice, EmulatedDevice
 from .._trace import Phase, Trace
-from ..fake import DataAssumptions, ValueTracker
+from ..fake import DataAssumptions, ValueTracker, untraced_transformers
 from ._cuda_module import emulated_cuda, replace_attribute
+from ._data_parallel import install_data_parallel
 from ._evaluation import RepeatedEvaluations
 from ._functions import DeviceFunctions
 from ._placement import DevicePlacement
@@ -52,6 +53,7 @@ class LiveTrace:
                 stack.enter_context(emulated_cuda(device, self.emulated.name, self.emulated.memory))
                 stack.enter_context(CudaKernels(device, self.recorder.assumptions))
             self.placement.install(stack)
+            install_data_parallel(self.recorder, stack)
             self._watch_modules(stack)
             self._watch_backward(stack)
             self._watch_optimizers(stack)
@@ -77,9 +79,10 @@ class LiveTrace:
             if is_outermost:
                 self.placement.place(module)
             with tracker.module(module, args, kwargs):
-                if is_outermost:
+                if not is_outermost:
+                    return original(module, *args, **kwargs)
+                with untraced_transformers():
                     return evaluations.run(module, (args, kwargs), lambda: original(module, *args, **kwargs))
-                return original(module, *args, **kwargs)
 
         replace_attribute(stack, nn.Module, "__call__", call)
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from .._device import CudaDevice
 from .._trace import StorageKind
 from ._cuda_module import replace_attribute
-from ._functions import DeviceFunctions
+from ._functions import GPU, DeviceFunctions
 
 _HOST_ONLY = "the program moves nothing to a GPU; its models and their inputs are counted as if it did"
 
@@ -34,6 +34,16 @@ class DevicePlacement:
         def flatten(module: nn.RNNBase) -> None:
             self._flatten(module)
 
+        parse = torch._C._nn._parse_to
+
+        def parse_to(*args: Any, **kwargs: Any) -> Any:
+            if args and isinstance(args[0], int):  # `model.to(0)`, which torch rejects without a GPU
+                args = (GPU, *args[1:])
+            if isinstance(kwargs.get("device"), int):
+                kwargs["device"] = GPU
+            return parse(*args, **kwargs)
+
+        replace_attribute(patches, torch._C._nn, "_parse_to", parse_to)
         replace_attribute(patches, nn.Module, "_apply", apply)
         if isinstance(self.recorder.device, CudaDevice):
             replace_attribute(patches, nn.RNNBase, "flatten_parameters", flatten)

@@ -42,6 +42,8 @@ class LiveRecorder(AllocationRecorder):
         kwargs = kwargs or {}
         if FakeTensor not in types and not self._is_creating:
             return func(*args, **kwargs)
+        if func.namespace == "c10d":
+            return _run_collective(func, args, kwargs)
         if func in {_UNSCALE, _UPDATE_SCALE}:
             return args[0] if func is _UPDATE_SCALE else None  # in place; for fake tensors torch allocates copies
         if func is _COPY and not isinstance(args[0], FakeTensor):
@@ -123,3 +125,12 @@ class LiveRecorder(AllocationRecorder):
             yield
         finally:
             self.in_operation = before
+
+
+def _run_collective(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a collective of one rank on single numbers: tensors on the device stay as they are."""
+
+    def number(leaf: Any) -> Any:
+        return torch.zeros(1, dtype=leaf.dtype) if isinstance(leaf, FakeTensor) else leaf
+
+    return func(*tree_map(number, args), **tree_map(number, kwargs))

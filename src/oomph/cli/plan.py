@@ -1,0 +1,127 @@
+"""`oomph plan`."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from ..errors import UsageError, quote
+from ..settings import PRECISIONS
+from ._jobs import BUILT_IN, BUILT_IN_SIZE, find_job
+from ._options import Json
+
+if TYPE_CHECKING:
+    from ..machine import Target
+    from ..planner import Plan
+    from ..settings import Settings
+
+Precision = enum.Enum("Precision", {name: name for name in PRECISIONS}, type=str)  # type: ignore[misc]
+_GOALS = ("fastest", "largest-batch")
+Goal = enum.Enum("Goal", {name: name for name in _GOALS}, type=str)  # type: ignore[misc]
+
+
+def plan(
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB",
+            help="What to train: path/to/file.py:function, which returns an oomph.Job; or yolov5n, s, m, l, x.",
+        ),
+    ],
+    batch: Annotated[int, typer.Option(help="Samples per optimizer step; it stays as it is.")] = 16,
+    size: Annotated[
+        str,
+        typer.Option("--size", "--img", metavar="N|HxW", help="Image side or sequence length, for the Job's batch."),
+    ] = "0",
+    gpu: Annotated[
+        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(
+            metavar="NAME",
+            help='GPU or cloud machine: "RTX 3060", H200, g5.xlarge; or cpu.',
+            show_default="this machine's",
+        ),
+    ] = None,
+    budget: Annotated[
+        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(
+            metavar="SIZE", help="Memory of the device, as nvidia-smi shows it: 8GiB.", show_default="all of it"
+        ),
+    ] = None,
+    precision: Annotated[Precision, typer.Option(help="Precision to compute in.")] = Precision("fp32"),
+    allow: Annotated[
+        str, typer.Option(metavar="NAMES", help="What may change although it affects results: precision,size.")
+    ] = "",
+    goal: Annotated[Goal, typer.Option(help="What to plan for.")] = Goal("fastest"),
+    max_slowdown: Annotated[
+        Optional[float],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(metavar="X", help="Fail if a step takes X times as long as without a limit of memory."),
+    ] = None,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option("--out", "-o", metavar="FILE", help="Write the plan to a file, for oomph.Plan.load."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Plan the fastest settings that fit into the memory of a GPU, before anything runs and without that GPU.
+
+    Keeps the batch and the size. Changes what costs nothing, then splits the batch and recomputes modules where it
+    costs the least time. Exits with 3 if nothing fits.
+    """
+    from ..machine import find_target, this_device  # noqa: PLC0415
+    from ..planner import read_allowed  # noqa: PLC0415
+    from ..report import PlanReport, emit  # noqa: PLC0415
+    from ..settings import Settings, parse_sample_size  # noqa: PLC0415
+
+    if job.endswith(".py"):
+        raise UsageError(
+            f"{quote(job)} is a script, which decides its settings itself",
+            "predict it with `oomph predict`, or write a function that returns an oomph.Job",
+        )
+    if size == "0" and job in BUILT_IN:
+        size = BUILT_IN_SIZE
+    settings = Settings(batch=batch, size=parse_sample_size(size), precision=precision.value, allocator="default")
+    target = find_target(gpu or this_device())
+    wishes = _Wishes(budget, goal.value, read_allowed(allow), max_slowdown)
+    result = _make_plan(job, settings, target, wishes, quiet=json)
+    if out is not None:
+        _save(result, out)
+    emit(PlanReport(result, job, target), as_json=json)
+
+
+@dataclass(frozen=True)
+class _Wishes:
+    """What a plan is asked for beside the settings."""
+
+    budget: str | None
+    goal: str
+    allow: tuple[str, ...]
+    max_slowdown: float | None
+
+
+def _make_plan(reference: str, settings: Settings, target: Target, wishes: _Wishes, *, quiet: bool) -> Plan:
+    from ..planner import plan as make_plan  # noqa: PLC0415
+    from ..report import ConsoleProgress  # noqa: PLC0415
+
+    found = find_job(reference)
+    with ConsoleProgress(quiet=quiet) as console:
+        return make_plan(
+            found,
+            settings,
+            target,
+            budget=wishes.budget,
+            goal=wishes.goal,
+            allow=wishes.allow,
+            max_slowdown=wishes.max_slowdown,
+            progress=lambda done: console.on_progress("predicting settings", done, None),
+        )
+
+
+def _save(plan: Plan, path: Path) -> None:
+    try:
+        plan.save(path)
+    except OSError as error:
+        raise UsageError(f"{quote(str(path))} can't be written ({error.strerror})", "name another file") from None

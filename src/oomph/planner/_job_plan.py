@@ -1,0 +1,51 @@
+"""`oomph.plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import UsageError, quote
+from ..job import Job
+from ..machine import Target, find_target
+from ..settings import Settings
+from ..units import parse_size
+from ._make_plan import plan_fastest, plan_largest_batch
+from ._plan import Plan
+from ._predictor import JobPredictor
+from ._request import GOALS, PlanRequest
+
+
+def plan(  # noqa: PLR0913  options by name
+    job: Job,
+    settings: Settings,
+    target: Target | str,
+    *,
+    budget: int | str | None = None,
+    goal: str = "fastest",
+    allow: tuple[str, ...] = (),
+    max_slowdown: float | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Plan:
+    """Plan how to train a Job on a GPU, which need not be present, or on this machine's CPU.
+
+    Args:
+        job: what to train.
+        settings: how it should be trained. The batch and the size stay as they are.
+        target: the device, or its name in the catalog: `"H200"`, `"RTX 3060"`, `"cpu"`.
+        budget: bytes of the device as nvidia-smi shows them, or a text such as "8GiB"; by default all of its memory.
+        goal: "fastest", or "largest-batch" for the largest batch that runs in one piece.
+        allow: what may change although it affects results: "precision", "size".
+        max_slowdown: how many times longer a step may take than without a limit of memory.
+        progress: called with the number of traces so far; each takes a second or more.
+
+    Raises:
+        CannotFit: nothing fits; the message says what would.
+        UsageError: an argument is wrong, or the Job can't be predicted.
+    """
+    target = find_target(target) if isinstance(target, str) else target
+    if goal not in GOALS:
+        raise UsageError(f"goal is {quote(goal)}", f"set it to {' or '.join(GOALS)}")
+    available = target.memory if budget is None else min(parse_size(budget), target.memory)
+    request = PlanRequest(settings, target, available, allow, max_slowdown)
+    predictor = JobPredictor(job, target, progress)
+    return plan_fastest(request, predictor) if goal == GOALS[0] else plan_largest_batch(request, predictor)

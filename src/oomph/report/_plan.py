@@ -1,0 +1,110 @@
+"""Report of `oomph plan`: the settings, each change with what it brings, and the alternatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ..machine import Target
+from ..planner import Plan, PlanChange
+from ..settings import Settings
+from ..units import format_size
+from ._table import table
+from ._text import duration
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """Report of a plan for a Job on a target."""
+
+    plan: Plan
+    job: str
+    target: Target
+
+    def document(self) -> dict[str, Any]:
+        """Return the plan as a JSON document."""
+        return self.plan.document()
+
+    def render(self, *, plain: bool) -> RenderableType:
+        """Return the report for a terminal or a pipe."""
+        return Group(
+            self._verdict(),
+            Text(),
+            self._comparison(plain=plain),
+            *self._changes(plain=plain),
+            *self._alternatives(plain=plain),
+            *(Text(f"Assumed: {assumption}.", "dim") for assumption in self.plan.planned_need.assumptions),
+        )
+
+    def _verdict(self) -> Text:
+        plan, need = self.plan, self.plan.planned_need.device
+        sizes = f"{format_size(need.value)} (up to {format_size(need.high)}) of {format_size(plan.budget)}"
+        settings = f"batch {plan.settings.batch}, {settings_text(plan.settings)}"
+        return Text(f"{self.job} fits on {self.target.name} with {settings}: {sizes}.", "bold green")
+
+    def _comparison(self, *, plain: bool) -> RenderableType:
+        plan = self.plan
+        rows = table("", ">memory", ">up to", ">step", ">samples/s", plain=plain)
+        for name, settings, need in (
+            ("requested", plan.requested, plan.requested_need),
+            ("planned", plan.settings, plan.planned_need),
+        ):
+            seconds = need.seconds.value
+            rows.add_row(
+                Text(name, "bold"),
+                format_size(need.device.value),
+                format_size(need.device.high),
+                duration(seconds),
+                f"{settings.batch / seconds:,.0f}",
+            )
+        return rows
+
+    def _changes(self, *, plain: bool) -> Iterator[RenderableType]:
+        changes = self.plan.changes
+        if not changes:
+            yield Text("Nothing has to change.")
+            return
+        yield Text()
+        yield Text(f"Changes, because {changes[-1].why}:", "bold")
+        rows = table("", ">memory", ">step", "", plain=plain)
+        for change in changes:
+            rows.add_row(change.what, _bytes(change), _seconds(change), Text(change.cost, "dim"))
+        yield rows
+
+    def _alternatives(self, *, plain: bool) -> Iterator[RenderableType]:
+        if not self.plan.alternatives:
+            return
+        yield Text()
+        yield Text("Alternatives:", "bold")
+        rows = table("settings", ">up to", ">samples/s", "", plain=plain)
+        for other in self.plan.alternatives:
+            speed = f"{other.settings.batch / other.seconds:,.0f}"
+            rows.add_row(settings_text(other.settings), format_size(other.memory), speed, Text(other.why_not, "dim"))
+        yield rows
+
+
+def settings_text(settings: Settings) -> str:
+    """Return the settings that differ between plans, in a few words."""
+    sizes = settings.micro_batch_sizes
+    split = "in one piece" if len(sizes) == 1 else f"in {len(sizes)} micro-batches of {sizes[0]}"
+    checkpointing = settings.checkpointing
+    if checkpointing == "none":
+        return f"{settings.precision}, {split}"
+    what = f"the {checkpointing}" if isinstance(checkpointing, str) else f"{len(checkpointing)} modules"
+    return f"{settings.precision}, {split}, {what} recomputed"
+
+
+def _bytes(change: PlanChange) -> str:
+    if change.bytes is None:
+        return ""
+    return f"{'-' if change.bytes < 0 else '+'}{format_size(abs(change.bytes))}"
+
+
+def _seconds(change: PlanChange) -> str:
+    if change.seconds is None:
+        return ""
+    return f"{'-' if change.seconds < 0 else '+'}{duration(abs(change.seconds))}"
