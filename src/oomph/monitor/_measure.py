@@ -78,9 +78,8 @@ def measure(reference: str, settings: Settings) -> Measurement:
 def run_child() -> None:
     """Measure the Job and settings on standard input, and print the measurement."""
     request = json.loads(sys.stdin.read())
-    size = request["settings"]["size"]
-    request["settings"]["size"] = tuple(size) if isinstance(size, list) else size
-    measurement = _measure_job(load_job(request["job"]), Settings(**request["settings"]))
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in request["settings"].items()}
+    measurement = _measure_job(load_job(request["job"]), Settings(**values))
     sys.stdout.write(_OUTPUT_PREFIX + json.dumps(document.encode(measurement)) + "\n")
 
 

@@ -33,13 +33,14 @@ class TrainingStep:
     def __init__(self, job: Job, settings: Settings, device: torch.device) -> None:
         import torch  # noqa: PLC0415  this module is imported without torch
 
-        from ..patches import apply_checkpointing, convert_model, set_variant  # noqa: PLC0415
+        from ..patches import apply_checkpointing, apply_offload, convert_model, set_variant  # noqa: PLC0415
 
         assert job.optimizer is not None  # noqa: S101  a Job has one
         self._job, self._settings, self._device = job, settings, device
         self._model = job.model().to(device).train()
         convert_model(self._model, settings)
         apply_checkpointing(self._model, settings.checkpointing)
+        apply_offload(self._model, settings.offload)
         built = job.optimizer(self._model)
         self._optimizers = list(built) if isinstance(built, Sequence) else [built]
         for optimizer in self._optimizers:

@@ -1,7 +1,8 @@
 """Cross entropy in chunks of rows, for large numbers of classes.
 
-torch keeps float32 copies of all logits for backward: 10 bytes for each logit of 2 bytes under autocast. Here, loss and
-gradient of some rows are computed at a time, and only the gradient is kept, in the dtype of the logits.
+torch keeps the log-probabilities of all logits for backward, under autocast in float32, too, and needs as much again
+there. Here, loss and gradient of some rows are computed at a time, and only the gradient is kept, in the dtype of the
+logits.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def apply_loss_chunks(chunks: int) -> Patch:
             return original(logits, target, weight, reduction, ignore_index, label_smoothing)
         call = _Call(target, weight, ignore_index, label_smoothing, chunks, is_mean=reduction == _MEAN)
         if torch.is_grad_enabled() and logits.requires_grad:
-            return _ChunkedCrossEntropy.apply(logits, call)
+            return _ChunkedCrossEntropy.apply(logits, call)  # type: ignore[no-untyped-call]
         return call.loss_of(logits, *call.sums(logits, None))
 
     functions.cross_entropy_loss = cross_entropy_loss
@@ -81,7 +82,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return call.loss_of(logits, loss, total)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         if torch.is_grad_enabled():  # create_graph=True
             raise UsageError("the gradient of a loss in chunks can't be differentiated again", "set loss_chunks to 1")
         gradient, total = ctx.saved_tensors

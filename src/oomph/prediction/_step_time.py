@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ..machine import Target
 from ..settings import Settings
-from ..trace import OpCost, Trace
+from ..trace import TO_DEVICE, TO_HOST, OpCost, Trace
 
 _LAUNCH_SECONDS = 7.5e-6  # that the CPU takes for one operation, its autograd included
 _RECOMPUTE_SECONDS = 0.8e-3  # that the CPU takes for a checkpointed module beside its operations
@@ -21,6 +21,7 @@ _PRODUCT_EFFICIENCY = 0.7  # fraction of the peak rate that matrix products reac
 _CONVOLUTION_EFFICIENCY = 0.5
 _BANDWIDTH_EFFICIENCY = 0.7
 _CONVERSION_TRAFFIC = {"float32": 4, "float16": 9, "bfloat16": 9}  # factor where cuDNN converts to channels_last
+_LINK_OPS = (TO_HOST, TO_DEVICE)
 _MATRIX_OPS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward")
 
 
@@ -55,6 +56,8 @@ def device_seconds(costs: Iterable[OpCost], target: Target, settings: Settings, 
 
 
 def _op_seconds(cost: OpCost, target: Target, settings: Settings, scale: float) -> float:
+    if cost.op in _LINK_OPS:
+        return cost.traffic * scale / target.link
     is_convolution = "convolution" in cost.op
     rate = _peak_rate(cost, target, settings) * (_CONVOLUTION_EFFICIENCY if is_convolution else _PRODUCT_EFFICIENCY)
     is_converted = is_convolution and settings.memory_format == "contiguous"

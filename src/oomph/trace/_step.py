@@ -24,6 +24,7 @@ from ..patches import (
     AUTOCAST_DTYPES,
     apply_checkpointing,
     apply_loss_chunks,
+    apply_offload,
     autocast,
     convert_batch,
     convert_model,
@@ -45,6 +46,7 @@ from ._fake_job import (
     replace_params,
 )
 from ._module_calls import report_modules
+from ._offloaded_memory import TracedHostMemory, step_eight_bit
 from ._recurrent import flatten_weights
 from ._trace import COMPILED, Guess, Phase, StorageKind, Trace
 from .fake import DataAssumptions, EndlessLoop, FakeWorld, eager_code, preserve_global_state, untraced_transformers
@@ -234,6 +236,7 @@ class _StepTracer:
         self.model = model
         self.recorder.name_modules(model)
         apply_checkpointing(model, self.settings.checkpointing)
+        apply_offload(model, self.settings.offload, TracedHostMemory(self.recorder))
         before = _parameters(model)
         with self.recorder.phase(Phase.BUILD, 0):
             for prefix, module in modules_in_order(model):
@@ -297,7 +300,10 @@ class _StepTracer:
 
     def _update(self, optimizer: torch.optim.Optimizer) -> None:
         try:
-            optimizer.step()
+            if self.settings.optimizer == "8bit":
+                step_eight_bit(optimizer, self.recorder)
+            else:
+                optimizer.step()
         except OomphError:
             raise
         except Exception as error:
@@ -307,6 +313,7 @@ class _StepTracer:
                 error, f"the Job's optimizer raised {describe(error, 300)}", "fix the function optimizer"
             ) from error
         for tensor in _state_tensors(optimizer):
+            self.recorder.adopt(tensor, StorageKind.STATE)
             self.recorder.label(tensor, StorageKind.STATE)
 
     def forward(self) -> None:
