@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ..machine import Target
 from ..prediction import device_seconds, launch_seconds, overlapped_seconds, replay
-from ..settings import Settings, parse_allocator
+from ..settings import MIN_OFFLOADED, Settings, parse_allocator
 from ..trace import ModuleCall, OpCost, Phase, StorageKind, Trace
 
 _WEIGHT_KINDS = {StorageKind.PARAMETER, StorageKind.BUFFER}
@@ -53,6 +53,7 @@ class StepProfile:
         temporary: bytes at the peak beyond weights and activations.
         modules: what can be checkpointed, by path.
         costs: the operations of the step.
+        classes: number of classes of its cross entropy, the largest one; 0 if it has none.
     """
 
     settings: Settings
@@ -64,6 +65,7 @@ class StepProfile:
     temporary: int
     modules: Mapping[str, Recomputable]
     costs: tuple[OpCost, ...]
+    classes: int = 0
     _seconds: dict[float, _Seconds] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -76,21 +78,33 @@ class StepProfile:
         """The smallest micro-batch that it can run with: BatchNorm needs two samples."""
         return 2 if any("batch_norm" in cost.op for cost in self.costs) else 1
 
-    def memory(self, micro_batch: int, checkpointed: Sequence[str]) -> int:
+    def memory(self, micro_batch: int, checkpointed: Sequence[str], offloaded: Sequence[str] = ()) -> int:
         """Estimate the peak of allocated bytes in a later step, with the batch in micro-batches of a size."""
         scale = micro_batch / self.settings.batch
+        on_host = self._offloaded(scale, offloaded)
         fixed = self.weights + self.states + (self.gradients if micro_batch < self.settings.batch else 0)
-        return int(fixed + scale * (self.temporary + self._activation_peak(checkpointed)))
+        return int(fixed + scale * (self.temporary + self._activation_peak(checkpointed, on_host)))
 
-    def seconds(self, micro_batch: int, checkpointed: Sequence[str]) -> float:
-        """Estimate the time of a step over the whole batch."""
+    def seconds(self, micro_batch: int, checkpointed: Sequence[str], offloaded: Sequence[str] = ()) -> float:
+        """Estimate the time of a step over the whole batch; copies to the host and back overlap with nothing."""
         count = -(-self.settings.batch // micro_batch)
         parts = self._scaled(self.settings.batch / count / self.settings.batch)
         operations = sum(self.modules[path].operations for path in checkpointed)
         on_device = count * (parts.computing + sum(parts.forward[path] for path in checkpointed)) + parts.updating
         launched = count * (parts.computing_operations + operations) + parts.updating_operations
         launching = launch_seconds(launched, count * len(checkpointed), self.target)
-        return overlapped_seconds(on_device, launching)
+        on_host = self._offloaded(1 / count, offloaded)
+        on_host -= {position for path in checkpointed for position in self.modules[path].activations}
+        copied = sum(self.activations[position][1] for position in on_host)
+        return overlapped_seconds(on_device, launching) + 2 * copied / self.target.link
+
+    def _offloaded(self, scale: float, paths: Sequence[str]) -> set[int]:
+        """Return the positions of the activations that are on the host, for a part of the batch."""
+        return {
+            position
+            for position, (module, size) in enumerate(self.activations)
+            if size * scale >= MIN_OFFLOADED and any(_is_offloaded(module, path) for path in paths)
+        }
 
     def recompute_seconds(self, path: str, micro_batch: int) -> tuple[float, float]:
         """Estimate the seconds to recompute a module: on the device, and to launch it."""
@@ -98,8 +112,11 @@ class StepProfile:
         forward = self._scaled(micro_batch / self.settings.batch).forward[path]
         return forward, launch_seconds(module.operations, 1, self.target)
 
-    def _activation_peak(self, checkpointed: Sequence[str]) -> int:
-        """Return the bytes of activations at the peak, at the end of forward or while a module is recomputed."""
+    def _activation_peak(self, checkpointed: Sequence[str], on_host: set[int]) -> int:
+        """Return the bytes of activations at the peak, at the end of forward or while a module is recomputed.
+
+        Activations on the host come back for one operation, two of them for the largest ones.
+        """
         owner = {position: path for path in checkpointed for position in self.modules[path].activations}
         live = sum(self.modules[path].kept for path in checkpointed)
         before: dict[str, int] = {}
@@ -107,11 +124,12 @@ class StepProfile:
         for position, (_, size) in enumerate(self.activations):
             path = owner.get(position)
             if path is None:
-                live += size
+                live += size if position not in on_host else 0
             else:
                 before.setdefault(path, live)
                 recomputed[path] += size
-        return max([live, *(before[path] + size for path, size in recomputed.items())])
+        loaded = 2 * max((self.activations[position][1] for position in on_host - owner.keys()), default=0)
+        return max([live + loaded, *(before[path] + size for path, size in recomputed.items())])
 
     def _scaled(self, scale: float) -> _Seconds:
         if scale not in self._seconds:
@@ -167,6 +185,7 @@ def step_profile(trace: Trace, settings: Settings, target: Target) -> StepProfil
         temporary=peak - weights - sum(size for _, size in activations),
         modules=dict(_recomputable(trace, activations, positions, operations)),
         costs=trace.op_costs,
+        classes=trace.classes,
     )
 
 
@@ -219,6 +238,11 @@ def _sums_over_tree(values: Mapping[str, float], paths: Mapping[str, object]) ->
 def _ancestors(path: str) -> tuple[str, ...]:
     parts = path.split(".")
     return tuple(".".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def _is_offloaded(module: str, path: str) -> bool:
+    """Return True if an activation is offloaded with a path; what has no module may be of the loss."""
+    return is_under(module, path) if path else bool(module)
 
 
 def is_under(path: str, ancestor: str) -> bool:

@@ -33,6 +33,7 @@ _IN_PLACE = {
     "aten.sub.Tensor": frozenset({"BinaryCrossEntropyWithLogitsBackward0"}),
     "aten.mul.Tensor": frozenset({"BinaryCrossEntropyWithLogitsBackward0"}),
 }
+_CLASS_LOSSES = frozenset({"aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default"})
 _MAX_LINES = 3  # of the user's code that are named for one assumption
 
 
@@ -63,6 +64,7 @@ class AllocationRecorder(TorchDispatchMode):
         self._training_events: int | None = None
         self._cublas_handles: set[str] = set()
         self._op_costs: list[OpCost] = []
+        self._classes = 0
         self._pinned: dict[int, int] = defaultdict(int)  # bytes that each phase has copied to the host
         self._calls: list[ModuleCall] = []
         self._node: dict[int, int] = {}  # live storage to the backward node that allocated it
@@ -180,6 +182,7 @@ class AllocationRecorder(TorchDispatchMode):
             guesses=tuple(self.values.guesses),
             module_classes=self._module_classes,
             calls=tuple(self._calls),
+            classes=self._classes,
             pinned=max(self._pinned.values(), default=0),
         )
 
@@ -188,6 +191,8 @@ class AllocationRecorder(TorchDispatchMode):
         module = self._current_module()
         if self._training_events is None:
             self._op_costs.extend(op_cost(op, args, outs, module, self._now.phase))
+        if op in _CLASS_LOSSES:
+            self._classes = max(self._classes, args[0].shape[1] if args[0].dim() > 1 else 0)
         steps = self._rule_steps(op, args, outs)
         if steps is None:
             self._record_without_rule(op, args, out, module)

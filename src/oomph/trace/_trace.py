@@ -133,6 +133,7 @@ class Trace:
         guesses: the assumptions about values that depend on data.
         module_classes: (path, class) of the model's modules.
         calls: the forward passes of modules in the last training step, in the order in which they ended.
+        classes: number of classes of the cross entropy, the largest one; 0 if there is none.
         pinned: bytes of pinned host memory that hold offloaded activations.
     """
 
@@ -145,4 +146,5 @@ class Trace:
     guesses: tuple[Guess, ...] = ()
     module_classes: tuple[tuple[str, str], ...] = ()
     calls: tuple[ModuleCall, ...] = ()
+    classes: int = 0
     pinned: int = 0
