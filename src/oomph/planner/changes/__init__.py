@@ -26,4 +26,22 @@ CHANGES = (
     MICRO_BATCHES,
 )
 
-__all__ = ["CHANGES", "Change", "Context", "fast_precision", "offloaded", "slow_precision", "smaller_sizes"]
+__all__ = [
+    "ALLOCATOR",
+    "CHANGES",
+    "CHECKPOINTING",
+    "EIGHT_BIT",
+    "LOSS_CHUNKS",
+    "MEMORY_FORMAT",
+    "MICRO_BATCHES",
+    "OFFLOAD",
+    "OPTIMIZER",
+    "PRECISION",
+    "SIZE",
+    "Change",
+    "Context",
+    "fast_precision",
+    "offloaded",
+    "slow_precision",
+    "smaller_sizes",
+]
