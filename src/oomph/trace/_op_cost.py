@@ -14,9 +14,7 @@ from ._trace import OpCost, Phase
 
 def op_cost(op: str, args: tuple[Any, ...], outs: tuple[Any, ...], module: str, phase: Phase) -> Iterator[OpCost]:
     """Yield the cost of one operation in a module; nothing for a view."""
-    namespace, name = op.split(".")[:2]
-    if namespace == "prim":  # reads of a tensor's device, and the like
-        return
+    name = op.split(".")[1]
     if name in _SPARSE:
         args = args[1:]
         outs = outs if name == "gather" else ()

@@ -45,8 +45,8 @@ from ._fake_job import (
     modules_in_order,
     replace_params,
 )
+from ._memory_savers import TracedHostMemory, step_eight_bit
 from ._module_calls import report_modules
-from ._offloaded_memory import TracedHostMemory, step_eight_bit
 from ._recurrent import flatten_weights
 from ._trace import COMPILED, Guess, Phase, StorageKind, Trace
 from .fake import DataAssumptions, EndlessLoop, FakeWorld, eager_code, preserve_global_state, untraced_transformers
@@ -313,7 +313,6 @@ class _StepTracer:
                 error, f"the Job's optimizer raised {describe(error, 300)}", "fix the function optimizer"
             ) from error
         for tensor in _state_tensors(optimizer):
-            self.recorder.adopt(tensor, StorageKind.STATE)
             self.recorder.label(tensor, StorageKind.STATE)
 
     def forward(self) -> None:

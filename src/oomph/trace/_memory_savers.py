@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ._allocation_recorder import AllocationRecorder
-from ._trace import TO_DEVICE, TO_HOST
+from ._trace import TO_DEVICE, TO_HOST, StorageKind
 
 
 class TracedHostMemory:
@@ -37,6 +37,8 @@ def step_eight_bit(optimizer: Optimizer, recorder: AllocationRecorder) -> None:
     assumptions = len(recorder.assumptions)
     with recorder.paused():
         optimizer.step()
+    for tensor in (value for state in optimizer.state.values() for value in state.values()):
+        recorder.adopt(tensor, StorageKind.STATE)
     del recorder.assumptions[assumptions:]  # that it is compiled changes nothing
     params = [param for group in optimizer.param_groups for param in group["params"] if param.grad is not None]
     for param in params:
