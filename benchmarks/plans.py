@@ -5,10 +5,10 @@
     python benchmarks/plans.py --compare plans.jsonl --out compared.jsonl [--rounds 3] [name …]
     python benchmarks/plans.py --largest plans.jsonl --out largest.jsonl [name …]
 
-A cap is what torch's allocator may reserve. In a comparison every strategy trains the same batch, in turns in one process:
-the plan; halving in fp32 and in mixed precision until it fits, as accelerate, composer and Lightning do; micro-batches
-from a linear fit to 60 and 80 % of the memory, as YOLOv5 and Ultralytics do; every block checkpointed; the largest
-micro-batch with channels_last and a fused optimizer.
+A cap is what torch's allocator may reserve. In a comparison every strategy trains the same batch, in turns in one
+process: the plan; halving in fp32 and in mixed precision until it fits, as accelerate, composer and Lightning do;
+micro-batches from a linear fit to 60 and 80 % of the memory, as YOLOv5 and Ultralytics do; every block checkpointed;
+the largest micro-batch with channels_last and a fused optimizer.
 """
 
 from __future__ import annotations

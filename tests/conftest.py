@@ -13,7 +13,9 @@ from torch import nn
 
 from oomph import Job, Settings, predict
 from oomph.detect.training import _planning
+from oomph.planner import _predictor
 from oomph.prediction import Prediction
+from oomph.trace import Trace, trace_profile
 from oomph.units import MIB
 
 # A process that was started in the background of a shell ignores Ctrl-C, and so would every process that tests start
@@ -22,16 +24,18 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+QUICK_JOB = Job(
+    model=lambda: nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU()),
+    batch=lambda n, _: (torch.randn(n, 3, 64, 64), torch.zeros(n)),
+    loss=lambda outputs, targets: (outputs.mean((1, 2, 3)) - targets).square().mean(),
+    optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.1, momentum=0.9),
+)
+
+
 @pytest.fixture(scope="session")
 def prediction() -> Prediction:
     """The prediction of a training step that is traced quickly."""
-    job = Job(
-        model=lambda: nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU()),
-        batch=lambda n, _: (torch.randn(n, 3, 64, 64), torch.zeros(n)),
-        loss=lambda outputs, targets: (outputs.mean((1, 2, 3)) - targets).square().mean(),
-        optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.1, momentum=0.9),
-    )
-    return predict(job, Settings(batch=2), "cpu")
+    return predict(QUICK_JOB, Settings(batch=2), "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +46,11 @@ def quick_predictions(prediction: Prediction) -> Iterator[None]:
         samples = settings.micro_batch or settings.batch
         return prediction.with_memory(lambda estimate: estimate.plus(samples * MIB))
 
+    def quick_profile(_: Any, settings: Settings, device: Any) -> Trace:
+        return trace_profile(QUICK_JOB, settings, device)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_planning, "predict", quick)
+        patch.setattr(_predictor, "predict", quick)
+        patch.setattr(_predictor, "trace_profile", quick_profile)
         yield

@@ -10,7 +10,7 @@ from torch import nn
 
 import oomph
 from oomph.detect import StepStats, TrainResult
-from oomph.planner import Plan, plan
+from oomph.planner import Plan, PlanChange
 from oomph.prediction import Estimate, Origin, Prediction
 from oomph.report import ConsoleProgress, TrainReport, emit
 from oomph.settings import Settings
@@ -49,7 +49,16 @@ def make_plan(prediction: Prediction, budget: int) -> Plan:
         need = 100.0 * MIB + 10 * MIB * max(settings.micro_batch_sizes)
         return dataclasses.replace(prediction, device=Estimate(need, need, need * 1.1, Origin.TRACED))
 
-    return plan(Settings(batch=8, size=640), budget * MIB, predict)
+    requested = Settings(batch=8, size=640)
+    fits = predict(requested).device.high <= budget * MIB
+    planned = requested if fits else dataclasses.replace(requested, micro_batch=4)
+    change = PlanChange(
+        "the batch of 8 is split into 2 micro-batches of at most 4",
+        f"the requested settings may need up to 198 MiB, and the budget is {budget} MiB",
+        "BatchNorm sees micro-batches",
+    )
+    changes = () if fits else (change,)
+    return Plan(requested, planned, budget * MIB, predict(requested), predict(planned), changes)
 
 
 def make_result(plan: Plan, **changes: Any) -> TrainResult:

@@ -46,15 +46,13 @@ def _best(path: str, children: dict[str, list[str]], gain: dict[str, float]) -> 
 
 def _children(paths: Iterable[str]) -> dict[str, list[str]]:
     """Return the nearest descendants of each path among the paths; those of "" have no ancestor."""
-    known = set(paths)
+    known = dict.fromkeys(paths)
     children: dict[str, list[str]] = {path: [] for path in ("", *known)}
     for path in known:
         parent = path.rpartition(".")[0]
         while parent and parent not in known:
             parent = parent.rpartition(".")[0]
         children[parent].append(path)
-    for below in children.values():
-        below.sort(key=list(paths).index)
     return children
 
 

@@ -39,7 +39,9 @@ class Candidate:
     def rank(self) -> tuple[int, int, int]:
         """The order of preference: faster, then fewer micro-batches, then less recomputed."""
         speed = round(math.log(max(self.seconds, 1e-9)) / math.log(_SAME_SPEED))
-        return speed, len(self.settings.micro_batch_sizes), len(self.settings.checkpointing)
+        checkpointing = self.settings.checkpointing
+        recomputed = len(checkpointing) if isinstance(checkpointing, tuple) else 0
+        return speed, len(self.settings.micro_batch_sizes), recomputed
 
 
 @dataclass(frozen=True)

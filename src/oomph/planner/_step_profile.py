@@ -10,10 +10,11 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 
 from ..machine import Target
-from ..prediction import device_seconds, launch_seconds, overlapped_seconds, replay
+from ..prediction import device_seconds, launch_seconds, overlapped_seconds, recompute_launch_seconds, replay
 from ..settings import MIN_OFFLOADED, Settings, parse_allocator
 from ..trace import ModuleCall, OpCost, Phase, StorageKind, Trace
 
@@ -29,14 +30,14 @@ class Recomputable:
         activations: positions in `StepProfile.activations` of what it keeps for backward, without its outputs.
         kept: bytes of inputs that have to be kept in addition if it is checkpointed.
         saved: bytes that checkpointing it saves at the end of forward.
-        operations: number of operations in its forward pass.
+        launching: seconds that the CPU takes to recompute it.
     """
 
     path: str
     activations: tuple[int, ...]
     kept: int
     saved: int
-    operations: int
+    launching: float
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,15 @@ class StepProfile:
         settings: what was traced.
         target: where it runs.
         activations: (module, bytes) of what is kept for backward, in the order of allocation.
-        weights: bytes of parameters and buffers.
+        weights: bytes of parameters, buffers and the permanent workspaces of libraries.
         gradients: bytes of gradients.
         states: bytes of optimizer state.
-        temporary: bytes at the peak beyond weights and activations.
+        temporary: by module, the most bytes of intermediate results while its forward or backward runs.
+        other: bytes at the peak that are none of these.
         modules: what can be checkpointed, by path.
         costs: the operations of the step.
+        launching: seconds that the CPU takes to launch forward and backward.
+        launching_update: seconds that the CPU takes to launch the update.
         classes: number of classes of its cross entropy, the largest one; 0 if it has none.
     """
 
@@ -62,9 +66,12 @@ class StepProfile:
     weights: int
     gradients: int
     states: int
-    temporary: int
+    temporary: Mapping[str, int]
+    other: int
     modules: Mapping[str, Recomputable]
     costs: tuple[OpCost, ...]
+    launching: float
+    launching_update: float
     classes: int = 0
     _seconds: dict[float, _Seconds] = field(default_factory=dict, compare=False, repr=False)
 
@@ -83,20 +90,20 @@ class StepProfile:
         scale = micro_batch / self.settings.batch
         on_host = self._offloaded(scale, offloaded)
         fixed = self.weights + self.states + (self.gradients if micro_batch < self.settings.batch else 0)
-        return int(fixed + scale * (self.temporary + self._activation_peak(checkpointed, on_host)))
+        return int(fixed + scale * (self.other + _activation_peak(self, checkpointed, on_host)))
 
     def seconds(self, micro_batch: int, checkpointed: Sequence[str], offloaded: Sequence[str] = ()) -> float:
         """Estimate the time of a step over the whole batch; copies to the host and back overlap with nothing."""
         count = -(-self.settings.batch // micro_batch)
-        parts = self._scaled(self.settings.batch / count / self.settings.batch)
-        operations = sum(self.modules[path].operations for path in checkpointed)
+        parts = self._scaled(1 / count)
         on_device = count * (parts.computing + sum(parts.forward[path] for path in checkpointed)) + parts.updating
-        launched = count * (parts.computing_operations + operations) + parts.updating_operations
-        launching = launch_seconds(launched, count * len(checkpointed), self.target)
         on_host = self._offloaded(1 / count, offloaded)
         on_host -= {position for path in checkpointed for position in self.modules[path].activations}
-        copied = sum(self.activations[position][1] for position in on_host)
-        return overlapped_seconds(on_device, launching) + 2 * copied / self.target.link
+        copying = 2 * sum(self.activations[position][1] for position in on_host) / self.target.link
+        if self.target.is_cpu:
+            return on_device
+        recomputing = sum(self.modules[path].launching for path in checkpointed)
+        return overlapped_seconds(on_device, count * (self.launching + recomputing) + self.launching_update) + copying
 
     def _offloaded(self, scale: float, paths: Sequence[str]) -> set[int]:
         """Return the positions of the activations that are on the host, for a part of the batch."""
@@ -108,28 +115,8 @@ class StepProfile:
 
     def recompute_seconds(self, path: str, micro_batch: int) -> tuple[float, float]:
         """Estimate the seconds to recompute a module: on the device, and to launch it."""
-        module = self.modules[path]
-        forward = self._scaled(micro_batch / self.settings.batch).forward[path]
-        return forward, launch_seconds(module.operations, 1, self.target)
-
-    def _activation_peak(self, checkpointed: Sequence[str], on_host: set[int]) -> int:
-        """Return the bytes of activations at the peak, at the end of forward or while a module is recomputed.
-
-        Activations on the host come back for one operation, two of them for the largest ones.
-        """
-        owner = {position: path for path in checkpointed for position in self.modules[path].activations}
-        live = sum(self.modules[path].kept for path in checkpointed)
-        before: dict[str, int] = {}
-        recomputed: dict[str, int] = defaultdict(int)
-        for position, (_, size) in enumerate(self.activations):
-            path = owner.get(position)
-            if path is None:
-                live += size if position not in on_host else 0
-            else:
-                before.setdefault(path, live)
-                recomputed[path] += size
-        loaded = 2 * max((self.activations[position][1] for position in on_host - owner.keys()), default=0)
-        return max([live + loaded, *(before[path] + size for path, size in recomputed.items())])
+        on_device = self._scaled(micro_batch / self.settings.batch).forward[path]
+        return on_device, 0.0 if self.target.is_cpu else self.modules[path].launching
 
     def _scaled(self, scale: float) -> _Seconds:
         if scale not in self._seconds:
@@ -142,26 +129,44 @@ class _Seconds:
     """Times of a micro-batch of some size: forward and backward, the update, and the forward of each module."""
 
     computing: float
-    computing_operations: int
     updating: float
-    updating_operations: int
     forward: Mapping[str, float]
 
     @classmethod
     def of(cls, profile: StepProfile, scale: float) -> _Seconds:
-        computing = [cost for cost in profile.costs if cost.phase is not Phase.OPTIMIZER]
-        updating = [cost for cost in profile.costs if cost.phase is Phase.OPTIMIZER]
+        computing, updating = _by_phase(profile.costs)
         in_module: dict[str, float] = defaultdict(float)
         for cost in computing:
             if cost.phase is Phase.FORWARD:
                 in_module[cost.module] += device_seconds([cost], profile.target, profile.settings, scale)
         return cls(
             computing=device_seconds(computing, profile.target, profile.settings, scale),
-            computing_operations=len(computing),
             updating=device_seconds(updating, profile.target, profile.settings),
-            updating_operations=len(updating),
             forward=_sums_over_tree(in_module, profile.modules),
         )
+
+
+def _activation_peak(profile: StepProfile, checkpointed: Sequence[str], on_host: AbstractSet[int] = frozenset()) -> int:
+    """Return the most bytes of activations and intermediate results while any module runs forward, backward or again.
+
+    Backward frees activations in the reverse order: while a module runs, those before it are live, and what it has kept
+    or recomputed itself. What is on the host comes back for one operation, which may need two of its kind.
+    """
+    owner = {position: path for path in checkpointed for position in profile.modules[path].activations}
+    live = sum(profile.modules[path].kept for path in checkpointed)
+    recomputed: dict[str, int] = {}  # what is live while a module runs again
+    peak = 0
+    for position, (module, size) in enumerate(profile.activations):
+        path = owner.get(position)
+        if path is None and position in on_host:
+            level = live + 2 * size
+        elif path is None:
+            live += size
+            level = live
+        else:
+            level = recomputed[path] = recomputed.get(path, live) + size
+        peak = max(peak, level + profile.temporary.get(module, 0))
+    return max(peak, live + profile.temporary.get("", 0))
 
 
 def step_profile(trace: Trace, settings: Settings, target: Target) -> StepProfile:
@@ -169,41 +174,61 @@ def step_profile(trace: Trace, settings: Settings, target: Target) -> StepProfil
     storages = trace.storages
     kept = [(index, storage) for index, storage in enumerate(storages) if storage.kind is StorageKind.ACTIVATION]
     positions = {index: position for position, (index, _) in enumerate(kept)}
-    operations: dict[str, float] = defaultdict(float)
-    for cost in trace.op_costs:
-        operations[cost.module] += cost.phase is Phase.FORWARD
+    computing, updating = _by_phase(trace.op_costs)
     activations = tuple((storage.module, storage.size) for _, storage in kept)
-    weights = sum(storage.size for storage in storages if storage.kind in _WEIGHT_KINDS)
-    peak = _peak_before_update(trace, settings)
-    return StepProfile(
+    freed = {-event - 1 for event in trace.events if event < 0}
+    weights = sum(
+        storage.size
+        for index, storage in enumerate(storages)
+        if storage.kind in _WEIGHT_KINDS or (storage.kind is StorageKind.WORKSPACE and index not in freed)
+    )
+    profile = StepProfile(
         settings=settings,
         target=target,
         activations=activations,
         weights=weights,
         gradients=sum(storage.size for storage in storages if storage.kind is StorageKind.GRADIENT),
         states=sum(storage.size for storage in storages if storage.kind is StorageKind.STATE and storage.step == 0),
-        temporary=peak - weights - sum(size for _, size in activations),
-        modules=dict(_recomputable(trace, activations, positions, operations)),
+        temporary=_temporary_peaks(trace),
+        other=0,
+        modules=dict(_recomputable(trace, activations, positions)),
         costs=trace.op_costs,
+        launching=launch_seconds(computing),
+        launching_update=launch_seconds(updating),
         classes=trace.classes,
     )
+    allocated = replay(trace, parse_allocator(settings.allocator)).allocated
+    return replace(profile, other=allocated - weights - _activation_peak(profile, ()))
 
 
-def _peak_before_update(trace: Trace, settings: Settings) -> int:
-    """Return the peak of allocated bytes in forward and backward."""
-    return replay(trace, parse_allocator(settings.allocator)).allocated
+def _temporary_peaks(trace: Trace) -> dict[str, int]:
+    """Return the most bytes of intermediate results while operations of each module run, forward or backward."""
+    peaks: dict[str, int] = defaultdict(int)
+    live = 0
+    for event in trace.events[: trace.training_events]:
+        storage = trace.storages[abs(event) - 1]
+        if storage.kind not in {StorageKind.TEMPORARY, StorageKind.WORKSPACE} or storage.phase is Phase.OPTIMIZER:
+            continue
+        live += storage.size if event > 0 else -storage.size
+        peaks[storage.module] = max(peaks[storage.module], live)
+    return peaks
+
+
+def _by_phase(costs: Sequence[OpCost]) -> tuple[list[OpCost], list[OpCost]]:
+    """Return the operations of forward and backward, and those of the update without the creation of its state."""
+    computing = [cost for cost in costs if cost.phase is not Phase.OPTIMIZER]
+    return computing, [cost for cost in costs if cost.phase is Phase.OPTIMIZER and not cost.op.startswith("zeros")]
 
 
 def _recomputable(
     trace: Trace,
     activations: Sequence[tuple[str, int]],
     positions: Mapping[int, int],
-    operations: Mapping[str, float],
 ) -> Iterator[tuple[str, Recomputable]]:
     calls: dict[str, list[ModuleCall]] = defaultdict(list)
     for call in trace.calls:
         calls[call.path].append(call)
-    counts = _sums_over_tree(operations, calls)
+    forward = [cost for cost in trace.op_costs if cost.phase is Phase.FORWARD]
     for path, module_calls in calls.items():
         if not path or any(call.writes_inputs for call in module_calls):
             continue
@@ -217,7 +242,8 @@ def _recomputable(
         kept = sum(trace.storages[index].size for index in inputs if _is_temporary(trace, index))
         saved = sum(activations[position][1] for position in inner) - kept
         if saved > 0:
-            yield path, Recomputable(path, inner, kept, saved, int(counts[path]))
+            launching = recompute_launch_seconds([cost for cost in forward if is_under(cost.module, path)])
+            yield path, Recomputable(path, inner, kept, saved, launching)
 
 
 def _is_temporary(trace: Trace, index: int) -> bool:

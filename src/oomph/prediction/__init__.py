@@ -5,7 +5,7 @@ from ._calibration import Calibration, Comparison, calibrate, load_calibration, 
 from ._predict import predict, predict_trace, trace_device
 from ._prediction import Estimate, Origin, Owner, Peak, Prediction
 from ._replay import Replay, replay, smallest_cap
-from ._step_time import device_seconds, launch_seconds, overlapped_seconds
+from ._step_time import device_seconds, launch_seconds, overlapped_seconds, recompute_launch_seconds
 
 __all__ = [
     "Allocator",
@@ -25,6 +25,7 @@ __all__ = [
     "overlapped_seconds",
     "predict",
     "predict_trace",
+    "recompute_launch_seconds",
     "replay",
     "save_comparison",
     "smallest_cap",

@@ -7,30 +7,31 @@ to predict wall-clock time. The constants were fitted once to settings of a doze
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..machine import Target
 from ..settings import Settings
 from ..trace import TO_DEVICE, TO_HOST, OpCost, Trace
 
-_LAUNCH_SECONDS = 7.5e-6  # that the CPU takes for one operation, its autograd included
-_RECOMPUTE_SECONDS = 0.8e-3  # that the CPU takes for a checkpointed module beside its operations
+# What the CPU takes for one operation, autograd included, more for cuDNN's, and more for what is recomputed.
+_LAUNCH_SECONDS, _CUDNN_LAUNCH_SECONDS = 28e-6, 55e-6
+_CUDNN_OPS = frozenset({"convolution", "convolution_backward", "native_batch_norm", "native_batch_norm_backward"})
+_RECOMPUTED_MODULE_SECONDS, _RECOMPUTED_OP_SECONDS = 1e-3, 35e-6
 _OVERLAP = 4  # exponent of the norm that joins both times: where they are alike, neither hides the other completely
 _SHORTEST_KERNEL = 2.5e-6
-_PRODUCT_EFFICIENCY = 0.7  # fraction of the peak rate that matrix products reach
-_CONVOLUTION_EFFICIENCY = 0.5
-_BANDWIDTH_EFFICIENCY = 0.7
-_CONVERSION_TRAFFIC = {"float32": 4, "float16": 9, "bfloat16": 9}  # factor where cuDNN converts to channels_last
+_PRODUCT_EFFICIENCY = 0.62  # fraction of the peak rate that matrix products reach
+_CONVOLUTION_EFFICIENCY = 0.33
+_MATRIX_BANDWIDTH = 0.37  # fraction of the bandwidth that products and convolutions reach
+_OTHER_BANDWIDTH = 0.28  # lower, because normalizations read their inputs more than once
+_CONVERSION_TRAFFIC = {"float32": 1.8, "float16": 3, "bfloat16": 3}  # factor where cuDNN converts to channels_last
 _LINK_OPS = (TO_HOST, TO_DEVICE)
 _MATRIX_OPS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward")
 
 
 def step_seconds(trace: Trace, target: Target, settings: Settings) -> float:
     """Return the estimated seconds of the traced step."""
-    recomputed = len(settings.checkpointing) if isinstance(settings.checkpointing, tuple) else 0
-    return overlapped_seconds(
-        device_seconds(trace.op_costs, target, settings), launch_seconds(len(trace.op_costs), recomputed, target)
-    )
+    on_device = device_seconds(trace.op_costs, target, settings)
+    return on_device if target.is_cpu else overlapped_seconds(on_device, launch_seconds(trace.op_costs))
 
 
 def overlapped_seconds(on_device: float, launching: float) -> float:
@@ -38,9 +39,14 @@ def overlapped_seconds(on_device: float, launching: float) -> float:
     return float((on_device**_OVERLAP + launching**_OVERLAP) ** (1 / _OVERLAP))
 
 
-def launch_seconds(operations: int, recomputed: int, target: Target) -> float:
-    """Return the seconds that the CPU takes to launch operations, some of them in recomputed modules."""
-    return 0.0 if target.is_cpu else operations * _LAUNCH_SECONDS + recomputed * _RECOMPUTE_SECONDS
+def launch_seconds(costs: Iterable[OpCost]) -> float:
+    """Return the seconds that the CPU takes to launch operations on a GPU."""
+    return sum(_CUDNN_LAUNCH_SECONDS if cost.op in _CUDNN_OPS else _LAUNCH_SECONDS for cost in costs)
+
+
+def recompute_launch_seconds(costs: Sequence[OpCost]) -> float:
+    """Return the seconds that the CPU takes to recompute a module with these operations."""
+    return _RECOMPUTED_MODULE_SECONDS + len(costs) * _RECOMPUTED_OP_SECONDS + launch_seconds(costs)
 
 
 def device_seconds(costs: Iterable[OpCost], target: Target, settings: Settings, scale: float = 1.0) -> float:
@@ -62,14 +68,18 @@ def _op_seconds(cost: OpCost, target: Target, settings: Settings, scale: float) 
     rate = _peak_rate(cost, target, settings) * (_CONVOLUTION_EFFICIENCY if is_convolution else _PRODUCT_EFFICIENCY)
     is_converted = is_convolution and settings.memory_format == "contiguous"
     traffic = cost.traffic * (_CONVERSION_TRAFFIC.get(cost.dtype, 1) if is_converted else 1)
-    seconds = max(cost.flops / rate, traffic / (target.bandwidth * _BANDWIDTH_EFFICIENCY)) * scale
-    return max(seconds, _SHORTEST_KERNEL)
+    bandwidth = target.bandwidth * (_MATRIX_BANDWIDTH if _is_product(cost) else _OTHER_BANDWIDTH)
+    return max(cost.flops / rate * scale, traffic / bandwidth * scale, _SHORTEST_KERNEL)
+
+
+def _is_product(cost: OpCost) -> bool:
+    return cost.op in _MATRIX_OPS or "attention" in cost.op
 
 
 def _peak_rate(cost: OpCost, target: Target, settings: Settings) -> float:
     rates = target.rates
     fp32 = rates.fp32 or 1e12
-    if not (cost.op in _MATRIX_OPS or "attention" in cost.op):
+    if not _is_product(cost):
         return fp32
     if cost.dtype == "float16":
         return rates.fp16 or fp32

@@ -13,13 +13,13 @@ from ._trace import OpCost, Phase
 
 
 def op_cost(op: str, args: tuple[Any, ...], outs: tuple[Any, ...], module: str, phase: Phase) -> Iterator[OpCost]:
-    """Yield the cost of one operation in a module; nothing for a view."""
+    """Yield the cost of one operation in a module; nothing if no kernel runs, as for a view."""
     name = op.split(".")[1]
     if name in _SPARSE:
         args = args[1:]
         outs = outs if name == "gather" else ()
     tensors = [leaf for leaf in tree_leaves((args, outs)) if isinstance(leaf, Tensor)]
-    if not tensors or name in _VIEWS:
+    if not tensors or name in _WITHOUT_KERNEL:
         return
     traffic = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     first = next((tensor for tensor in tensors if tensor.is_floating_point()), tensors[0])
@@ -27,10 +27,10 @@ def op_cost(op: str, args: tuple[Any, ...], outs: tuple[Any, ...], module: str, 
     yield OpCost(name, str(first.dtype).removeprefix("torch."), flops, traffic, module, phase)
 
 
-_VIEWS = frozenset(
+_WITHOUT_KERNEL = frozenset(
     """
     view _unsafe_view expand permute transpose t select slice unsqueeze squeeze alias detach split split_with_sizes
-    unbind as_strided empty empty_like empty_strided
+    unbind as_strided empty empty_like empty_strided device lift_fresh
     """.split()  # noqa: SIM905  easier to read than a list of strings
 )
 

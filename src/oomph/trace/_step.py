@@ -108,7 +108,7 @@ class _Run:
     assumed: DataAssumptions
 
     def trace(self, steps: int) -> _Result:
-        """Trace some steps and what happens between steps, or (0 steps) only the first forward pass.
+        """Trace some steps and what happens between them, one step alone, or (0 steps) only the first forward pass.
 
         Raises:
             UsageError: the Job fails or can't be traced.
@@ -144,11 +144,11 @@ class _Run:
             with report_modules(model, recorder):
                 for step in range(steps):
                     tracer.step(step)
-                if steps:
-                    recorder.end_training()
-                    tracer.between_steps(steps)
-                else:
+                if not steps:
                     tracer.forward()
+                recorder.end_training()
+                if steps > 1:
+                    tracer.between_steps(steps)
         types = world.values.assumed_types
         return _Result(
             recorder.trace(),

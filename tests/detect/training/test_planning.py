@@ -12,7 +12,7 @@ from oomph.detect import DemoSize, TrainConfig, train, write_demo_dataset
 from oomph.detect.training import _planning
 from oomph.detect.training._extra_memory import ExtraMemory
 from oomph.errors import CannotFit
-from oomph.planner import Plan
+from oomph.planner import Plan, PlanRequest
 from oomph.settings import Settings
 from oomph.units import MIB
 
@@ -56,11 +56,11 @@ def test_plans_include_the_extra_memory(data: Path, monkeypatch: pytest.MonkeyPa
 def test_the_optimizer_implementation_follows_the_planned_precision(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lower_precision(requested: Settings, budget: int, need: Any, *_: Any) -> Plan:
-        prediction = need(requested)
-        return Plan(requested, replace(requested, precision="amp-fp16"), budget, prediction, prediction, ())
+    def lower_precision(request: PlanRequest, predictor: Any) -> Plan:
+        requested, prediction = request.settings, predictor.predict(request.settings)
+        return Plan(requested, replace(requested, precision="amp-fp16"), request.budget, prediction, prediction, ())
 
-    monkeypatch.setattr(_planning, "plan_settings", lower_precision)
+    monkeypatch.setattr(_planning, "plan_fastest", lower_precision)
     monkeypatch.setattr(
         _planning, "optimizer_implementation", lambda precision, _: "given" if precision == "amp-fp16" else "fused"
     )
@@ -87,13 +87,12 @@ def test_a_budget_that_is_too_small_explains_what_is_reserved(data: Path, tmp_pa
 class LinearNeed:
     """Needs 100 MiB plus 10 MiB per image."""
 
-    samples: int
-
-    def __call__(self, settings: Settings) -> SimpleNamespace:
+    def predict(self, settings: Settings) -> SimpleNamespace:
         return SimpleNamespace(device=SimpleNamespace(high=(100 + 10 * settings.batch) * MIB))
 
 
 @pytest.mark.parametrize(("budget", "batch"), [(10_000, 24), (200, 10), (115, 2), (50, 2)])
 def test_the_automatic_batch_is_at_least_two_images_and_at_most_all(budget: int, batch: int) -> None:
-    settings = _planning._with_largest_batch(Settings(batch=1, size=64), budget * MIB, LinearNeed(24))  # type: ignore[arg-type]
+    predictor: Any = LinearNeed()
+    settings = _planning._with_largest_batch(Settings(batch=1, size=64), budget * MIB, predictor, 24)
     assert settings.batch == batch
