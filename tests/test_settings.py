@@ -23,6 +23,7 @@ def test_micro_batch_sizes_cover_the_batch() -> None:
         ({"batch": True}, "batch is True"),
         ({"batch": 4, "micro_batch": 8}, "micro_batch 8 is larger than batch 4"),
         ({"batch": 4, "micro_batch": 0}, "micro_batch is 0"),
+        ({"batch": 4, "loss_chunks": 0}, "loss_chunks is 0; set loss_chunks to a whole number of at least 1"),
         ({"batch": 4, "precision": "fp8"}, "precision is 'fp8'; set precision to one of fp32"),
         ({"batch": 4, "memory_format": "rows"}, "set memory_format to one of contiguous"),
         ({"batch": 4, "allocator": "jemalloc"}, "set allocator to one of default, expandable"),

@@ -13,7 +13,8 @@ PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 ALLOCATORS = ("default", "expandable")
 CHECKPOINTING = ("none", "blocks")
-OPTIMIZERS = ("given", "foreach", "fused", "single")
+OPTIMIZERS = ("given", "foreach", "fused", "single", "8bit")
+MIN_OFFLOADED = MIB  # smaller tensors stay on the device
 
 Size = int | tuple[int, int]
 
@@ -36,9 +37,12 @@ class Settings:
             of PYTORCH_ALLOC_CONF, such as "expandable_segments:True,max_split_size_mb:128".
         checkpointing: what is recomputed in the backward pass: "none", "blocks" for the model's repeated blocks, or the
             paths of modules.
-        optimizer: the implementation of the optimizer's update: as "given" by the Job, "foreach", "fused", or "single"
-            (one tensor at a time).
+        optimizer: the implementation of the optimizer's update: as "given" by the Job, "foreach", "fused", "single"
+            (one tensor at a time), or "8bit" (states of Adam and AdamW in 8 bits, by torchao).
         passes: 2 if each micro-batch runs twice, as the guard does for a loss over the whole batch.
+        loss_chunks: number of parts in which cross entropies are computed, so that less of the logits is copied.
+        offload: paths of modules whose activations are in pinned host memory between forward and backward; "" is the
+            whole model.
     """
 
     batch: int
@@ -50,6 +54,8 @@ class Settings:
     checkpointing: str | tuple[str, ...] = "none"
     optimizer: str = "given"
     passes: int = 1
+    loss_chunks: int = 1
+    offload: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_positive("batch", self.batch)
@@ -62,10 +68,12 @@ class Settings:
                 )
         if self.passes not in {1, 2}:
             raise UsageError(f"passes is {quote(self.passes)}", "set it to 1 or 2")
+        _check_positive("loss_chunks", self.loss_chunks)
         _check_choice("precision", self.precision, PRECISIONS)
         _check_choice("memory_format", self.memory_format, MEMORY_FORMATS)
         parse_allocator(self.allocator)
         _check_checkpointing(self.checkpointing)
+        _check_offload(self.offload, self.checkpointing)
         _check_choice("optimizer", self.optimizer, OPTIMIZERS)
 
     @property
@@ -161,6 +169,16 @@ def _check_checkpointing(value: object) -> None:
             f"checkpointing is {quote(value)}",
             f"set checkpointing to one of {', '.join(CHECKPOINTING)}, or to a tuple of module paths",
         )
+
+
+def _check_offload(value: object, checkpointing: str | tuple[str, ...]) -> None:
+    if not isinstance(value, tuple):
+        raise UsageError(f"offload is {quote(value)}", "set offload to a tuple of module paths")
+    for path in value:
+        if not isinstance(path, str):
+            raise UsageError(f"offload names {quote(path)}", "use paths from model.named_modules()")
+        if path in checkpointing and not isinstance(checkpointing, str):
+            raise UsageError(f"checkpointing and offload both name {quote(path)}", "name it in one of them")
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

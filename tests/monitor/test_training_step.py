@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
@@ -63,3 +64,24 @@ def test_forward_runs_under_autocast(precision: str, dtype: torch.dtype) -> None
 def test_every_step_is_timed() -> None:
     step = TrainingStep(make_job(Log()), Settings(batch=2), torch.device("cpu"))
     assert all(seconds > 0 for seconds in step.time(3))
+
+
+def test_chunks_and_offloading_give_the_same_update() -> None:
+    def update(**settings: Any) -> tuple[Tensor, Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 64))
+        job = Job(
+            lambda: model,
+            lambda samples, _: (torch.linspace(-1, 1, samples * 512).view(samples, 512), torch.arange(samples) % 64),
+            nn.functional.cross_entropy,
+            lambda module: torch.optim.SGD(module.parameters(), lr=0.1),
+        )
+        TrainingStep(job, Settings(batch=1024, **settings), torch.device("cpu")).run()
+        return model.get_parameter("0.weight").detach(), model.get_parameter("2.weight").detach()
+
+    expected = update()
+    assert all(torch.equal(*pair) for pair in zip(update(offload=("",)), expected, strict=True))
+    torch.testing.assert_close(update(loss_chunks=4), expected)
+    logits = torch.randn(2, 3, requires_grad=True)
+    loss = nn.functional.cross_entropy(logits, torch.tensor([0, 1]))
+    assert "Chunked" not in type(loss.grad_fn).__name__  # the step leaves torch as it was

@@ -85,10 +85,10 @@ def test_error_says_what_it_needs() -> None:
 
 @pytest.mark.medium
 def test_smaller_sizes_are_the_last_resort() -> None:
-    settings = replace(SETTINGS, batch=1)
-    with pytest.raises(CannotFit, match=r"--allow precision,size would make it fit \(amp-bf16 at \d\d\d"):
-        plan_fastest(request(115, settings), predictor())
-    plan = plan_fastest(request(115, settings, ("precision", "size")), predictor())
+    settings, fixed = replace(SETTINGS, batch=1), frozenset({"offload"})
+    with pytest.raises(CannotFit, match=r"--allow precision,optimizer,size would make it fit \(amp-bf16 at \d\d\d"):
+        plan_fastest(replace(request(115, settings), fixed=fixed), predictor())
+    plan = plan_fastest(replace(request(115, settings, ("precision", "size")), fixed=fixed), predictor())
     assert isinstance(plan.settings.size, int)
     assert 128 <= plan.settings.size < 256
     assert any(f"the size is {plan.settings.size} instead of 256" in change.what for change in plan.changes)
@@ -127,5 +127,5 @@ def test_largest_fitting_is_exact_and_takes_few_calls(fixed: int, slope: int, bu
 
 
 def test_unknown_permission() -> None:
-    with pytest.raises(UsageError, match="'optimizer' can't be allowed; use precision or size"):
-        PlanRequest(SETTINGS, H200, MIB, ("optimizer",))
+    with pytest.raises(UsageError, match="'speed' can't be allowed; use precision, optimizer or size"):
+        PlanRequest(SETTINGS, H200, MIB, ("speed",))

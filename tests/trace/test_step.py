@@ -399,3 +399,22 @@ def test_products_of_experts_are_traced_in_every_precision(precision: str) -> No
     size = 4 if precision == "fp32" else 2
     sizes = [s.size for s in traced(job, precision=precision).storages if s.op.startswith("aten._grouped_mm")]
     assert sorted(set(sizes)) == [4 * 32 * 48 * size, 4 * 48 * 64 * size]  # results and the gradient of the weights
+
+
+def test_a_loss_in_chunks_keeps_no_float32_copies_of_the_logits() -> None:
+    rows, classes = 256, 8192
+    job = make_job(
+        model=lambda: nn.Linear(8, classes),
+        batch=lambda count, _: (torch.randn(count, 8), torch.randint(classes, (count,))),
+    )
+
+    def activations(chunks: int) -> int:
+        settings = Settings(batch=rows, precision="amp-bf16", loss_chunks=chunks)
+        storages = trace_step(job, settings, CudaDevice()).storages
+        return sum(storage.size for storage in storages if storage.kind is StorageKind.ACTIVATION and storage.step == 2)
+
+    logits = rows * classes
+    assert 6 * logits < activations(1) < 7 * logits  # log-probabilities in bfloat16 and float32
+    assert 2 * logits < activations(16) < 3 * logits  # the gradient in bfloat16
+    loss = F.cross_entropy(torch.randn(2, 2, requires_grad=True), torch.ones(2).long())
+    assert "Chunked" not in type(loss.grad_fn).__name__  # torch is as before

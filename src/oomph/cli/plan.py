@@ -53,7 +53,8 @@ def plan(
     ] = None,
     precision: Annotated[Precision, typer.Option(help="Precision to compute in.")] = Precision("fp32"),
     allow: Annotated[
-        str, typer.Option(metavar="NAMES", help="What may change although it affects results: precision,size.")
+        str,
+        typer.Option(metavar="NAMES", help="What may change although it affects results: precision,optimizer,size."),
     ] = "",
     goal: Annotated[Goal, typer.Option(help="What to plan for.")] = Goal("fastest"),
     max_slowdown: Annotated[

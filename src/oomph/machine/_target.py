@@ -30,6 +30,7 @@ class Target:
         measured: True if oomph's rules were measured on this architecture.
         torch: The version of torch, such as "2.6".
         cudnn: The version of cuDNN, such as "9.1". It decides which attention kernel runs.
+        link: Bandwidth between the device and pinned host memory, in bytes per second; assumed, as of PCIe 3.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Target:
     measured: bool
     torch: str = "2.11"
     cudnn: str = "9.19"
+    link: float = 12e9
 
     @property
     def is_cpu(self) -> bool:

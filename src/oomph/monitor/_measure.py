@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import document
 from ..errors import OomphError
@@ -78,9 +78,9 @@ def measure(reference: str, settings: Settings) -> Measurement:
 def run_child() -> None:
     """Measure the Job and settings on standard input, and print the measurement."""
     request = json.loads(sys.stdin.read())
-    size = request["settings"]["size"]
-    request["settings"]["size"] = tuple(size) if isinstance(size, list) else size
-    measurement = _measure_job(load_job(request["job"]), Settings(**request["settings"]))
+    values: dict[str, Any] = request["settings"]
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    measurement = _measure_job(load_job(request["job"]), Settings(**values))
     sys.stdout.write(_OUTPUT_PREFIX + json.dumps(document.encode(measurement)) + "\n")
 
 

@@ -33,13 +33,14 @@ class TrainingStep:
     def __init__(self, job: Job, settings: Settings, device: torch.device) -> None:
         import torch  # noqa: PLC0415  this module is imported without torch
 
-        from ..patches import apply_checkpointing, convert_model, set_variant  # noqa: PLC0415
+        from ..patches import apply_checkpointing, apply_offload, convert_model, set_variant  # noqa: PLC0415
 
         assert job.optimizer is not None  # noqa: S101  a Job has one
         self._job, self._settings, self._device = job, settings, device
         self._model = job.model().to(device).train()
         convert_model(self._model, settings)
         apply_checkpointing(self._model, settings.checkpointing)
+        apply_offload(self._model, settings.offload)
         built = job.optimizer(self._model)
         self._optimizers = list(built) if isinstance(built, Sequence) else [built]
         for optimizer in self._optimizers:
@@ -49,17 +50,23 @@ class TrainingStep:
 
     def run(self) -> None:
         """Run one training step."""
+        from ..patches import apply_loss_chunks  # noqa: PLC0415
+
+        with apply_loss_chunks(self._settings.loss_chunks):
+            self._run_micro_batches()
+        for optimizer in self._optimizers:
+            self._scaler.step(optimizer)
+        self._scaler.update()
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
+
+    def _run_micro_batches(self) -> None:
         sizes = self._settings.micro_batch_sizes
         if self._settings.passes > 1 and len(sizes) > 1:
             self._run_two_passes(sizes)
         else:
             for samples in sizes:
                 self._run_micro_batch(samples)
-        for optimizer in self._optimizers:
-            self._scaler.step(optimizer)
-        self._scaler.update()
-        for optimizer in self._optimizers:
-            optimizer.zero_grad(set_to_none=True)
 
     def _run_micro_batch(self, samples: int) -> None:
         from ..patches import autocast  # noqa: PLC0415

@@ -6,7 +6,9 @@ from ._block_checkpointing import BlockCheckpointing, eager_modules
 from ._checkpointing import apply_checkpointing, blocks, checkpoint
 from ._conversion import convert_batch, convert_model
 from ._live_model import apply_settings
+from ._loss_chunks import apply_loss_chunks
 from ._module_attributes import attribute_tables, has_attribute_state, is_copied, is_internal, rebind
+from ._offload import apply_offload
 from ._optimizer_variant import set_variant
 from ._patch import Patch
 
@@ -16,6 +18,8 @@ __all__ = [
     "Patch",
     "allocator_limit",
     "apply_checkpointing",
+    "apply_loss_chunks",
+    "apply_offload",
     "apply_settings",
     "attribute_tables",
     "autocast",

@@ -66,7 +66,7 @@ def checkpoint(model: nn.Module, names: Iterable[str]) -> Patch:
     Raises:
         UsageError: the model has no such block, or the block's forward has been replaced already.
     """
-    patched = [_find_block(model, name) for name in names]
+    patched = [find_block(model, name) for name in names]
     for block in patched:
         block.forward = _CheckpointedForward(block)
 
@@ -77,7 +77,12 @@ def checkpoint(model: nn.Module, names: Iterable[str]) -> Patch:
     return Patch(undo)
 
 
-def _find_block(model: nn.Module, name: str) -> nn.Module:
+def find_block(model: nn.Module, name: str) -> nn.Module:
+    """Return the block at a path, whose forward is about to be replaced.
+
+    Raises:
+        UsageError: the model has no such block, or the block's forward has been replaced already.
+    """
     try:
         block = model.get_submodule(name)
     except AttributeError:

@@ -13,6 +13,8 @@ from torch.utils._pytree import tree_map
 from ..settings import Settings
 from ._autocast import AUTOCAST_DTYPES, autocast
 from ._checkpointing import apply_checkpointing
+from ._loss_chunks import apply_loss_chunks
+from ._offload import apply_offload
 from ._optimizer_variant import set_variant
 from ._patch import Patch
 
@@ -20,7 +22,7 @@ _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by numbe
 
 
 def apply_settings(model: nn.Module, optimizers: Sequence[Optimizer], settings: Settings) -> Patch:
-    """Apply memory format, checkpointing, mixed precision and the optimizers' implementation; all or nothing.
+    """Apply all settings that belong to a model, its optimizers and the loss; all or nothing.
 
     Raises:
         UsageError: the model or an optimizer can't have a setting.
@@ -28,6 +30,8 @@ def apply_settings(model: nn.Module, optimizers: Sequence[Optimizer], settings: 
     steps: list[Callable[[], Patch]] = [
         *(lambda optimizer=optimizer: set_variant(optimizer, settings.optimizer) for optimizer in optimizers),
         lambda: apply_checkpointing(model, settings.checkpointing),
+        lambda: apply_offload(model, settings.offload),
+        lambda: apply_loss_chunks(settings.loss_chunks),
         lambda: _autocast_forward(model, settings.precision),
         lambda: _set_memory_format(model, optimizers, settings.memory_format),
     ]

@@ -1,4 +1,4 @@
-"""The implementation of an optimizer's update: fused (one kernel), foreach (multi-tensor kernels) or single-tensor."""
+"""The implementation of an optimizer's update: fused (one kernel), foreach (multi-tensor kernels), single, 8-bit."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ from torch.optim import Optimizer
 
 from ..errors import UsageError
 from ..settings import OPTIMIZERS
+from ._eight_bit import use_eight_bit_states
 from ._patch import Patch
 
 _FLAGS = {"fused": (False, True), "foreach": (True, False), "single": (False, False)}
 
 
 def set_variant(optimizer: Optimizer, variant: str) -> Patch:
-    """Switch an optimizer to the "fused", "foreach" or "single" implementation; "given" changes nothing.
+    """Switch an optimizer to the "fused", "foreach" or "single" implementation, or to "8bit" states.
+
+    "given" changes nothing.
 
     Raises:
-        UsageError: this optimizer has no such implementation.
+        UsageError: this optimizer has no such implementation, or the package for it is missing.
     """
     if variant == OPTIMIZERS[0]:
         return Patch(lambda: None)
+    if variant == "8bit":
+        return use_eight_bit_states(optimizer)
     foreach, fused = _FLAGS[variant]
     required = "fused" if fused else "foreach"
     if any(required not in group for group in optimizer.param_groups):

@@ -34,7 +34,7 @@ def plan(  # noqa: PLR0913  options by name
         target: the device, or its name in the catalog: `"H200"`, `"RTX 3060"`, `"cpu"`.
         budget: bytes of the device as nvidia-smi shows them, or a text such as "8GiB"; by default all of its memory.
         goal: "fastest", or "largest-batch" for the largest batch that runs in one piece.
-        allow: what may change although it affects results: "precision", "size".
+        allow: what may change although it affects results: "precision", "optimizer", "size".
         max_slowdown: how many times longer a step may take than without a limit of memory.
         progress: called with the number of traces so far; each takes a second or more.
 

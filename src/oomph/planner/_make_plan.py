@@ -17,7 +17,7 @@ from ._plan import Plan, PlanChange
 from ._predictor import Predictor
 from ._request import PERMISSIONS, PlanRequest
 from ._search import Search, Stage, Winner, with_seconds
-from .changes import CHANGES, slow_precision, smaller_sizes
+from .changes import CHANGES, offloaded, slow_precision, smaller_sizes
 
 _MAX_BATCH = 1 << 20
 _PROBE_BATCH = 8  # samples of the second prediction that the linear estimate goes through
@@ -37,7 +37,7 @@ def plan_fastest(request: PlanRequest, predictor: Predictor) -> Plan:
         raise _cannot_fit(request, predictor, stages[-1])
     profile = stages[0].profile
     checkpointed = requested.checkpointing if isinstance(requested.checkpointing, tuple) else ()
-    seconds = profile.seconds(requested.micro_batch or requested.batch, checkpointed)
+    seconds = profile.seconds(requested.micro_batch or requested.batch, checkpointed, requested.offload)
     _check_slowdown(request, winner)
     need = format_size(requested_need.device.high)
     short = f"the requested settings may need up to {need}, and the budget is {format_size(request.budget)}"
@@ -61,6 +61,11 @@ def _first_winner(search: Search, requested: Settings) -> tuple[list[Stage], Win
         for settings in slow_precision(stages[-1].settings, search.request.target):
             stages = [*stages, Stage(settings, search.predictor.profile(settings))]
             winner = search.fastest(stages[-1])
+    if winner is None and "offload" not in search.request.fixed:
+        for settings in offloaded(stages[-1].settings, search.request.target):
+            last = Stage(settings, stages[-1].profile)
+            winner = search.fastest(last)
+            stages = stages if winner is None else [*stages, last]
     if winner is not None or "size" not in search.request.allow:
         return stages, winner
     smaller = smaller_sizes(stages[-1].settings)
@@ -77,14 +82,14 @@ def _first_winner(search: Search, requested: Settings) -> tuple[list[Stage], Win
 
 def _changes(stages: Sequence[Stage], winner: Winner, why: str) -> Iterator[PlanChange]:
     """Yield each change with what it adds to memory and time."""
-    memory, seconds = _whole(stages[0])
+    memory, seconds = stages[0].memory, stages[0].seconds
     for before, after in itertools.pairwise(stages):
-        next_memory, next_seconds = _whole(after)
         for change in CHANGES:
-            if change.is_in(before.settings, after.settings):
+            # 8-bit states replace a fused update.
+            if change.is_in(before.settings, after.settings) and change.is_in(before.settings, stages[-1].settings):
                 what, cost = change.describe(before.settings, after.settings)
-                yield PlanChange(what, why, cost, next_memory - memory, next_seconds - seconds)
-        memory, seconds = next_memory, next_seconds
+                yield PlanChange(what, why, cost, after.memory - memory, after.seconds - seconds)
+                memory, seconds = after.memory, after.seconds
     last, planned = stages[-1], winner.candidate.settings
     paths = planned.checkpointing if isinstance(planned.checkpointing, tuple) else ()
     checkpointed = replace(planned, micro_batch=last.settings.micro_batch)
@@ -93,17 +98,12 @@ def _changes(stages: Sequence[Stage], winner: Winner, why: str) -> Iterator[Plan
             if change.is_in(before_change, after_change):
                 micro_batch = after_change.micro_batch or after_change.batch
                 next_memory, next_seconds = (
-                    last.profile.memory(micro_batch, paths),
-                    last.profile.seconds(micro_batch, paths),
+                    last.profile.memory(micro_batch, paths, planned.offload),
+                    last.profile.seconds(micro_batch, paths, planned.offload),
                 )
                 what, cost = change.describe(before_change, after_change)
                 yield PlanChange(what, why, cost, next_memory - memory, next_seconds - seconds)
                 memory, seconds = next_memory, next_seconds
-
-
-def _whole(stage: Stage) -> tuple[int, float]:
-    micro_batch = stage.settings.micro_batch or stage.settings.batch
-    return stage.profile.memory(micro_batch, ()), stage.profile.seconds(micro_batch, ())
 
 
 def _check_slowdown(request: PlanRequest, winner: Winner) -> None:
@@ -153,8 +153,9 @@ def plan_largest_batch(request: PlanRequest, predictor: Predictor) -> Plan:
     Raises:
         CannotFit: not even one sample fits.
     """
-    single = replace(request, settings=replace(request.settings, batch=1, micro_batch=None))
-    stages = Search(single, predictor).stages(single.settings)
+    # No budget: whatever saves memory makes room for more samples.
+    unlimited = replace(request, settings=replace(request.settings, micro_batch=None), budget=0)
+    stages = Search(unlimited, predictor).stages(unlimited.settings)
     base = stages[-1].settings
 
     def with_batch(batch: int) -> Settings:

@@ -83,8 +83,9 @@ class Plan:
     def apply(self, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer]) -> Patch:
         """Apply the planned settings to a model and its optimizer, in place; `undo()` of the result reverts them.
 
-        Memory format, checkpointing, mixed precision and the optimizer's implementation change; parameters stay the
-        same objects. The batch is split by the training loop, or by `oomph.guard(plan=plan)`.
+        Memory format, checkpointing, offloading, mixed precision, the optimizer's implementation and torch's cross
+        entropy change; parameters stay the same objects. The batch is split by the training loop, or by
+        `oomph.guard(plan=plan)`.
 
         Raises:
             UsageError: the model or the optimizer can't have a setting.

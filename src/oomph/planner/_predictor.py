@@ -21,7 +21,7 @@ class Predictor(Protocol):
         """Return the prediction for settings."""
 
     def profile(self, settings: Settings) -> StepProfile:
-        """Return the profile of one step of the whole batch, without micro-batches and checkpointing."""
+        """Return the profile of one step of the whole batch, with nothing recomputed or offloaded."""
 
 
 @dataclass
@@ -49,8 +49,8 @@ class JobPredictor:
         return self.predictions[short]
 
     def profile(self, settings: Settings) -> StepProfile:
-        """Return the profile of one step of the whole batch, without micro-batches and checkpointing."""
-        whole = replace(settings, micro_batch=None, checkpointing="none")
+        """Return the profile of one step of the whole batch, with nothing recomputed or offloaded."""
+        whole = replace(settings, micro_batch=None, checkpointing="none", offload=())
         if whole not in self.profiles:
             trace = trace_profile(self.job, whole, trace_device(self.target))
             self.profiles[whole] = step_profile(trace, whole, self.target)

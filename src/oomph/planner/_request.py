@@ -9,7 +9,7 @@ from ..machine import Target
 from ..settings import Settings
 
 GOALS = ("fastest", "largest-batch")
-PERMISSIONS = ("precision", "size")  # changes that affect results need the user's permission
+PERMISSIONS = ("precision", "optimizer", "size")  # changes that affect results need the user's permission
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class PlanRequest:
         settings: the requested settings.
         target: where they run.
         budget: bytes of the device, as nvidia-smi shows them; on the CPU, of the process.
-        allow: what may change although it affects results: "precision", "size".
+        allow: what may change although it affects results: "precision", "optimizer", "size".
         max_slowdown: how many times longer a step may take than without a limit of memory; None for any time.
         min_micro_batch: the smallest acceptable micro-batch; BatchNorm needs two samples.
         fixed: names of settings that stay as they are.
@@ -44,7 +44,7 @@ def check_allowed(allow: tuple[str, ...]) -> None:
     """Raise UsageError for a permission that doesn't exist."""
     unknown = next((name for name in allow if name not in PERMISSIONS), None)
     if unknown is not None:
-        choices = " or ".join(PERMISSIONS)
+        choices = f"{', '.join(PERMISSIONS[:-1])} or {PERMISSIONS[-1]}"
         raise UsageError(f"{quote(unknown)} can't be allowed", f"use {choices}, or several separated by commas")
 
 

@@ -51,6 +51,20 @@ class Stage:
     settings: Settings
     profile: StepProfile
 
+    @property
+    def memory(self) -> int:
+        """The estimated bytes without checkpointing."""
+        return self.profile.memory(self._micro_batch, (), self.settings.offload)
+
+    @property
+    def seconds(self) -> float:
+        """The estimated time without checkpointing."""
+        return self.profile.seconds(self._micro_batch, (), self.settings.offload)
+
+    @property
+    def _micro_batch(self) -> int:
+        return self.settings.micro_batch or self.settings.batch
+
 
 @dataclass(frozen=True)
 class Correction:
@@ -89,22 +103,27 @@ class Search:
     def stages(self, start: Settings) -> list[Stage]:
         """Return settings with more and more changes that cost nothing or are allowed, the given ones first."""
         stages = [Stage(start, self.predictor.profile(start))]
-        context = Context(self.request.target, stages[0].profile.has_convolutions)
+        context = Context(self.request.target, stages[0].profile.has_convolutions, stages[0].profile.classes)
         for change in CHANGES:
-            if self._may(change):
-                stages += self._improved(change, stages[-1].settings, context)
+            if self._may(change) and not (change.for_memory and self._has_room(stages[-1])):
+                stages += self._improved(change, stages[-1], context)
         return stages
+
+    def _has_room(self, stage: Stage) -> bool:
+        return self.fits(self.predictor.predict(stage.settings))
 
     def _may(self, change: Change) -> bool:
         is_allowed = change.permission is None or change.permission in self.request.allow
         return is_allowed and change.setting not in self.request.fixed
 
-    def _improved(self, change: Change, settings: Settings, context: Context) -> Iterator[Stage]:
-        for improved in change.improved(settings, context):
+    def _improved(self, change: Change, before: Stage, context: Context) -> Iterator[Stage]:
+        for improved in change.improved(before.settings, context):
             try:
-                yield Stage(improved, self.predictor.profile(improved))
+                stage = Stage(improved, self.predictor.profile(improved))
             except UsageError:  # the Job can't do it: its optimizer has no fused implementation
                 continue
+            if not change.for_memory or stage.memory < before.memory:
+                yield stage
             return
 
     def fastest(self, stage: Stage) -> Winner | None:
@@ -157,7 +176,8 @@ class Search:
                     micro_batch=micro_batch if micro_batch < settings.batch else None,
                     checkpointing=paths or "none",
                 )
-                memory, seconds = profile.memory(micro_batch, paths), profile.seconds(micro_batch, paths)
+                memory = profile.memory(micro_batch, paths, settings.offload)
+                seconds = profile.seconds(micro_batch, paths, settings.offload)
                 found.setdefault(changed, Candidate(changed, memory, seconds))
         return tuple(found.values())
 

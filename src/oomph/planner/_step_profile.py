@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from ..machine import Target
 from ..prediction import device_seconds, launch_seconds, overlapped_seconds, recompute_launch_seconds, replay
-from ..settings import Settings, parse_allocator
+from ..settings import MIN_OFFLOADED, Settings, parse_allocator
 from ..trace import ModuleCall, OpCost, Phase, StorageKind, Trace
 
 _WEIGHT_KINDS = {StorageKind.PARAMETER, StorageKind.BUFFER}
@@ -56,6 +57,7 @@ class StepProfile:
         costs: the operations of the step.
         launching: seconds that the CPU takes to launch forward and backward.
         launching_update: seconds that the CPU takes to launch the update.
+        classes: number of classes of its cross entropy, the largest one; 0 if it has none.
     """
 
     settings: Settings
@@ -70,6 +72,7 @@ class StepProfile:
     costs: tuple[OpCost, ...]
     launching: float
     launching_update: float
+    classes: int = 0
     _seconds: dict[float, _Seconds] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -86,21 +89,33 @@ class StepProfile:
         """Return the profile on another GPU of the same architecture."""
         return replace(self, target=target, _seconds={})
 
-    def memory(self, micro_batch: int, checkpointed: Sequence[str]) -> int:
+    def memory(self, micro_batch: int, checkpointed: Sequence[str], offloaded: Sequence[str] = ()) -> int:
         """Estimate the peak of allocated bytes in a later step, with the batch in micro-batches of a size."""
         scale = micro_batch / self.settings.batch
+        on_host = self._offloaded(scale, offloaded)
         fixed = self.weights + self.states + (self.gradients if micro_batch < self.settings.batch else 0)
-        return int(fixed + scale * (self.other + _activation_peak(self, checkpointed)))
+        return int(fixed + scale * (self.other + _activation_peak(self, checkpointed, on_host)))
 
-    def seconds(self, micro_batch: int, checkpointed: Sequence[str]) -> float:
-        """Estimate the time of a step over the whole batch."""
+    def seconds(self, micro_batch: int, checkpointed: Sequence[str], offloaded: Sequence[str] = ()) -> float:
+        """Estimate the time of a step over the whole batch; copies to the host and back overlap with nothing."""
         count = -(-self.settings.batch // micro_batch)
         parts = self._scaled(1 / count)
         on_device = count * (parts.computing + sum(parts.forward[path] for path in checkpointed)) + parts.updating
+        on_host = self._offloaded(1 / count, offloaded)
+        on_host -= {position for path in checkpointed for position in self.modules[path].activations}
+        copying = 2 * sum(self.activations[position][1] for position in on_host) / self.target.link
         if self.target.is_cpu:
             return on_device
         recomputing = sum(self.modules[path].launching for path in checkpointed)
-        return overlapped_seconds(on_device, count * (self.launching + recomputing) + self.launching_update)
+        return overlapped_seconds(on_device, count * (self.launching + recomputing) + self.launching_update) + copying
+
+    def _offloaded(self, scale: float, paths: Sequence[str]) -> set[int]:
+        """Return the positions of the activations that are on the host, for a part of the batch."""
+        return {
+            position
+            for position, (module, size) in enumerate(self.activations)
+            if size * scale >= MIN_OFFLOADED and any(_is_offloaded(module, path) for path in paths)
+        }
 
     def recompute_seconds(self, path: str, micro_batch: int) -> tuple[float, float]:
         """Estimate the seconds to recompute a module: on the device, and to launch it."""
@@ -135,11 +150,11 @@ class _Seconds:
         )
 
 
-def _activation_peak(profile: StepProfile, checkpointed: Sequence[str]) -> int:
+def _activation_peak(profile: StepProfile, checkpointed: Sequence[str], on_host: AbstractSet[int] = frozenset()) -> int:
     """Return the most bytes of activations and intermediate results while any module runs forward, backward or again.
 
     Backward frees activations in the reverse order: while a module runs, those before it are live, and what it has kept
-    or recomputed itself.
+    or recomputed itself. What is on the host comes back for one operation, which may need two of its kind.
     """
     owner = {position: path for path in checkpointed for position in profile.modules[path].activations}
     live = sum(profile.modules[path].kept for path in checkpointed)
@@ -147,7 +162,9 @@ def _activation_peak(profile: StepProfile, checkpointed: Sequence[str]) -> int:
     peak = 0
     for position, (module, size) in enumerate(profile.activations):
         path = owner.get(position)
-        if path is None:
+        if path is None and position in on_host:
+            level = live + 2 * size
+        elif path is None:
             live += size
             level = live
         else:
@@ -182,6 +199,7 @@ def step_profile(trace: Trace, settings: Settings, target: Target) -> StepProfil
         costs=trace.op_costs,
         launching=launch_seconds(computing),
         launching_update=launch_seconds(updating),
+        classes=trace.classes,
     )
     allocated = replay(trace, parse_allocator(settings.allocator)).allocated
     return replace(profile, other=allocated - weights - _activation_peak(profile, ()))
@@ -250,6 +268,11 @@ def _sums_over_tree(values: Mapping[str, float], paths: Mapping[str, object]) ->
 def _ancestors(path: str) -> tuple[str, ...]:
     parts = path.split(".")
     return tuple(".".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def _is_offloaded(module: str, path: str) -> bool:
+    """Return True if an activation is offloaded with a path; what has no module may be of the loss."""
+    return is_under(module, path) if path else bool(module)
 
 
 def is_under(path: str, ancestor: str) -> bool:

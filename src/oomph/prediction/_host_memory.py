@@ -29,8 +29,8 @@ def cpu_process_rss(growth: Estimate) -> Estimate:
 
 
 def gpu_process_rss(trace: Trace) -> Estimate:
-    """Return the RSS of a process that trains on a GPU: it builds the model and the batches on the host."""
+    """Return the RSS of a process that trains on a GPU: model and batches as built there, and offloaded activations."""
     model = sum(s.size for s in trace.storages if s.kind in {StorageKind.PARAMETER, StorageKind.BUFFER})
     batch = sum(s.size for s in trace.storages if s.kind is StorageKind.INPUT and s.step == 0)
-    low, value, high = (base + model + batch for base in _CUDA_PROCESS)
+    low, value, high = (base + model + batch + trace.pinned for base in _CUDA_PROCESS)
     return Estimate(low, value, high, Origin.ASSUMED)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from ..machine import Target
 from ..settings import Settings
-from ..trace import OpCost, Trace
+from ..trace import TO_DEVICE, TO_HOST, OpCost, Trace
 
 # What the CPU takes for one operation, autograd included, more for cuDNN's, and more for what is recomputed.
 _LAUNCH_SECONDS, _CUDNN_LAUNCH_SECONDS = 28e-6, 55e-6
@@ -24,6 +24,7 @@ _CONVOLUTION_EFFICIENCY = 0.33
 _MATRIX_BANDWIDTH = 0.37  # fraction of the bandwidth that products and convolutions reach
 _OTHER_BANDWIDTH = 0.28  # lower, because normalizations read their inputs more than once
 _CONVERSION_TRAFFIC = {"float32": 1.8, "float16": 3, "bfloat16": 3}  # factor where cuDNN converts to channels_last
+_LINK_OPS = (TO_HOST, TO_DEVICE)
 _MATRIX_OPS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward")
 
 
@@ -61,6 +62,8 @@ def device_seconds(costs: Iterable[OpCost], target: Target, settings: Settings, 
 
 
 def _op_seconds(cost: OpCost, target: Target, settings: Settings, scale: float) -> float:
+    if cost.op in _LINK_OPS:
+        return cost.traffic * scale / target.link
     is_convolution = "convolution" in cost.op
     rate = _peak_rate(cost, target, settings) * (_CONVOLUTION_EFFICIENCY if is_convolution else _PRODUCT_EFFICIENCY)
     is_converted = is_convolution and settings.memory_format == "contiguous"

@@ -91,11 +91,18 @@ def settings_text(settings: Settings) -> str:
     """Return the settings that differ between plans, in a few words."""
     sizes = settings.micro_batch_sizes
     split = "in one piece" if len(sizes) == 1 else f"in {len(sizes)} micro-batches of {sizes[0]}"
+    parts = [settings.precision, split]
+    if settings.optimizer == "8bit":
+        parts.append("8-bit states")
+    if settings.loss_chunks > 1:
+        parts.append(f"the loss in {settings.loss_chunks} chunks")
     checkpointing = settings.checkpointing
-    if checkpointing == "none":
-        return f"{settings.precision}, {split}"
-    what = f"the {checkpointing}" if isinstance(checkpointing, str) else f"{len(checkpointing)} modules"
-    return f"{settings.precision}, {split}, {what} recomputed"
+    if checkpointing != "none":
+        what = f"the {checkpointing}" if isinstance(checkpointing, str) else f"{len(checkpointing)} modules"
+        parts.append(f"{what} recomputed")
+    if settings.offload:
+        parts.append("activations offloaded")
+    return ", ".join(parts)
 
 
 def _bytes(change: PlanChange) -> str:

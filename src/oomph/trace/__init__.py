@@ -8,7 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._device import CpuDevice, CudaDevice, EmulatedDevice
-from ._trace import COMPILED, RECURRENT_ESTIMATE, Guess, ModuleCall, OpCost, Phase, Storage, StorageKind, Trace
+from ._trace import (
+    COMPILED,
+    RECURRENT_ESTIMATE,
+    TO_DEVICE,
+    TO_HOST,
+    Guess,
+    ModuleCall,
+    OpCost,
+    Phase,
+    Storage,
+    StorageKind,
+    Trace,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = [
     "COMPILED",
     "RECURRENT_ESTIMATE",
+    "TO_DEVICE",
+    "TO_HOST",
     "CpuDevice",
     "CudaDevice",
     "EmulatedDevice",

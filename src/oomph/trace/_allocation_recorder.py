@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,7 +22,7 @@ from ._device import CpuDevice, CudaDevice
 from ._inplace_sums import merge_sums
 from ._op_cost import op_cost
 from ._rules import AllocateResult, FreeTemporaries, RuleStep
-from ._trace import Guess, ModuleCall, OpCost, Phase, Storage, StorageKind, Trace
+from ._trace import TO_HOST, Guess, ModuleCall, OpCost, Phase, Storage, StorageKind, Trace
 from .fake import ValueTracker
 
 # Operations whose result autograd writes into an argument, though not for fake tensors, and the autograd nodes that
@@ -32,6 +33,7 @@ _IN_PLACE = {
     "aten.sub.Tensor": frozenset({"BinaryCrossEntropyWithLogitsBackward0"}),
     "aten.mul.Tensor": frozenset({"BinaryCrossEntropyWithLogitsBackward0"}),
 }
+_CLASS_LOSSES = frozenset({"aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default"})
 _MAX_LINES = 3  # of the user's code that are named for one assumption
 
 
@@ -62,6 +64,8 @@ class AllocationRecorder(TorchDispatchMode):
         self._training_events: int | None = None
         self._cublas_handles: set[str] = set()
         self._op_costs: list[OpCost] = []
+        self._classes = 0
+        self._pinned: dict[int, int] = defaultdict(int)  # bytes that each phase has copied to the host
         self._calls: list[ModuleCall] = []
         self._node: dict[int, int] = {}  # live storage to the backward node that allocated it
         self._sums: dict[int, tuple[int, ...]] = {}
@@ -145,6 +149,14 @@ class AllocationRecorder(TorchDispatchMode):
         if self._now.phase is Phase.FORWARD and self._training_events is None:
             self._calls.append(call)
 
+    def add_cost(self, op: str, traffic: int) -> None:
+        """Add an operation that no dispatch shows; `TO_HOST` and `TO_DEVICE` move bytes over the link."""
+        if op == TO_HOST:
+            # torch's allocator of pinned memory rounds up to powers of two and keeps what is freed.
+            self._pinned[len(self._phase_starts)] += 1 << (traffic - 1).bit_length()
+        if self._training_events is None:
+            self._op_costs.append(OpCost(op, "float32", 0, traffic, self._current_module(), self._now.phase))
+
     def indices_of(self, tensors: Iterable[Tensor]) -> tuple[int, ...]:
         """Return the indices of the live storages of tensors."""
         indices = (self._live.get(storage._cdata) for tensor in tensors for storage in storages_of(tensor))
@@ -170,6 +182,8 @@ class AllocationRecorder(TorchDispatchMode):
             guesses=tuple(self.values.guesses),
             module_classes=self._module_classes,
             calls=tuple(self._calls),
+            classes=self._classes,
+            pinned=max(self._pinned.values(), default=0),
         )
 
     def _record(self, op: str, args: tuple[Any, ...], out: Any) -> None:
@@ -177,6 +191,8 @@ class AllocationRecorder(TorchDispatchMode):
         module = self._current_module()
         if self._training_events is None:
             self._op_costs.extend(op_cost(op, args, outs, module, self._now.phase))
+        if op in _CLASS_LOSSES:
+            self._classes = max(self._classes, args[0].shape[1] if args[0].dim() > 1 else 0)
         steps = self._rule_steps(op, args, outs)
         if steps is None:
             self._record_without_rule(op, args, out, module)

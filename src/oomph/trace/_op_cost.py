@@ -15,6 +15,9 @@ from ._trace import OpCost, Phase
 def op_cost(op: str, args: tuple[Any, ...], outs: tuple[Any, ...], module: str, phase: Phase) -> Iterator[OpCost]:
     """Yield the cost of one operation in a module; nothing if no kernel runs, as for a view."""
     name = op.split(".")[1]
+    if name in _SPARSE:
+        args = args[1:]
+        outs = outs if name == "gather" else ()
     tensors = [leaf for leaf in tree_leaves((args, outs)) if isinstance(leaf, Tensor)]
     if not tensors or name in _WITHOUT_KERNEL:
         return
@@ -30,6 +33,8 @@ _WITHOUT_KERNEL = frozenset(
     unbind as_strided empty empty_like empty_strided device lift_fresh
     """.split()  # noqa: SIM905  easier to read than a list of strings
 )
+
+_SPARSE = frozenset({"gather", "scatter_add_"})  # that touch only some elements of their first argument
 
 
 def _elementwise(args: tuple[Any, ...], outs: tuple[Any, ...]) -> int:

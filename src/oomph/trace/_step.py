@@ -20,7 +20,16 @@ from torch.utils._pytree import tree_leaves
 from ..errors import OomphError, UsageError, describe
 from ..job import Job
 from ..losses import OutputParts, outputs_with_grads
-from ..patches import AUTOCAST_DTYPES, apply_checkpointing, autocast, convert_batch, convert_model, set_variant
+from ..patches import (
+    AUTOCAST_DTYPES,
+    apply_checkpointing,
+    apply_loss_chunks,
+    apply_offload,
+    autocast,
+    convert_batch,
+    convert_model,
+    set_variant,
+)
 from ..settings import Settings
 from ._allocation_recorder import AllocationRecorder
 from ._cuda_autocast import CudaAutocast
@@ -36,6 +45,7 @@ from ._fake_job import (
     modules_in_order,
     replace_params,
 )
+from ._memory_savers import TracedHostMemory, step_eight_bit
 from ._module_calls import report_modules
 from ._recurrent import flatten_weights
 from ._trace import COMPILED, Guess, Phase, StorageKind, Trace
@@ -125,6 +135,7 @@ class _Run:
                 stack.enter_context(CudaKernels(self.device, recorder.assumptions))
             if is_cuda and precision in AUTOCAST_DTYPES:
                 stack.enter_context(CudaAutocast(AUTOCAST_DTYPES[precision]))
+            stack.enter_context(apply_loss_chunks(self.settings.loss_chunks))
             stack.enter_context(world.mode)
             tracer = _StepTracer(job, self.settings, recorder, world)
             stack.enter_context(recorder)
@@ -225,6 +236,7 @@ class _StepTracer:
         self.model = model
         self.recorder.name_modules(model)
         apply_checkpointing(model, self.settings.checkpointing)
+        apply_offload(model, self.settings.offload, TracedHostMemory(self.recorder))
         before = _parameters(model)
         with self.recorder.phase(Phase.BUILD, 0):
             for prefix, module in modules_in_order(model):
@@ -288,7 +300,10 @@ class _StepTracer:
 
     def _update(self, optimizer: torch.optim.Optimizer) -> None:
         try:
-            optimizer.step()
+            if self.settings.optimizer == "8bit":
+                step_eight_bit(optimizer, self.recorder)
+            else:
+                optimizer.step()
         except OomphError:
             raise
         except Exception as error:

@@ -31,6 +31,8 @@ class Phase(enum.Enum):
     CHECKPOINT = "checkpoint"
 
 
+TO_HOST, TO_DEVICE = "copy_to_host", "copy_to_device"  # operations that offload activations
+
 RECURRENT_ESTIMATE = "the cuDNN workspace of this kind of recurrent layer is an estimate, so the ranges are wider"
 
 COMPILED = "code of torch.compile is predicted as it runs without compilation, so the ranges are wider"
@@ -131,6 +133,8 @@ class Trace:
         guesses: the assumptions about values that depend on data.
         module_classes: (path, class) of the model's modules.
         calls: the forward passes of modules in the last training step, in the order in which they ended.
+        classes: number of classes of the cross entropy, the largest one; 0 if there is none.
+        pinned: bytes of pinned host memory that hold offloaded activations.
     """
 
     storages: tuple[Storage, ...]
@@ -142,3 +146,5 @@ class Trace:
     guesses: tuple[Guess, ...] = ()
     module_classes: tuple[tuple[str, str], ...] = ()
     calls: tuple[ModuleCall, ...] = ()
+    classes: int = 0
+    pinned: int = 0

@@ -35,7 +35,7 @@ def test_the_cpu_stays_as_it_is(setting: str) -> None:
 
 def test_what_is_set_already_stays() -> None:
     done = Settings(
-        batch=64, precision="amp-fp16", memory_format="channels_last", optimizer="foreach", allocator="expandable"
+        batch=64, precision="amp-fp16", memory_format="channels_last", optimizer="8bit", allocator="expandable"
     )
     assert [change.improved(done, CONVOLUTIONS) for change in CHANGES] == [()] * len(CHANGES)
 
@@ -74,6 +74,9 @@ def test_smaller_sizes_reach_half() -> None:
         ({"size": 608}, "the size is 608 instead of 640"),
         ({"memory_format": "channels_last"}, "the memory format is channels_last instead of contiguous"),
         ({"optimizer": "fused"}, "the optimizer's update is fused"),
+        ({"optimizer": "8bit"}, "the optimizer's states have 8 bits"),
+        ({"loss_chunks": 8}, "the cross entropy is computed in 8 chunks of rows"),
+        ({"offload": ("a", "b")}, "activations of a, b are in pinned host memory until the backward pass"),
         ({"allocator": "expandable"}, "torch's allocator uses expandable segments"),
     ],
 )
@@ -84,4 +87,6 @@ def test_sentences(changed: dict[str, object], text: str) -> None:
     assert what == text
     assert cost
     assert not cost.endswith(".")
-    assert (change.permission is not None) == (change.setting in {"precision", "size"})
+    assert (change.permission is not None) == (
+        bool(changed.keys() & {"precision", "size"}) or changed == {"optimizer": "8bit"}
+    )

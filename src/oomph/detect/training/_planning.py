@@ -109,7 +109,7 @@ def plan_training(
         budget=budget,
         allow=config.allow,
         min_micro_batch=_MIN_MICRO_BATCH,
-        fixed=frozenset({"allocator", "memory_format", "optimizer"}),
+        fixed=frozenset({"allocator", "memory_format", "optimizer", "loss_chunks", "offload"}),
     )
     try:
         plan = plan_fastest(request, predictor)

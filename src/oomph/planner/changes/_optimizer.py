@@ -19,4 +19,4 @@ def _describe(before: Settings, after: Settings) -> tuple[str, str]:
     return f"the optimizer's update is {after.optimizer}", "The last bits may differ"
 
 
-OPTIMIZER = Change("optimizer", _describe, _improved)
+OPTIMIZER = Change("optimizer", _describe, _improved, value="fused")
