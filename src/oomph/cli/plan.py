@@ -65,6 +65,9 @@ def plan(
         Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option("--out", "-o", metavar="FILE", help="Write the plan to a file, for oomph.Plan.load."),
     ] = None,
+    which_gpu: Annotated[
+        bool, typer.Option("--which-gpu", help="Plan for every GPU of the catalog; name the smallest that works.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Plan the fastest settings that fit into the memory of a GPU, before anything runs and without that GPU.
@@ -85,6 +88,11 @@ def plan(
     if size == "0" and job in BUILT_IN:
         size = BUILT_IN_SIZE
     settings = Settings(batch=batch, size=parse_sample_size(size), precision=precision.value, allocator="default")
+    if which_gpu:
+        given = {"--gpu": gpu, "--budget": budget, "--max-slowdown": max_slowdown, "--out": out}
+        _reject_beside_which_gpu(*(flag for flag, value in given.items() if value is not None))
+        _report_gpus(job, settings, read_allowed(allow), as_json=json)
+        return
     target = find_target(gpu or this_device())
     wishes = _Wishes(budget, goal.value, read_allowed(allow), max_slowdown)
     result = _make_plan(job, settings, target, wishes, quiet=json)
@@ -119,6 +127,27 @@ def _make_plan(reference: str, settings: Settings, target: Target, wishes: _Wish
             max_slowdown=wishes.max_slowdown,
             progress=lambda done: console.on_progress("predicting settings", done, None),
         )
+
+
+def _reject_beside_which_gpu(*flags: str) -> None:
+    if flags:
+        raise UsageError(f"--which-gpu plans for every GPU, so {flags[0]} has no meaning", f"omit {flags[0]}")
+
+
+def _report_gpus(reference: str, settings: Settings, allow: tuple[str, ...], *, as_json: bool) -> None:
+    from ..planner import next_smaller, which_gpus  # noqa: PLC0415
+    from ..report import ConsoleProgress, WhichGpuReport, emit  # noqa: PLC0415
+
+    found = find_job(reference)
+    with ConsoleProgress(quiet=as_json) as console:
+        options = which_gpus(
+            found,
+            settings,
+            allow,
+            lambda done, total: console.on_progress("planning for generations of GPUs", done, total),
+        )
+        advice = next_smaller(found, settings, options)
+    emit(WhichGpuReport(reference, settings, options, advice), as_json=as_json)
 
 
 def _save(plan: Plan, path: Path) -> None:

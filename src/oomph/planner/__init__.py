@@ -7,7 +7,7 @@ from ._plan import Alternative, Plan, PlanChange
 from ._predictor import JobPredictor, Predictor, first_micro_batches
 from ._request import GOALS, PERMISSIONS, PlanRequest, read_allowed
 from ._step_profile import StepProfile, step_profile
-from ._which_gpu import GpuOption, which_gpus
+from ._which_gpu import GpuOption, next_smaller, which_gpus
 
 __all__ = [
     "GOALS",
@@ -24,6 +24,7 @@ __all__ = [
     "estimate_micro_batch",
     "first_micro_batches",
     "largest_fitting",
+    "next_smaller",
     "plan",
     "plan_fastest",
     "plan_largest_batch",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ..errors import CannotFit
 from ..job import Job
 from ..machine import GpuSpec, Target, cloud_machines_with, gpu_specs, target_of
 from ..settings import Settings
+from ..units import format_size
+from ._job_plan import plan
 from ._predictor import JobPredictor
-from ._request import PlanRequest
+from ._request import PERMISSIONS, PlanRequest
 from ._search import Candidate, Correction, Search, Stage
+from .changes import CHANGES
 
 _TESLA_P100 = (6, 0)  # the oldest capability that torch's wheels support
 
@@ -45,35 +49,51 @@ def which_gpus(
 ) -> tuple[GpuOption, ...]:
     """Plan a Job on every NVIDIA GPU of the catalog, from little memory to much.
 
-    GPUs of one architecture share their traces: only memory, speed and the number of processors differ.
+    GPUs of one generation, which is the first number of their compute capability, share their traces.
 
     Args:
         job: what to train.
         settings: how it should be trained.
         allow: what may change although it affects results.
-        progress: called with the number of architectures that are done, and their number.
+        progress: called with the number of generations that are done, and their number.
     """
-    architectures: dict[tuple[int, int], list[tuple[GpuSpec, Target]]] = defaultdict(list)
+    generations: dict[int, list[tuple[GpuSpec, Target]]] = defaultdict(list)
     for spec in gpu_specs():
         if spec.compute_capability is not None and spec.bandwidth is not None and spec.rates.fp32 is not None:
             target = target_of(spec)
             if target.capability >= _TESLA_P100:
-                architectures[target.capability].append((spec, target))
+                generations[target.capability[0]].append((spec, target))
     options: list[GpuOption] = []
-    for done, capability in enumerate(sorted(architectures, reverse=True)):
+    for done, gpus in enumerate(generations.values()):
         if progress is not None:
-            progress(done, len(architectures))
-        gpus = architectures[capability]
+            progress(done, len(generations))
         options += _options(job, settings, allow, gpus)
     return tuple(sorted(options, key=lambda option: (option.memory, option.seconds or float("inf"))))
+
+
+def next_smaller(job: Job, settings: Settings, options: Sequence[GpuOption]) -> str:
+    """Return one sentence: what would make the largest GPU work that is smaller than all that do."""
+    smallest = next((option for option in options if option.settings is not None), None)
+    too_small = [option for option in options if smallest is None or option.memory < smallest.memory]
+    if not too_small:
+        return "It runs on the smallest GPU of the catalog."
+    gpu = too_small[-1]
+    try:
+        planned = plan(job, settings, gpu.gpu, allow=PERMISSIONS)
+    except CannotFit as error:
+        return f"On {gpu.gpu} ({format_size(gpu.memory)}) nothing helps: {error.why}."
+    kinds = dict.fromkeys(change.permission for change in CHANGES if change.is_in(settings, planned.settings))
+    allow = ",".join(kind for kind in kinds if kind is not None)
+    return f"{gpu.gpu} ({format_size(gpu.memory)}) would work with --allow {allow}."
 
 
 def _options(
     job: Job, settings: Settings, allow: tuple[str, ...], gpus: Sequence[tuple[GpuSpec, Target]]
 ) -> list[GpuOption]:
-    """Return the options on GPUs of one architecture, traced for its largest GPU."""
-    _, largest = max(gpus, key=lambda pair: pair[1].processors)
-    search = Search(PlanRequest(settings, largest, largest.memory, allow), JobPredictor(job, largest))
+    """Return the options on GPUs of one generation, traced for the largest one of its most frequent capability."""
+    counts = Counter(target.capability for _, target in gpus)
+    typical = max((target for _, target in gpus), key=lambda target: (counts[target.capability], target.processors))
+    search = Search(PlanRequest(settings, typical, typical.memory, allow), JobPredictor(job, typical))
     stage = search.stages(settings)[-1]
     candidates = search.candidates(stage)
     correction = Correction.by(search.predictor.predict(candidates[0].settings), candidates[0].memory)

@@ -6,7 +6,7 @@ from ._doctor import DoctorReport
 from ._emit import Report, emit
 from ._explain import ExplainReport
 from ._live import LiveView
-from ._plan import PlanReport
+from ._plan import PlanReport, WhichGpuReport
 from ._predict import PredictReport
 from ._text import printable
 from ._train import ConsoleProgress, TrainReport
@@ -27,6 +27,7 @@ __all__ = [
     "ScoresReport",
     "TrainReport",
     "WatchView",
+    "WhichGpuReport",
     "emit",
     "printable",
 ]

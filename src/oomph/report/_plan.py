@@ -9,12 +9,15 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from .. import document
 from ..machine import Target
-from ..planner import Plan, PlanChange
+from ..planner import GpuOption, Plan, PlanChange
 from ..settings import Settings
-from ..units import format_size
+from ..units import count_of, format_size
 from ._table import table
 from ._text import duration
+
+_MAX_MACHINES = 2
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,55 @@ class PlanReport:
         yield rows
 
 
+@dataclass(frozen=True)
+class WhichGpuReport:
+    """Report of `oomph plan --which-gpu`."""
+
+    job: str
+    settings: Settings
+    options: tuple[GpuOption, ...]
+    advice: str
+
+    def document(self) -> dict[str, Any]:
+        """Return the options as a JSON document."""
+        return {
+            "oomph": "gpus for a job",
+            "version": 1,
+            "job": self.job,
+            "settings": document.encode(self.settings),
+            "options": document.encode(self.options),
+            "advice": self.advice,
+        }
+
+    def render(self, *, plain: bool) -> RenderableType:
+        """Return the GPUs that work, the smallest one first."""
+        works = [option for option in self.options if option.settings is not None]
+        if not works:
+            least = format_size(min(option.need for option in self.options))
+            verdict = f"{self.job} runs on no GPU of the catalog: it may need up to {least}."
+            return Group(Text(verdict, "bold red"), Text(self.advice))
+        smallest = works[0]
+        verdict = f"The smallest GPU for {self.job} is {smallest.gpu} ({format_size(smallest.memory)})."
+        return Group(Text(verdict, "bold green"), Text(self.advice), Text(), _gpu_table(works, plain=plain))
+
+
+def _gpu_table(works: list[GpuOption], *, plain: bool) -> RenderableType:
+    rows = table("GPU", ">memory", ">needs up to", ">steps/s", "settings", "cloud machines", plain=plain)
+    for option in works:
+        assert option.settings is not None  # noqa: S101  these work
+        assert option.seconds is not None  # noqa: S101
+        machines = ", ".join(option.machines[:_MAX_MACHINES])
+        rows.add_row(
+            option.gpu,
+            format_size(option.memory),
+            format_size(option.need),
+            f"{1 / option.seconds:.2f}",
+            settings_text(option.settings),
+            Text(f"{machines}, …" if len(option.machines) > _MAX_MACHINES else machines, "dim"),
+        )
+    return rows
+
+
 def settings_text(settings: Settings) -> str:
     """Return the settings that differ between plans, in a few words."""
     sizes = settings.micro_batch_sizes
@@ -98,7 +150,7 @@ def settings_text(settings: Settings) -> str:
         parts.append(f"the loss in {settings.loss_chunks} chunks")
     checkpointing = settings.checkpointing
     if checkpointing != "none":
-        what = f"the {checkpointing}" if isinstance(checkpointing, str) else f"{len(checkpointing)} modules"
+        what = f"the {checkpointing}" if isinstance(checkpointing, str) else count_of(len(checkpointing), "module")
         parts.append(f"{what} recomputed")
     if settings.offload:
         parts.append("activations offloaded")
