@@ -108,7 +108,7 @@ def test_largest_batch_fits_and_one_more_does_not() -> None:
     for batch, fits in ((plan.settings.batch, True), (plan.settings.batch + 1, False)):
         prediction = predictor().predict(replace(plan.settings, batch=batch))
         assert (prediction.needed.high + H200.outside[-1] <= budget) == fits
-    with pytest.raises(CannotFit, match="not even 1 samples fit"):
+    with pytest.raises(CannotFit, match="not even 1 sample fits"):
         plan_largest_batch(request(1), predictor())
 
 
@@ -129,3 +129,21 @@ def test_largest_fitting_is_exact_and_takes_few_calls(fixed: int, slope: int, bu
 def test_unknown_permission() -> None:
     with pytest.raises(UsageError, match="'speed' can't be allowed; use precision, optimizer or size"):
         PlanRequest(SETTINGS, H200, MIB, ("speed",))
+
+
+def test_largest_batch_lists_what_else_changes() -> None:
+    plan = plan_largest_batch(request(4 * NEED), predictor())
+    assert [change.what.split(" is ")[0] for change in plan.changes] == [
+        "the memory format",
+        "the optimizer's update",
+        "the batch",
+    ]
+
+
+def test_largest_fitting_starts_at_the_smallest() -> None:
+    def need(samples: int) -> float:
+        assert samples >= 2, "BatchNorm fails"
+        return 10 * samples
+
+    assert largest_fitting(need, 95, smallest=2) == 9
+    assert largest_fitting(need, 15, smallest=2) == 0

@@ -1,7 +1,8 @@
 """Planning: the fastest settings that fit, each change with its reason and its cost. Pure, no torch at import."""
 
 from ._job_plan import plan
-from ._make_plan import largest_fitting, plan_fastest, plan_largest_batch
+from ._largest_batch import largest_fitting, plan_largest_batch
+from ._make_plan import plan_fastest
 from ._micro_batch import MicroBatchEstimate, estimate_micro_batch
 from ._plan import Alternative, Plan, PlanChange
 from ._predictor import JobPredictor, Predictor, first_micro_batches

@@ -9,7 +9,8 @@ from ..job import Job
 from ..machine import Target, find_target
 from ..settings import Settings
 from ..units import parse_size
-from ._make_plan import plan_fastest, plan_largest_batch
+from ._largest_batch import plan_largest_batch
+from ._make_plan import plan_fastest
 from ._plan import Plan
 from ._predictor import JobPredictor
 from ._request import GOALS, PlanRequest

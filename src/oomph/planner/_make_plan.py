@@ -1,10 +1,10 @@
-"""Plans: the fastest settings that fit, or the largest batch."""
+"""Plans of the fastest settings that fit."""
 
 from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..errors import CannotFit
@@ -12,15 +12,11 @@ from ..prediction import Prediction
 from ..settings import Settings
 from ..units import format_size
 from ._alternatives import alternatives
-from ._micro_batch import fitting_samples
 from ._plan import Plan, PlanChange
 from ._predictor import Predictor
 from ._request import PERMISSIONS, PlanRequest
 from ._search import Search, Stage, Winner, with_seconds
 from .changes import CHANGES, offloaded, slow_precision, smaller_sizes
-
-_MAX_BATCH = 1 << 20
-_PROBE_BATCH = 8  # samples of the second prediction that the linear estimate goes through
 
 
 def plan_fastest(request: PlanRequest, predictor: Predictor) -> Plan:
@@ -82,14 +78,8 @@ def _first_winner(search: Search, requested: Settings) -> tuple[list[Stage], Win
 
 def _changes(stages: Sequence[Stage], winner: Winner, why: str) -> Iterator[PlanChange]:
     """Yield each change with what it adds to memory and time."""
-    memory, seconds = stages[0].memory, stages[0].seconds
-    for before, after in itertools.pairwise(stages):
-        for change in CHANGES:
-            # 8-bit states replace a fused update.
-            if change.is_in(before.settings, after.settings) and change.is_in(before.settings, stages[-1].settings):
-                what, cost = change.describe(before.settings, after.settings)
-                yield PlanChange(what, why, cost, after.memory - memory, after.seconds - seconds)
-                memory, seconds = after.memory, after.seconds
+    yield from stage_changes(stages, why)
+    memory, seconds = stages[-1].memory, stages[-1].seconds
     last, planned = stages[-1], winner.candidate.settings
     paths = planned.checkpointing if isinstance(planned.checkpointing, tuple) else ()
     checkpointed = replace(planned, micro_batch=last.settings.micro_batch)
@@ -104,6 +94,18 @@ def _changes(stages: Sequence[Stage], winner: Winner, why: str) -> Iterator[Plan
                 what, cost = change.describe(before_change, after_change)
                 yield PlanChange(what, why, cost, next_memory - memory, next_seconds - seconds)
                 memory, seconds = next_memory, next_seconds
+
+
+def stage_changes(stages: Sequence[Stage], why: str) -> Iterator[PlanChange]:
+    """Yield the changes from each stage to the next, with what they add to memory and time."""
+    memory, seconds = stages[0].memory, stages[0].seconds
+    for before, after in itertools.pairwise(stages):
+        for change in CHANGES:
+            # 8-bit states replace a fused update.
+            if change.is_in(before.settings, after.settings) and change.is_in(before.settings, stages[-1].settings):
+                what, cost = change.describe(before.settings, after.settings)
+                yield PlanChange(what, why, cost, after.memory - memory, after.seconds - seconds)
+                memory, seconds = after.memory, after.seconds
 
 
 def _check_slowdown(request: PlanRequest, winner: Winner) -> None:
@@ -143,72 +145,3 @@ def _smallest_need(request: PlanRequest, predictor: Predictor, stage: Stage) -> 
     candidates = Search(request, predictor).candidates(stage)
     smallest = min(candidates, key=lambda candidate: candidate.memory)
     return smallest.settings, predictor.predict(smallest.settings)
-
-
-def plan_largest_batch(request: PlanRequest, predictor: Predictor) -> Plan:
-    """Return the largest batch that runs in one piece, with changes that cost nothing.
-
-    It plans by `needed`, the smallest cap of the allocator under which the step runs, with its upper bound.
-
-    Raises:
-        CannotFit: not even one sample fits.
-    """
-    # No budget: whatever saves memory makes room for more samples.
-    unlimited = replace(request, settings=replace(request.settings, micro_batch=None), budget=0)
-    stages = Search(unlimited, predictor).stages(unlimited.settings)
-    base = stages[-1].settings
-
-    def with_batch(batch: int) -> Settings:
-        return replace(base, batch=batch)
-
-    def need(batch: int) -> float:
-        prediction = predictor.predict(with_batch(batch))
-        return prediction.needed.high + prediction.device.high - prediction.full_speed.high
-
-    batch = largest_fitting(need, request.budget)
-    if batch < max(request.min_micro_batch, 1):
-        raise CannotFit(
-            f"not even {request.min_micro_batch} samples fit into {format_size(request.budget)}: they may need up to "
-            f"{format_size(need(request.min_micro_batch))}",
-            "use smaller images or a smaller model, or a larger budget",
-        )
-    settings = with_batch(batch)
-    requested_need = predictor.predict(request.settings)
-    requested = replace(base, batch=request.settings.batch, micro_batch=None)
-    why = f"it is the largest that fits into {format_size(request.budget)}"
-    changes = [PlanChange(f"the batch is {batch} instead of {requested.batch}", why, "Learning rates depend on it")]
-    return Plan(
-        requested=request.settings,
-        settings=settings,
-        budget=request.budget,
-        requested_need=requested_need,
-        planned_need=predictor.predict(settings),
-        changes=tuple(changes if batch != requested.batch else ()),
-    )
-
-
-def largest_fitting(need: Callable[[int], float], budget: int, limit: int = _MAX_BATCH) -> int:
-    """Return the largest number of samples whose need, which grows with it, is within the budget; 0 if none is.
-
-    Few calls: the need is nearly linear, so that each one tells how far the limit is.
-    """
-    low, low_need = 1, need(1)
-    if low_need > budget:
-        return 0
-    probe = min(_PROBE_BATCH, limit)
-    high, high_need = probe, need(probe)
-    while high_need <= budget and high < limit:
-        guess = fitting_samples((low, low_need), (high, high_need), budget)
-        low, low_need, high = high, high_need, min(max(guess, high + 1) + 1, limit)
-        high_need = need(high)
-    if high_need <= budget:
-        return high
-    while high - low > 1:
-        guess = fitting_samples((low, low_need), (high, high_need), budget)
-        middle = min(max(guess, low + 1), high - 1)
-        middle_need = need(middle)
-        if middle_need <= budget:
-            low, low_need = middle, middle_need
-        else:
-            high, high_need = middle, middle_need
-    return low
