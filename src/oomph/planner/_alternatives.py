@@ -9,6 +9,7 @@ from ._plan import Alternative
 from ._search import Candidate, Winner
 
 _COUNT = 6
+_SAME = 0.01
 
 
 def alternatives(winner: Winner, budget: int) -> tuple[Alternative, ...]:
@@ -60,6 +61,6 @@ def _why_not(candidate: Candidate, winner: Winner, budget: int) -> str:
     if need > budget:
         return f"may need up to {format_size(need)}, above the budget of {format_size(budget)}"
     slower = candidate.seconds / winner.candidate.seconds - 1
-    if slower > 0:
+    if slower > _SAME:
         return f"{100 * slower:.0f} % slower"
-    return "not faster by more than the estimates are uncertain"
+    return "not faster, with more changes"

@@ -118,7 +118,16 @@ def weight_gradient_workspace(conv: ConvolutionShape, processors: int = 132) -> 
     if _reads_images_directly(conv) and conv.element_size == _SINGLE and conv.dims == 2:  # noqa: PLR2004
         return 0
     converted = _converted_bytes(conv, _input_alignment(conv, gradient=True), conv.align)
-    return converted + _partial_sums(conv, processors)
+    return converted + _padded_gradient(conv) + _partial_sums(conv, processors)
+
+
+def _padded_gradient(conv: ConvolutionShape) -> int:
+    """Return the bytes of the gradient of a pointwise convolution in channels_last, with its channels padded.
+
+    Seen in YOLOv5's head of 255 channels, in bfloat16.
+    """
+    is_padded = conv.pointwise and conv.channels_last and conv.groups == 1 and conv.out_channels % conv.align
+    return conv.output_bytes(conv.align) if is_padded and conv.element_size == _HALF else 0
 
 
 def _max_product_ratio(conv: ConvolutionShape) -> float:
