@@ -31,7 +31,7 @@ def test_the_guard_and_its_recorder_are_exported_at_the_root() -> None:
 
 
 def test_every_option_is_passed_on() -> None:
-    options = set(inspect.signature(oomph.guard).parameters) - {"model", "optimizer", "loss"}
+    options = set(inspect.signature(oomph.guard).parameters) - {"model", "optimizer", "loss", "plan"}
     fields = {name.replace("schedulers", "scheduler") for name in GuardConfig.__dataclass_fields__}
     assert options == fields
 
