@@ -78,6 +78,7 @@ def test_what_cannot_fit_exits_with_3(job: str, capsys: pytest.CaptureFixture[st
         (["yolov5s", "--gpu", "H200", "--budget", "many"], "many"),
         (["yolov5s", "--gpu", "H200", "--max-slowdown", "0.5"], "max_slowdown is 0.5"),
         (["yolov5s", "--gpu", "H200", "--batch", "0"], "batch is 0"),
+        (["yolov5s", "--which-gpu", "--gpu", "H200"], "--which-gpu plans for every GPU, so --gpu has no meaning"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import torch
 from oomph.detect import DemoSize, TrainConfig, train, write_demo_dataset
 from oomph.detect.training import _planning
 from oomph.detect.training._extra_memory import ExtraMemory
-from oomph.errors import CannotFit
+from oomph.errors import CannotFit, UsageError
 from oomph.planner import Plan, PlanRequest
 from oomph.settings import Settings
 from oomph.units import MIB
@@ -32,7 +32,7 @@ def plan_of(data: Path, **changes: Any) -> Plan:
     progress = StopAtPlan()
     with pytest.raises(Stopped):
         train(TrainConfig(data, data.parent / "run", **{**defaults, **changes}), progress)
-    assert progress.tasks["plan: settings predicted"] >= 1
+    assert ("plan: settings predicted" in progress.tasks) == ("plan" not in changes)
     return progress.plans[0]
 
 
@@ -96,3 +96,28 @@ def test_the_automatic_batch_is_at_least_two_images_and_at_most_all(budget: int,
     predictor: Any = LinearNeed()
     settings = _planning._with_largest_batch(Settings(batch=1, size=64), budget * MIB, predictor, 24)
     assert settings.batch == batch
+
+
+def test_a_plan_file_is_carried_out(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    planned = plan_of(data)
+    replace(planned, settings=replace(planned.settings, checkpointing=("model.2",))).save(path)
+    assert plan_of(data, plan=path).settings.checkpointing == ("model.2",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch": 4}, "is for batch 2 at 64, and the run has batch 4 at 64"),
+        ({"imgsz": 96}, "and the run has batch 2 at 96"),
+        ({"budget": 100 * MIB}, "may need up to .*, and there are"),
+    ],
+)
+def test_a_plan_for_something_else_is_refused(
+    data: Path, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    path = tmp_path / "plan.json"
+    plan_of(data).save(path)
+    config = {"cfg": "n", "imgsz": 64, "batch": 2, "epochs": 1, "device": "cpu", "plan": path, **changes}
+    with pytest.raises(UsageError, match=message):
+        train(TrainConfig(data, tmp_path / "run", **config), RecordingProgress())
