@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _DEMO_DATA = Path("runs/demo/data.yaml")  # generated if no data is given
 # Settings that may change when a run is resumed: they don't affect the result, or need permission to.
+_PERMISSIONS = ("precision", "size")  # of what the planner knows
 _CHANGEABLE = ("device", "workers", "budget", "allow")
 
 
@@ -175,7 +176,7 @@ def _parse_limits(budget: str | None, allow: str | None) -> dict[str, Any]:
 
     return {
         "budget": None if budget is None else parse_size(budget),
-        "allow": None if allow is None else read_allowed(allow),
+        "allow": None if allow is None else read_allowed(allow, _PERMISSIONS),
     }
 
 

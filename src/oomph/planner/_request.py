@@ -40,20 +40,20 @@ class PlanRequest:
             raise UsageError(f"max_slowdown is {self.max_slowdown}", "set it to at least 1, such as 1.5")
 
 
-def check_allowed(allow: tuple[str, ...]) -> None:
+def check_allowed(allow: tuple[str, ...], permissions: tuple[str, ...] = PERMISSIONS) -> None:
     """Raise UsageError for a permission that doesn't exist."""
-    unknown = next((name for name in allow if name not in PERMISSIONS), None)
+    unknown = next((name for name in allow if name not in permissions), None)
     if unknown is not None:
-        choices = f"{', '.join(PERMISSIONS[:-1])} or {PERMISSIONS[-1]}"
+        choices = f"{', '.join(permissions[:-1])} or {permissions[-1]}"
         raise UsageError(f"{quote(unknown)} can't be allowed", f"use {choices}, or several separated by commas")
 
 
-def read_allowed(text: str) -> tuple[str, ...]:
-    """Parse permissions such as "precision,size".
+def read_allowed(text: str, permissions: tuple[str, ...] = PERMISSIONS) -> tuple[str, ...]:
+    """Parse permissions such as "precision,size"; a command may know only some of them.
 
     Raises:
         UsageError: the text names an unknown permission.
     """
     allow = tuple(name.strip() for name in text.split(",") if name.strip())
-    check_allowed(allow)
+    check_allowed(allow, permissions)
     return allow
