@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ..distributed import DistContext
 
 _DEMO_DATA = Path("runs/demo/data.yaml")  # generated if no data is given
+_PERMISSIONS = ("precision", "size")  # of those that the planner knows
 # Settings that may change when a run is resumed: they don't affect the result, or need permission to.
-_PERMISSIONS = ("precision", "size")  # of what the planner knows
 _CHANGEABLE = ("device", "workers", "budget", "allow")
 
 
