@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oomph.errors import CannotFit, UsageError
-from oomph.planner import PlanRequest, largest_fitting, plan_fastest, plan_largest_batch
+from oomph.machine import find_target
+from oomph.planner import JobPredictor, PlanRequest, largest_fitting, plan_fastest, plan_largest_batch
 from oomph.units import MIB
 
-from .networks import H200, SETTINGS, predictor, request
+from .networks import H200, JOB, SETTINGS, predictor, request
 
 NEED = 3400  # MiB beside the CUDA context that the whole batch needs in fp32, about
 
@@ -147,3 +148,14 @@ def test_largest_fitting_starts_at_the_smallest() -> None:
 
     assert largest_fitting(need, 95, smallest=2) == 9
     assert largest_fitting(need, 15, smallest=2) == 0
+
+
+@pytest.mark.medium
+def test_on_the_cpu_micro_batches_come_before_recomputation() -> None:
+    target = find_target("cpu")
+    on_cpu = JobPredictor(JOB, target)
+    settings = replace(SETTINGS, size=64, allocator="default")
+    whole, half = (on_cpu.predict(replace(settings, micro_batch=size)).device.high for size in (None, 32))
+    plan = plan_fastest(PlanRequest(settings, target, int((whole + half) / 2)), on_cpu)
+    assert plan.settings.checkpointing == "none"
+    assert 2 <= len(plan.settings.micro_batch_sizes) <= 3

@@ -72,6 +72,8 @@ class Correction:
 
     factor: float
     outside: float
+    memory: int
+    device: float
 
     def need(self, candidate: Candidate) -> float:
         """Return the upper bound of a candidate's need."""
@@ -80,8 +82,16 @@ class Correction:
     @classmethod
     def by(cls, prediction: Prediction, memory: int) -> Correction:
         """Return what makes an estimate agree with a prediction."""
-        factor = prediction.full_speed.high / max(memory, 1)
-        return cls(factor, prediction.device.high - prediction.full_speed.high)
+        factor, device = prediction.full_speed.high / max(memory, 1), prediction.device.high
+        return cls(factor, device - prediction.full_speed.high, memory, device)
+
+    def and_by(self, prediction: Prediction, memory: int) -> Correction:
+        """Return the line through this prediction and another one; some memory doesn't shrink with the estimate."""
+        other = Correction.by(prediction, memory)
+        if memory == self.memory:
+            return other
+        factor = (other.device - self.device) / (memory - self.memory)
+        return replace(other, factor=factor, outside=other.device - factor * memory) if factor > 0 else other
 
 
 @dataclass(frozen=True)
@@ -130,7 +140,7 @@ class Search:
         """Return the fastest settings that fit, with any micro-batches and checkpointing; None if none do."""
         candidates = self.candidates(stage)
         first = candidates[0]
-        correction = Correction.by(self.predictor.predict(first.settings), first.memory)
+        start = correction = Correction.by(self.predictor.predict(first.settings), first.memory)
         best: tuple[Candidate, Prediction] | None = None
         tried: set[Settings] = set()
         for _ in range(_MAX_CONFIRMATIONS):
@@ -147,7 +157,7 @@ class Search:
             candidate = min(hopeful, key=lambda candidate: candidate.rank)
             tried.add(candidate.settings)
             prediction = self.predictor.predict(candidate.settings)
-            correction = Correction.by(prediction, candidate.memory)
+            correction = start.and_by(prediction, candidate.memory)
             if self.fits(prediction):
                 best = candidate, prediction
         if best is None:
@@ -166,9 +176,12 @@ class Search:
         """Return all micro-batches and checkpointed modules, estimated; the settings of the stage first."""
         profile, settings = stage.profile, stage.settings
         found: dict[Settings, Candidate] = {}
-        for micro_batch in self._micro_batches(settings, profile.min_micro_batch):
+        sizes = self._micro_batches(settings, profile.min_micro_batch)
+        for micro_batch in sizes:
             sets: Sequence[tuple[str, ...]] = ((),)
-            if "checkpointing" not in self.request.fixed:
+            # On the CPU smaller micro-batches cost nothing, so that recomputation is left for when they are smallest.
+            may_recompute = not self.request.target.is_cpu or micro_batch == sizes[-1]
+            if may_recompute and "checkpointing" not in self.request.fixed:
                 sets = checkpoint_sets(profile, micro_batch)
             for paths in sets:
                 changed = replace(
