@@ -48,8 +48,8 @@ def _train_under_limit(folder: Path, limit: int, statm_field: int) -> None:
     guard = guard_of(LargeActivations())
     guard.step((torch.randn(1, 8), torch.randn(1, 8)))  # torch allocates some memory once
     used = int(Path("/proc/self/statm").read_text().split()[statm_field]) * resource.getpagesize()
-    resource.setrlimit(limit, (used + 200 * MIB, resource.RLIM_INFINITY))
-    reports = [guard.step((torch.randn(8, 8), torch.randn(8, 8))) for _ in range(2)]
+    resource.setrlimit(limit, (used + 400 * MIB, resource.RLIM_INFINITY))
+    reports = [guard.step((torch.randn(16, 8), torch.randn(16, 8))) for _ in range(2)]
     steps = [{"micro_batches": report.micro_batches, "retries": report.retries} for report in reports]
     (folder / "out.json").write_text(json.dumps(steps))
 
@@ -62,7 +62,7 @@ def budget(folder: Path) -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)  # the first optimizer imports a large part of torch
     limit = rss_bytes() + 500 * MIB
     guard = guard_of(net, optimizer=optimizer, budget=limit)
-    reports = [guard.step((torch.randn(8, 8), torch.randn(8, 8))) for _ in range(2)]
+    reports = [guard.step((torch.randn(16, 8), torch.randn(16, 8))) for _ in range(2)]
     batches = [(torch.randn(58, 8), torch.randn(58, 8))]
     sizes = guard.evaluate(batches, lambda model, batch: len(model(batch[0])))
     outcome = {

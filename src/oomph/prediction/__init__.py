@@ -2,6 +2,7 @@
 
 from ._allocator import Allocator, OutOfMemory
 from ._calibration import Calibration, Comparison, calibrate, load_calibration, save_comparison
+from ._host_memory import rss_growth_after_planning
 from ._predict import predict, predict_trace, trace_device
 from ._prediction import Estimate, Origin, Owner, Peak, Prediction
 from ._replay import Replay, replay, smallest_cap
@@ -27,6 +28,7 @@ __all__ = [
     "predict_trace",
     "recompute_launch_seconds",
     "replay",
+    "rss_growth_after_planning",
     "save_comparison",
     "smallest_cap",
     "trace_device",

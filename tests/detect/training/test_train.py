@@ -39,7 +39,7 @@ def test_shared_train_and_val_images_are_reported(demo_data: Path, tmp_path: Pat
 @pytest.mark.large
 def test_a_budget_splits_the_batch_into_micro_batches(demo_data: Path, tmp_path: Path) -> None:
     progress = RecordingProgress()
-    config = small_config(demo_data, tmp_path / "run", imgsz=128, epochs=1, budget_above_start=275 * MIB)
+    config = small_config(demo_data, tmp_path / "run", imgsz=128, epochs=1, budget_above_start=235 * MIB)
     result = train(config, progress)
     assert len(result.plan.settings.micro_batch_sizes) > 1
     assert result.plan.settings.batch == 8

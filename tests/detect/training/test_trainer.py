@@ -253,7 +253,6 @@ def test_a_resumed_run_uses_the_optimizer_implementation_of_its_new_plan(
 
 
 @pytest.mark.large
-@pytest.mark.large
 def test_activation_checkpointing_is_used_where_micro_batches_do_not_suffice(tmp_path: Path) -> None:
     """In a separate process, so that its memory is that of this run alone."""
     code = """
@@ -268,7 +267,7 @@ class CountCheckpointedLayers(RecordingProgress):
         self.layers = sorted(sum("forward" in vars(layer) for layer in network.model) for network in networks)
 progress = CountCheckpointedLayers()
 data = write_demo_dataset(Path("data"), DemoSize(train=4, val=2))
-config = small_config(data, Path("run"), imgsz=512, batch=2, epochs=1, budget_above_start=440 * MIB)
+config = small_config(data, Path("run"), imgsz=512, batch=2, epochs=1, budget_above_start=396 * MIB)
 result = train(config, progress)
 print(json.dumps([result.plan.settings.checkpointing, progress.layers, result.predicted, result.measured]))
 """
@@ -276,10 +275,11 @@ print(json.dumps([result.plan.settings.checkpointing, progress.layers, result.pr
     command = [sys.executable, "-c", code]
     process = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment, check=True)
     checkpointing, layers, predicted, measured = json.loads(process.stdout)
-    assert checkpointing == "blocks"
+    assert isinstance(checkpointing, list)
+    assert all(path.startswith("model.") for path in checkpointing)
     assert layers[0] == 0  # the EMA
-    assert layers[-1] > 5  # the network
+    assert layers[-1] > 0  # the network
     assert 0.85 < measured / predicted < 1.1, "two steps fragment the heap less than a long run"
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
-    assert (plan["requested"]["checkpointing"], plan["settings"]["checkpointing"]) == ("none", "blocks")
+    assert (plan["requested"]["checkpointing"], plan["settings"]["checkpointing"]) == ("none", checkpointing)
     assert plan["changes"]

@@ -21,7 +21,7 @@ from ...planner import (
     largest_fitting,
     plan_fastest,
 )
-from ...prediction import Prediction, predict
+from ...prediction import Prediction, predict, rss_growth_after_planning
 from ...recovery import BUCKET_BYTES
 from ...settings import Settings
 from ...units import MIB, format_size
@@ -210,7 +210,7 @@ class _RunPredictor:
             return prediction.with_memory(lambda estimate: estimate.plus(input_bytes))
         temporary = max(dict(prediction.phases).values()) - update_bytes(prediction)
         fragmentation = int(_HEAP_FRAGMENTATION * min(self.steps / _FRAGMENTING_STEPS, 1) * temporary)
-        total = prediction.allocated.plus(rss_bytes() + fragmentation)
+        total = rss_growth_after_planning(prediction.allocated).plus(rss_bytes() + fragmentation)
         return replace(prediction, device=total, host=total)
 
 
