@@ -33,4 +33,4 @@ def test_invalid_settings_are_rejected(changes: dict[str, Any], message: str) ->
 
 def test_the_demo_trains_a_small_network_on_small_images() -> None:
     config = demo_config(Path("data.yaml"), Path("run"))
-    assert (config.cfg, config.imgsz, config.hyp.nominal_batch) == ("n", 128, 12)
+    assert (config.cfg, config.imgsz, config.hyp.nominal_batch) == ("n", 128, 40)
