@@ -157,25 +157,50 @@ def load_job(reference: str) -> Job:
         MissingFile: the file does not exist.
         UsageError: the reference is malformed, the file or the function fails or exits, or the result is not a Job.
     """
+    job, folder = _call_function(reference, "a Job")
+    if not isinstance(job, Job):
+        raise UsageError(f"{reference} returned a value of type {type(job).__name__}", "return an oomph.Job")
+    return _importing_from(folder, job)
+
+
+def load_dataset(reference: str) -> Any:
+    """Return the dataset that the function named by `path/to/file.py:function` returns.
+
+    Raises:
+        MissingFile: the file does not exist.
+        UsageError: the reference is malformed, the file or the function fails or exits, or the result is no dataset.
+    """
+    dataset, _ = _call_function(reference, "a dataset")
+    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        raise UsageError(
+            f"{reference} returned a value of type {type(dataset).__name__}",
+            "return a dataset with __getitem__ and __len__",
+        )
+    return dataset
+
+
+def _call_function(reference: str, what: str) -> tuple[Any, str]:
+    """Return what a function of a file returns, and the file's folder."""
     import runpy  # noqa: PLC0415  only the command line needs it
     from pathlib import Path  # noqa: PLC0415
 
     file, colon, name = reference.rpartition(":")
     if not colon or not file.endswith(".py") or not name.isidentifier():
         raise UsageError(
-            f"{quote(reference)} does not name a Job", "write path/to/file.py:function, a function that returns a Job"
+            f"{quote(reference)} does not name {what}",
+            f"write path/to/file.py:function, a function that returns {what}",
         )
     path = Path(file)
     if not path.is_file():
         raise MissingFile(f"the file {quote(file, 200)} does not exist", "check the path")
-    with _on_path(str(path.resolve().parent)):
+    folder = str(path.resolve().parent)
+    with _on_path(folder):
         function = _call(file, lambda: runpy.run_path(str(path)).get(name), fix="fix the file")
         if not callable(function):
-            raise UsageError(f"{file} has no function {quote(name)}", "name a function of that file that returns a Job")
-        job = _call(reference, function, fix="fix the function")
-    if not isinstance(job, Job):
-        raise UsageError(f"{reference} returned a value of type {type(job).__name__}", "return an oomph.Job")
-    return _importing_from(str(path.resolve().parent), job)
+            raise UsageError(
+                f"{file} has no function {quote(name)}", f"name a function of that file that returns {what}"
+            )
+        return _call(reference, function, fix="fix the function"), folder
 
 
 def _importing_from(folder: str, job: Job) -> Job:

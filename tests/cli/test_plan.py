@@ -91,3 +91,28 @@ def test_bad_input_is_one_sentence(arguments: list[str], message: str, capsys: p
 def test_file_that_cannot_be_written(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", job, "--gpu", "H200", "-o", str(tmp_path / "no" / "p.json")]) == 2
     assert "can't be written" in capsys.readouterr().err
+
+
+DATASET = """
+import numpy as np
+
+def photos():
+    return [(np.zeros(256, np.float32), np.zeros(4096, np.float32))] * 4
+
+def stream():
+    return iter(photos())
+"""
+
+
+def test_dataset_is_planned_for(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "photos.py").write_text(DATASET)
+    command = ["plan", job, "--batch", "2", "--gpu", "H200", "--dataset", f"{tmp_path}/photos.py:photos"]
+    assert run([*command, "--host-budget", "8GiB"]) == 0
+    output = capsys.readouterr().out
+    assert "DataLoader: num_workers=" in output
+    assert "of host memory" in output
+    assert run([*command[:-1], f"{tmp_path}/photos.py:stream"]) == 2
+    assert "return a dataset with __getitem__ and __len__" in capsys.readouterr().err
+    assert run([*command, "--which-gpu"]) == 2
+    assert run(["plan", job, "--gpu", "H200", "--host-budget", "8GiB"]) == 2
+    assert "host_budget has no effect without a dataset" in capsys.readouterr().err

@@ -11,15 +11,11 @@ from oomph.units import MIB
 SAMPLE = 3 * 640 * 640
 
 
-@pytest.mark.parametrize(
-    ("workers", "batch", "prefetch", "mebibytes"),
-    [(1, 8, 2, 18.8), (2, 8, 2, 37.5), (2, 8, 4, 75.0), (2, 16, 2, 75.0), (4, 16, 2, 150.0), (4, 16, 4, 300.0)],
-)
-def test_shared_memory_of_a_dataloader_is_as_measured(
-    workers: int, batch: int, prefetch: int, mebibytes: float
-) -> None:
-    workload = LoaderWorkload(batch=batch, sample_bytes=SAMPLE, decode_bytes=0, workers=workers, prefetch=prefetch)
-    assert predict_loader_memory(workload).shared / MIB == pytest.approx(mebibytes, abs=0.1)
+@pytest.mark.parametrize(("workers", "prefetch", "batches"), [(1, 1, 3), (1, 2, 4), (2, 2, 6), (4, 2, 10), (0, 2, 0)])
+def test_shared_memory_of_a_dataloader_is_as_measured(workers: int, prefetch: int, batches: int) -> None:
+    """Measured in /dev/shm with torch 2.13, with training loops of different speed."""
+    workload = LoaderWorkload(batch=8, sample_bytes=SAMPLE, decode_bytes=0, workers=workers, prefetch=prefetch)
+    assert predict_loader_memory(workload).shared == batches * 8 * SAMPLE
 
 
 def test_dataloader_multiplies_by_workers_and_oomph_does_not() -> None:

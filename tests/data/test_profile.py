@@ -73,7 +73,7 @@ def test_plan_has_as_many_workers_as_fit_the_memory() -> None:
 def test_plan_respects_dev_shm() -> None:
     profile = profile_dataset([np.zeros(MIB, np.uint8)] * 64, 16)
     docker = plan_workers(profile, dataclasses.replace(RESOURCES, shm=64 * MIB))
-    assert (docker.workers, docker.prefetch) == (4, 1)
+    assert (docker.workers, docker.prefetch) == (2, 1)
     assert docker.memory.shared == 64 * MIB
     assert "of /dev/shm, which has 64 MiB" in docker.why
     without = plan_workers(profile, dataclasses.replace(RESOURCES, shm=0, gpu=False))

@@ -78,13 +78,13 @@ def test_alternatives_say_why_they_lost() -> None:
     assert plan.settings not in [other.settings for other in plan.alternatives]
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_error_says_what_it_needs() -> None:
     with pytest.raises(CannotFit, match=r"micro-batches of 1 .*need up to .*, and the budget is"):
         plan_fastest(request(1), predictor())
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_smaller_sizes_are_the_last_resort() -> None:
     settings, fixed = replace(SETTINGS, batch=1), frozenset({"offload"})
     with pytest.raises(CannotFit, match=r"--allow precision,optimizer,size would make it fit \(amp-bf16 at \d\d\d"):

@@ -16,7 +16,7 @@ from .networks import JOB
 # One sample needs about 5 GiB, so that small GPUs are too small.
 LARGE = Settings(batch=32, size=2048)
 
-pytestmark = pytest.mark.medium
+pytestmark = pytest.mark.large
 
 
 @pytest.fixture(scope="module")

@@ -59,8 +59,8 @@ def run_process(kind: str, folder: Path, environment: Mapping[str, str] = Mappin
     return json.loads((folder / "out.json").read_text())
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize("kind", ["address_space_limit", pytest.param("data_limit", marks=pytest.mark.large)])
+@pytest.mark.large
+@pytest.mark.parametrize("kind", ["address_space_limit", "data_limit"])
 def test_a_limit_of_the_operating_system_splits_the_batch(kind: str, tmp_path: Path) -> None:
     steps = run_process(kind, tmp_path, PREDICTABLE_MALLOC)
     assert steps[0]["micro_batches"] > 1

@@ -61,6 +61,19 @@ def plan(
         Optional[float],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option(metavar="X", help="Fail if a step takes X times as long as without a limit of memory."),
     ] = None,
+    dataset: Annotated[
+        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(
+            metavar="FILE:NAME",
+            help="Function that returns the training set: plan for its largest samples, and plan its DataLoader.",
+        ),
+    ] = None,
+    host_budget: Annotated[
+        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(
+            metavar="SIZE", help="Host memory for training and loading, with --dataset.", show_default="what is free"
+        ),
+    ] = None,
     out: Annotated[
         Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option("--out", "-o", metavar="FILE", help="Write the plan to a file, for oomph.Plan.load."),
@@ -89,12 +102,19 @@ def plan(
         size = BUILT_IN_SIZE
     settings = Settings(batch=batch, size=parse_sample_size(size), precision=precision.value, allocator="default")
     if which_gpu:
-        given = {"--gpu": gpu, "--budget": budget, "--max-slowdown": max_slowdown, "--out": out}
+        given = {
+            "--gpu": gpu,
+            "--budget": budget,
+            "--max-slowdown": max_slowdown,
+            "--dataset": dataset,
+            "--host-budget": host_budget,
+            "--out": out,
+        }
         _reject_beside_which_gpu(*(flag for flag, value in given.items() if value is not None))
         _report_gpus(job, settings, read_allowed(allow), as_json=json)
         return
     target = find_target(gpu or this_device())
-    wishes = _Wishes(budget, goal.value, read_allowed(allow), max_slowdown)
+    wishes = _Wishes(budget, goal.value, read_allowed(allow), max_slowdown, dataset, host_budget)
     result = _make_plan(job, settings, target, wishes, quiet=json)
     if out is not None:
         _save(result, out)
@@ -109,9 +129,12 @@ class _Wishes:
     goal: str
     allow: tuple[str, ...]
     max_slowdown: float | None
+    dataset: str | None
+    host_budget: str | None
 
 
 def _make_plan(reference: str, settings: Settings, target: Target, wishes: _Wishes, *, quiet: bool) -> Plan:
+    from ..job import load_dataset  # noqa: PLC0415
     from ..planner import plan as make_plan  # noqa: PLC0415
     from ..report import ConsoleProgress  # noqa: PLC0415
 
@@ -126,6 +149,8 @@ def _make_plan(reference: str, settings: Settings, target: Target, wishes: _Wish
             allow=wishes.allow,
             max_slowdown=wishes.max_slowdown,
             progress=lambda done: console.on_progress("predicting settings", done, None),
+            dataset=None if wishes.dataset is None else load_dataset(wishes.dataset),
+            host_budget=wishes.host_budget,
         )
 
 

@@ -20,6 +20,7 @@ from ._samples import (
 )
 from ._transcode import transcode
 from ._worker_plan import WorkerPlan, plan_workers
+from ._worst_batch import worst_batch
 from ._yolo_labels import LabelIssue, YoloLabels, parse_yolo_labels
 from .decoding import (
     Letterbox,
@@ -130,5 +131,6 @@ __all__ = [
     "transcode",
     "usable_cores",
     "walk_images",
+    "worst_batch",
     "yolo_label_path",
 ]

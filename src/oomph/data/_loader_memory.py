@@ -107,15 +107,17 @@ def predict_loader_memory(workload: LoaderWorkload) -> LoaderMemory:
         return _predict_oomph(workload, workload.budget, batch)
     processes = max(workload.workers, 1)
     prefetched = workload.workers * workload.prefetch
+    # Also in shared memory: the loop holds one batch until it has the next one, when a worker already makes another.
+    held = 2 if workload.workers else 1
     copied = workload.object_bytes if workload.start_method == "fork" else workload.index_bytes
     worker = _IDLE_WORKER_BYTES[workload.start_method] + copied + workload.library_bytes
     return LoaderMemory(
         index=workload.index_bytes,
         workers=workload.workers * worker if workload.workers else workload.library_bytes,
         decoding=processes * (workload.decode_bytes + batch),
-        batches=(prefetched + 1) * batch,
+        batches=(prefetched + held) * batch,
         pinned=(prefetched + 2) * _next_power_of_two(batch) if workload.pin_memory else 0,
-        shared=prefetched * batch,
+        shared=(prefetched + held) * batch if workload.workers else 0,
         cache=workload.cache_bytes,
     )
 

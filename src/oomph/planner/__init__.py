@@ -4,7 +4,7 @@ from ._job_plan import plan
 from ._largest_batch import largest_fitting, plan_largest_batch
 from ._make_plan import plan_fastest
 from ._micro_batch import MicroBatchEstimate, estimate_micro_batch
-from ._plan import Alternative, Plan, PlanChange
+from ._plan import Alternative, DataLoaderPlan, Plan, PlanChange
 from ._predictor import JobPredictor, Predictor, first_micro_batches
 from ._request import GOALS, PERMISSIONS, PlanRequest, read_allowed
 from ._step_profile import StepProfile, step_profile
@@ -14,6 +14,7 @@ __all__ = [
     "GOALS",
     "PERMISSIONS",
     "Alternative",
+    "DataLoaderPlan",
     "GpuOption",
     "JobPredictor",
     "MicroBatchEstimate",

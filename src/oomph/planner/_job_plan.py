@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from ..errors import UsageError, quote
 from ..job import Job
 from ..machine import Target, find_target
 from ..settings import Settings
 from ..units import parse_size
+from ._dataset import Collate, PlannedDataset
 from ._largest_batch import plan_largest_batch
 from ._make_plan import plan_fastest
 from ._plan import Plan
@@ -26,6 +29,9 @@ def plan(  # noqa: PLR0913  options by name
     allow: tuple[str, ...] = (),
     max_slowdown: float | None = None,
     progress: Callable[[int], object] | None = None,
+    dataset: Any = None,
+    collate: Collate | None = None,
+    host_budget: int | str | None = None,
 ) -> Plan:
     """Plan how to train a Job on a GPU, which need not be present, or on this machine's CPU.
 
@@ -38,6 +44,10 @@ def plan(  # noqa: PLR0913  options by name
         allow: what may change although it affects results: "precision", "optimizer", "size".
         max_slowdown: how many times longer a step may take than without a limit of memory.
         progress: called with the number of traces so far; each takes a second or more.
+        dataset: the training set, with `__getitem__` and `__len__`. The plan holds for a batch of its largest samples,
+            which replaces the Job's, and says how to load it on this machine.
+        collate: the `collate_fn` of the DataLoader; torch's own by default.
+        host_budget: bytes of host memory for training and loading; by default what is available. Needs a dataset.
 
     Raises:
         CannotFit: nothing fits; the message says what would.
@@ -48,5 +58,18 @@ def plan(  # noqa: PLR0913  options by name
         raise UsageError(f"goal is {quote(goal)}", f"set it to {' or '.join(GOALS)}")
     available = target.memory if budget is None else min(parse_size(budget), target.memory)
     request = PlanRequest(settings, target, available, allow, max_slowdown)
-    predictor = JobPredictor(job, target, progress)
-    return plan_fastest(request, predictor) if goal == GOALS[0] else plan_largest_batch(request, predictor)
+    make_plan = plan_fastest if goal == GOALS[0] else plan_largest_batch
+    if dataset is None:
+        _reject_without_dataset(collate=collate, host_budget=host_budget)
+        return make_plan(request, JobPredictor(job, target, progress))
+    if "size" in allow:
+        raise UsageError("the dataset decides the size of its samples", "plan without the permission for size")
+    data = PlannedDataset(dataset, collate, None if host_budget is None else parse_size(host_budget))
+    planned = make_plan(request, JobPredictor(data.job(job, settings.batch), target, progress))
+    return replace(planned, loader=data.loader(planned.settings.batch, planned.planned_need))
+
+
+def _reject_without_dataset(**options: object) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(f"{name} has no effect without a dataset", "pass the dataset, too")

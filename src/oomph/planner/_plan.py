@@ -57,6 +57,34 @@ class Alternative:
 
 
 @dataclass(frozen=True)
+class DataLoaderPlan:
+    """Settings of a torch DataLoader that fit into the host's memory beside the training process.
+
+    Attributes:
+        workers: `num_workers`.
+        prefetch: `prefetch_factor`; None without workers.
+        pin_memory: `pin_memory`.
+        memory: bytes that loading needs at most, workers included.
+        shared: the part of them that is in `/dev/shm`.
+        training: bytes that the training process needs without loading.
+        why: the reason for the number of workers.
+    """
+
+    workers: int
+    prefetch: int | None
+    pin_memory: bool
+    memory: int
+    shared: int
+    training: int
+    why: str
+
+    @property
+    def dataloader_kwargs(self) -> dict[str, int | bool | None]:
+        """Keyword arguments for `torch.utils.data.DataLoader`."""
+        return {"num_workers": self.workers, "prefetch_factor": self.prefetch, "pin_memory": self.pin_memory}
+
+
+@dataclass(frozen=True)
 class Plan:
     """Settings that fit.
 
@@ -69,6 +97,7 @@ class Plan:
         changes: the changes from the requested to the planned settings.
         alternatives: other settings, from little memory to much.
         reserved: bytes of the user's budget that were reserved beforehand for memory that isn't predicted.
+        loader: how to load the dataset; None without one.
     """
 
     requested: Settings
@@ -79,6 +108,7 @@ class Plan:
     changes: tuple[PlanChange, ...]
     alternatives: tuple[Alternative, ...] = ()
     reserved: int = 0
+    loader: DataLoaderPlan | None = None
 
     def apply(self, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer]) -> Patch:
         """Apply the planned settings to a model and its optimizer, in place; `undo()` of the result reverts them.

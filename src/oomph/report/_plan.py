@@ -40,6 +40,7 @@ class PlanReport:
             self._comparison(plain=plain),
             *self._changes(plain=plain),
             *self._alternatives(plain=plain),
+            *self._loader(),
             *(Text(f"Assumed: {assumption}.", "dim") for assumption in self.plan.planned_need.assumptions),
         )
 
@@ -88,6 +89,19 @@ class PlanReport:
             speed = f"{other.settings.batch / other.seconds:,.0f}"
             rows.add_row(settings_text(other.settings), format_size(other.memory), speed, Text(other.why_not, "dim"))
         yield rows
+
+    def _loader(self) -> Iterator[RenderableType]:
+        loader = self.plan.loader
+        if loader is None:
+            return
+        prefetch = f", prefetch_factor={loader.prefetch}" if loader.workers else ""
+        shared = f", {format_size(loader.shared)} of it in /dev/shm" if loader.shared else ""
+        yield Text()
+        yield Text(f"DataLoader: num_workers={loader.workers}{prefetch}, pin_memory={loader.pin_memory}", "bold")
+        yield Text(
+            f"It needs up to {format_size(loader.memory)} of host memory{shared}, beside "
+            f"{format_size(loader.training)} for training. Limited by: {loader.why}."
+        )
 
 
 @dataclass(frozen=True)

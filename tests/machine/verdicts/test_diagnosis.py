@@ -60,13 +60,13 @@ def test_verdicts_are_sorted_by_severity(machine: ReadMachine) -> None:
     assert severities == sorted(severities, key=list(Severity).index)
 
 
-def test_shm_must_hold_a_full_prefetch(machine: ReadMachine) -> None:
+def test_shm_must_hold_a_full_prefetch_and_two_more_batches(machine: ReadMachine) -> None:
     container = machine("docker_v2")
     verdict = named(container, "shm-small", DataLoaderConfig(workers=4, batch_bytes=10 * MIB))
-    assert "80 MiB" in verdict.summary
+    assert "100 MiB" in verdict.summary
     assert "$ docker run --shm-size=1g …" in verdict.fix
-    assert "at most 3 workers" in verdict.fix[-1]
-    assert "shm-small" not in names(container, DataLoaderConfig(workers=3, batch_bytes=10 * MIB))
+    assert "at most 2 workers" in verdict.fix[-1]
+    assert "shm-small" not in names(container, DataLoaderConfig(workers=2, batch_bytes=10 * MIB))
     assert "shm-small" not in names(container, DataLoaderConfig(workers=0))
 
 

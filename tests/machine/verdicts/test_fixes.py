@@ -73,7 +73,7 @@ def test_suggested_memory_is_at_most_the_ram(machine: ReadMachine) -> None:
 
 def test_suggested_shm_is_at_most_the_memory(machine: ReadMachine) -> None:
     container = machine("docker_v2")  # may use 8 GiB
-    assert "$ docker run --shm-size=6g …" in verdicts(container, DataLoaderConfig(4, 750 * MIB))["shm-small"].fix
+    assert "$ docker run --shm-size=8g …" in verdicts(container, DataLoaderConfig(4, 750 * MIB))["shm-small"].fix
     assert "more than the memory of this machine" in verdicts(container, DataLoaderConfig(8, GIB))["shm-small"].fix[0]
 
 

@@ -58,7 +58,7 @@ def test_few_classes_and_other_losses_have_no_chunks() -> None:
     assert plan_largest_batch(request, JobPredictor(job_with(8192, other_loss), TARGET)).settings.loss_chunks == 1
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_the_largest_batch_is_larger_with_chunks() -> None:
     job, request = job_with(20_000), PlanRequest(Settings(batch=BATCH), TARGET, 4 * GIB)
     plan = plan_largest_batch(request, JobPredictor(job, TARGET))

@@ -30,7 +30,7 @@ PREDICTOR = JobPredictor(JOB, TARGET)
 SMALL = 1090 * MIB  # 900 of them outside the allocator
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_activations_are_offloaded_only_if_nothing_else_fits() -> None:
     assert plan_fastest(PlanRequest(Settings(batch=1), TARGET, 1300 * MIB), PREDICTOR).settings.offload == ()
     plan = plan_fastest(PlanRequest(Settings(batch=1), TARGET, SMALL), PREDICTOR)

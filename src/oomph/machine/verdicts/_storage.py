@@ -15,10 +15,11 @@ _MIN_FREE_DISK_BYTES = 5 * GIB
 def shm_small(machine: Machine, loader: DataLoaderConfig) -> Iterator[Verdict]:
     """Report a `/dev/shm` that is too small for the batches that all workers prefetch."""
     free, total = machine.shm.free.known, machine.shm.total.known
-    needed = loader.workers * loader.prefetch * loader.batch_bytes
+    held = 2 * loader.batch_bytes  # the loop's batch, and one more while it gets the next
+    needed = loader.workers * loader.prefetch * loader.batch_bytes + held if loader.workers else 0
     if free is None or total is None or needed <= free:
         return
-    max_workers = free // (loader.prefetch * loader.batch_bytes)
+    max_workers = max(free - held, 0) // (loader.prefetch * loader.batch_bytes)
     yield Verdict(
         Severity.FAILS,
         "shm-small",
