@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ..errors import UsageError, quote
+from ..errors import CannotFit, UsageError, quote
 from ..settings import PRECISIONS
 from ._jobs import BUILT_IN, BUILT_IN_SIZE, find_job
 from ._options import Json
@@ -138,20 +139,43 @@ def _make_plan(reference: str, settings: Settings, target: Target, wishes: _Wish
     from ..planner import plan as make_plan  # noqa: PLC0415
     from ..report import ConsoleProgress  # noqa: PLC0415
 
-    found = find_job(reference)
+    dataset = None if wishes.dataset is None else load_dataset(wishes.dataset)
     with ConsoleProgress(quiet=quiet) as console:
-        return make_plan(
-            found,
-            settings,
-            target,
-            budget=wishes.budget,
-            goal=wishes.goal,
-            allow=wishes.allow,
-            max_slowdown=wishes.max_slowdown,
-            progress=lambda done: console.on_progress("predicting settings", done, None),
-            dataset=None if wishes.dataset is None else load_dataset(wishes.dataset),
-            host_budget=wishes.host_budget,
-        )
+
+        def planned(name: str) -> Plan:
+            return make_plan(
+                find_job(name),
+                settings,
+                target,
+                budget=wishes.budget,
+                goal=wishes.goal,
+                allow=wishes.allow,
+                max_slowdown=wishes.max_slowdown,
+                progress=lambda done: console.on_progress(f"predicting settings of {name}", done, None),
+                dataset=dataset,
+                host_budget=wishes.host_budget,
+            )
+
+        try:
+            return planned(reference)
+        except CannotFit as error:
+            smaller = _smaller_model(reference, planned)
+            if smaller is None:
+                raise
+            raise CannotFit(error.why, f"use {smaller}, which fits, or: {error.fix}") from None
+
+
+def _smaller_model(reference: str, planned: Callable[[str], Plan]) -> str | None:
+    """Return the largest model of the same family that is smaller and fits; None if there is none."""
+    names = list(BUILT_IN)
+    smaller = names[: names.index(reference)] if reference in names else []
+    for name in reversed(smaller):
+        try:
+            planned(name)
+        except CannotFit:
+            continue
+        return name
+    return None
 
 
 def _reject_beside_which_gpu(*flags: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..errors import CannotFit
-from ..prediction import Prediction
+from ..prediction import Prediction, update_bytes
 from ..settings import Settings
 from ..units import format_size
 from ._alternatives import alternatives
@@ -123,22 +123,47 @@ def _cannot_fit(request: PlanRequest, predictor: Predictor, stage: Stage) -> Can
     """Return the error: what the smallest settings need, and which permission would help."""
     settings, prediction = _smallest_need(request, predictor, stage)
     fix = "use a smaller model, or a larger budget"
-    missing = [name for name in PERMISSIONS if name not in request.allow]
-    for count in range(1, len(missing) + 1):
-        more = replace(request, allow=(*request.allow, *missing[:count]))
-        _, winner = _first_winner(Search(more, predictor), request.settings)
-        if winner is not None:
-            planned = winner.candidate.settings
-            what = f"{planned.precision} at {planned.size}" if planned.size else planned.precision
-            need = format_size(winner.prediction.device.high)
-            fix = f"--allow {','.join(more.allow)} would make it fit ({what}, up to {need}); or {fix}"
-            break
+    helpful = _helpful_permissions(request, predictor, prediction)
+    if helpful is not None:
+        allow, winner = helpful
+        planned = winner.candidate.settings
+        what = f"{planned.precision} at {planned.size}" if planned.size else planned.precision
+        need = format_size(winner.prediction.device.high)
+        fix = f"--allow {','.join(allow)} would make it fit ({what}, up to {need}); or {fix}"
     recomputed = " with everything recomputed" if settings.checkpointing != "none" else ""
     return CannotFit(
         f"micro-batches of {settings.micro_batch or settings.batch}{recomputed} need up to "
         f"{format_size(prediction.device.high)}, and the budget is {format_size(request.budget)}",
         fix,
     )
+
+
+def _helpful_permissions(
+    request: PlanRequest, predictor: Predictor, smallest: Prediction
+) -> tuple[tuple[str, ...], Winner] | None:
+    """Return permissions that would make it fit, none of them needless, and the settings; None if none would."""
+    outside = smallest.device.high - smallest.full_speed.high
+    # Where weights, gradients and states alone are too large, only smaller states could help.
+    useful = PERMISSIONS if update_bytes(smallest) + outside <= request.budget else ("optimizer",)
+
+    def with_permissions(allow: tuple[str, ...]) -> Winner | None:
+        return _first_winner(Search(replace(request, allow=allow), predictor), request.settings)[1]
+
+    allow = request.allow
+    for added in useful:
+        if added in allow:
+            continue
+        allow = (*allow, added)
+        winner = with_permissions(allow)
+        if winner is None:
+            continue
+        for name in (name for name in allow[:-1] if name not in request.allow):
+            fewer = tuple(other for other in allow if other != name)
+            without = with_permissions(fewer)
+            if without is not None:
+                allow, winner = fewer, without
+        return allow, winner
+    return None
 
 
 def _smallest_need(request: PlanRequest, predictor: Predictor, stage: Stage) -> tuple[Settings, Prediction]:

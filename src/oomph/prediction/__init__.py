@@ -4,7 +4,7 @@ from ._allocator import Allocator, OutOfMemory
 from ._calibration import Calibration, Comparison, calibrate, load_calibration, save_comparison
 from ._host_memory import rss_growth_after_planning
 from ._predict import predict, predict_trace, trace_device
-from ._prediction import Estimate, Origin, Owner, Peak, Prediction
+from ._prediction import Estimate, Origin, Owner, Peak, Prediction, update_bytes
 from ._replay import Replay, replay, smallest_cap
 from ._step_time import device_seconds, launch_seconds, overlapped_seconds, recompute_launch_seconds
 
@@ -32,4 +32,5 @@ __all__ = [
     "save_comparison",
     "smallest_cap",
     "trace_device",
+    "update_bytes",
 ]

@@ -112,3 +112,8 @@ class Prediction:
             full_speed=change(self.full_speed),
             device=change(self.device),
         )
+
+
+def update_bytes(prediction: Prediction) -> int:
+    """Return the memory in use during the optimizer's update: weights, gradients and states."""
+    return int(dict(prediction.phases)["steady step, optimizer"])

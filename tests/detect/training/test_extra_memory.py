@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from oomph.detect import Hyperparameters, TrainConfig, yolov5
-from oomph.detect.training._extra_memory import ExtraMemory, extra_memory, update_bytes
-from oomph.prediction import Prediction
+from oomph.detect.training._extra_memory import ExtraMemory, extra_memory
+from oomph.prediction import Prediction, update_bytes
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...prediction import Prediction
+from ...prediction import Prediction, update_bytes
 from ..model import yolov5
 from ._config import TrainConfig
 from ._optimizer import freeze
-
-_UPDATE_PHASE = "steady step, optimizer"  # a phase of Prediction
 
 
 @dataclass(frozen=True)
@@ -37,11 +35,6 @@ class ExtraMemory:
         above_peak = update_bytes(prediction) + self.backup - int(prediction.allocated.value)
         extra = self.ema + (self.backup if self.backup_adds_up else max(above_peak, 0))
         return prediction.with_memory(lambda estimate: estimate.plus(extra))
-
-
-def update_bytes(prediction: Prediction) -> int:
-    """Return the memory in use during the optimizer's update."""
-    return int(dict(prediction.phases)[_UPDATE_PHASE])
 
 
 def extra_memory(config: TrainConfig, classes: int, implementation: str, device: torch.device) -> ExtraMemory:

@@ -21,14 +21,14 @@ from ...planner import (
     largest_fitting,
     plan_fastest,
 )
-from ...prediction import Prediction, predict, rss_growth_after_planning
+from ...prediction import Prediction, predict, rss_growth_after_planning, update_bytes
 from ...recovery import BUCKET_BYTES
 from ...settings import Settings
 from ...units import MIB, format_size
 from ..dataset import IndexedSplit, samples_per_epoch, tiling
 from ..model import MAX_STRIDE, round_to_stride, yolov5
 from ._config import AUTO_BATCH, PRECISIONS, TrainConfig
-from ._extra_memory import ExtraMemory, extra_memory, update_bytes
+from ._extra_memory import ExtraMemory, extra_memory
 from ._job import detection_job
 
 _BF16_CAPABILITY = 8  # compute capability from which bf16 is fast (Ampere)
