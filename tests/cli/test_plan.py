@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import oomph
 from oomph.cli._main import run
+from oomph.cli.plan import _smaller_model
+from oomph.errors import CannotFit
 
 JOB = """
 import torch
@@ -116,3 +119,22 @@ def test_dataset_is_planned_for(job: str, tmp_path: Path, capsys: pytest.Capture
     assert run([*command, "--which-gpu"]) == 2
     assert run(["plan", job, "--gpu", "H200", "--host-budget", "8GiB"]) == 2
     assert "host_budget has no effect without a dataset" in capsys.readouterr().err
+
+
+def test_the_largest_smaller_model_that_fits_is_named() -> None:
+    tried = []
+
+    def planned(name: str) -> Any:
+        tried.append(name)
+        if name != "yolov5s":
+            raise CannotFit("too large", "use another")
+
+    assert _smaller_model("yolov5l", planned) == "yolov5s"
+    assert tried == ["yolov5m", "yolov5s"]
+    assert _smaller_model("yolov5n", planned) is None
+    assert _smaller_model("job.py:job", planned) is None
+
+
+def test_budget_below_what_cuda_takes(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", job, "--gpu", "H200", "--budget", "100MiB"]) == 3
+    assert "CUDA alone takes 520 MiB, and the budget is 100 MiB" in capsys.readouterr().err

@@ -87,7 +87,7 @@ def test_error_says_what_it_needs() -> None:
 @pytest.mark.large
 def test_smaller_sizes_are_the_last_resort() -> None:
     settings, fixed = replace(SETTINGS, batch=1), frozenset({"offload"})
-    with pytest.raises(CannotFit, match=r"--allow precision,optimizer,size would make it fit \(amp-bf16 at \d\d\d"):
+    with pytest.raises(CannotFit, match=r"--allow size would make it fit \(fp32 at \d\d\d"):
         plan_fastest(replace(request(115, settings), fixed=fixed), predictor())
     plan = plan_fastest(replace(request(115, settings, ("precision", "size")), fixed=fixed), predictor())
     assert isinstance(plan.settings.size, int)

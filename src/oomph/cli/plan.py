@@ -162,7 +162,7 @@ def _make_plan(reference: str, settings: Settings, target: Target, wishes: _Wish
             smaller = _smaller_model(reference, planned)
             if smaller is None:
                 raise
-            raise CannotFit(error.why, f"use {smaller}, which fits, or: {error.fix}") from None
+            raise CannotFit(error.why, f"{smaller} fits: {error.fix}") from None
 
 
 def _smaller_model(reference: str, planned: Callable[[str], Plan]) -> str | None:

@@ -53,6 +53,8 @@ def _first_winner(search: Search, requested: Settings) -> tuple[list[Stage], Win
     """Return the changes that cost nothing and the fastest settings after them; smaller sizes only if nothing fits."""
     stages = search.stages(requested)
     winner = search.fastest(stages[-1])
+    if winner is None and not _states_fit(search, stages[-1]):
+        return stages, None
     if winner is None and "precision" in search.request.allow:
         for settings in slow_precision(stages[-1].settings, search.request.target):
             stages = [*stages, Stage(settings, search.predictor.profile(settings))]
@@ -121,7 +123,7 @@ def _check_slowdown(request: PlanRequest, winner: Winner) -> None:
 
 def _cannot_fit(request: PlanRequest, predictor: Predictor, stage: Stage) -> CannotFit:
     """Return the error: what the smallest settings need, and which permission would help."""
-    settings, prediction = _smallest_need(request, predictor, stage)
+    settings, prediction = _smallest_need(Search(request, predictor), stage)
     fix = "use a smaller model, or a larger budget"
     helpful = _helpful_permissions(request, predictor, prediction)
     if helpful is not None:
@@ -142,9 +144,8 @@ def _helpful_permissions(
     request: PlanRequest, predictor: Predictor, smallest: Prediction
 ) -> tuple[tuple[str, ...], Winner] | None:
     """Return permissions that would make it fit, none of them needless, and the settings; None if none would."""
-    outside = smallest.device.high - smallest.full_speed.high
     # Where weights, gradients and states alone are too large, only smaller states could help.
-    useful = PERMISSIONS if update_bytes(smallest) + outside <= request.budget else ("optimizer",)
+    useful = PERMISSIONS if _update_need(smallest) <= request.budget else ("optimizer",)
 
     def with_permissions(allow: tuple[str, ...]) -> Winner | None:
         return _first_winner(Search(replace(request, allow=allow), predictor), request.settings)[1]
@@ -166,7 +167,15 @@ def _helpful_permissions(
     return None
 
 
-def _smallest_need(request: PlanRequest, predictor: Predictor, stage: Stage) -> tuple[Settings, Prediction]:
-    candidates = Search(request, predictor).candidates(stage)
-    smallest = min(candidates, key=lambda candidate: candidate.memory)
-    return smallest.settings, predictor.predict(smallest.settings)
+def _smallest_need(search: Search, stage: Stage) -> tuple[Settings, Prediction]:
+    smallest = min(search.candidates(stage), key=lambda candidate: candidate.memory)
+    return smallest.settings, search.predictor.predict(smallest.settings)
+
+
+def _states_fit(search: Search, stage: Stage) -> bool:
+    """Return True if weights, gradients and the optimizer's states fit, which nothing else makes smaller."""
+    return _update_need(_smallest_need(search, stage)[1]) <= search.request.budget
+
+
+def _update_need(prediction: Prediction) -> float:
+    return update_bytes(prediction) + prediction.device.high - prediction.full_speed.high
