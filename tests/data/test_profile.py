@@ -42,8 +42,12 @@ def test_worst_bucket_need_not_have_the_longest_sample() -> None:
     assert profile.batch_bytes == 3 * 32 * 8
 
 
-def test_large_dataset_is_sampled() -> None:
-    assert not profile_dataset(Tokens(5000), 2).exact
+def test_slow_dataset_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert profile_dataset(Tokens(5000), 2).exact
+    monkeypatch.setattr("oomph.data._profile._MEASURING_SECONDS", 0.0)
+    profile = profile_dataset(Tokens(5000), 2)
+    assert not profile.exact
+    assert profile.sample_bytes > 40 * 8
 
 
 def test_iterable_dataset() -> None:

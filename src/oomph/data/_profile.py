@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,7 +14,8 @@ import numpy as np
 from ..errors import UsageError
 from ._loader_memory import LoaderMemory, LoaderWorkload, predict_loader_memory
 
-_MAX_MEASURED_SAMPLES = 128
+_MIN_MEASURED_SAMPLES = 128
+_MEASURING_SECONDS = 5.0  # after which no more samples are measured
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def profile_dataset(
         dataset: has `__getitem__` and `__len__`, or can be iterated.
         batches: samples per batch, or the batches themselves, such as those of a sampler that buckets by length.
         size_of: returns the bytes of a sample without loading it. By default samples are loaded and measured; of a
-            large dataset, only some of them.
+            large dataset, as many as five seconds allow, at least 128.
         workload: workers, prefetch and so on; its batch and sample size are replaced by the measured ones.
 
     Raises:
@@ -77,14 +79,16 @@ def profile_dataset(
 def _measure(dataset: Any, count: int | None, size_of: Callable[[int], int] | None) -> tuple[dict[int, int], bool]:
     """Return sample sizes by number, and True if all samples were measured."""
     if count is None:
-        sizes = list(islice((sample_bytes(sample) for sample in dataset), _MAX_MEASURED_SAMPLES + 1))
-        return dict(enumerate(sizes[:_MAX_MEASURED_SAMPLES])), len(sizes) <= _MAX_MEASURED_SAMPLES
+        sizes = list(islice((sample_bytes(sample) for sample in dataset), _MIN_MEASURED_SAMPLES + 1))
+        return dict(enumerate(sizes[:_MIN_MEASURED_SAMPLES])), len(sizes) <= _MIN_MEASURED_SAMPLES
     if size_of is not None:
         return {number: size_of(number) for number in range(count)}, True
-    if count <= _MAX_MEASURED_SAMPLES:
-        return {number: sample_bytes(dataset[number]) for number in range(count)}, True
-    numbers = np.linspace(0, count - 1, _MAX_MEASURED_SAMPLES).astype(int).tolist()
-    return {number: sample_bytes(dataset[number]) for number in numbers}, False
+    end, measured = time.monotonic() + _MEASURING_SECONDS, dict[int, int]()
+    for number in np.random.default_rng(0).permutation(count).tolist():
+        if len(measured) >= _MIN_MEASURED_SAMPLES and time.monotonic() > end:
+            return measured, False
+        measured[number] = sample_bytes(dataset[number])
+    return measured, True
 
 
 def _worst_batch(sizes: dict[int, int], batches: int | Iterable[Sequence[int]]) -> list[int]:

@@ -6,26 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import UsageError, describe
-from ._profile import profile_dataset
+from ._profile import DatasetProfile
 
 Collate = Callable[[list[Any]], Any]
 
 
-def worst_batch(dataset: Any, batch: int, collate: Collate | None = None) -> tuple[Any, int]:
-    """Return a batch of a dataset's largest samples, and their number, which is smaller if the dataset is.
+def worst_batch(dataset: Any, profile: DatasetProfile, collate: Collate | None = None) -> tuple[Any, int]:
+    """Return a batch of a dataset's largest samples, and their number.
 
     Args:
         dataset: has `__getitem__` and `__len__`.
-        batch: samples per batch.
+        profile: result of `profile_dataset`.
         collate: makes a batch of samples, as a DataLoader's `collate_fn`; torch's own by default.
 
     Raises:
         UsageError: the dataset has no numbered samples, or they can't be collated.
     """
-    numbers = profile_dataset(dataset, batch).worst_batch
-    if not numbers:
+    if not profile.worst_batch:
         raise UsageError("the dataset can only be iterated", "pass a dataset with __getitem__ and __len__")
-    samples = [dataset[number] for number in numbers]
+    samples = [dataset[number] for number in profile.worst_batch]
     try:
         return (collate or _default_collate)(samples), len(samples)
     except Exception as error:  # the user's code

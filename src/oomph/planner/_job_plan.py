@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from ..errors import CannotFit, UsageError, quote
@@ -69,9 +68,9 @@ def plan(  # noqa: PLR0913  options by name
         return make_plan(request, JobPredictor(job, target, progress))
     if "size" in allow:
         raise UsageError("the dataset decides the size of its samples", "plan without the permission for size")
-    data = PlannedDataset(dataset, collate, None if host_budget is None else parse_size(host_budget))
-    planned = make_plan(request, JobPredictor(data.job(job, settings.batch), target, progress))
-    return replace(planned, loader=data.loader(planned.settings.batch, planned.planned_need))
+    host_bytes = None if host_budget is None else parse_size(host_budget)
+    data = PlannedDataset.measured(dataset, settings.batch, collate, host_bytes)
+    return data.with_loader(make_plan(request, JobPredictor(data.job(job), target, progress)))
 
 
 def _reject_without_dataset(**options: object) -> None:
