@@ -18,11 +18,13 @@ import dataclasses
 import functools
 import gc
 import json
+import multiprocessing
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -233,14 +235,25 @@ def strategies(name: str) -> dict[str, tuple[Settings, Callable[[Any, Settings, 
     }
 
 
+def search(name: str, label: str, cap: float) -> Settings | None:
+    """Return what a strategy settles on."""
+    start, strategy = strategies(name)[label]
+    return strategy(cached(find_job(name), start), start, cap)
+
+
+def search_all(name: str, cap: float) -> dict[str, Settings | None]:
+    """Return what each strategy settles on, each in its own process: out-of-memory errors leave memory behind."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as pool:
+        return {label: pool.submit(search, name, label, cap).result() for label in strategies(name)}
+
+
 def compare(name: str, rows: list[dict[str, Any]], rounds: int) -> Iterator[dict[str, Any]]:
     """Time the plans of a job beside what people do, under every cap, in turns."""
     job = cached(find_job(name), requested(name))
     for row in rows:
         cap = row["cap"]
-        found: dict[str, Settings | None] = {"plan": settings_of(row)}
-        for label, (start, strategy) in strategies(name).items():
-            found[label] = strategy(job, start, cap)
+        found: dict[str, Settings | None] = {"plan": settings_of(row), **search_all(name, cap)}
         unlimited = replace(found["plan"] or requested(name), micro_batch=None, checkpointing="none")
         times: dict[str, list[float]] = {label: [] for label in (*found, "no cap")}
         for _ in range(rounds):
