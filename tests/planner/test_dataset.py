@@ -63,6 +63,13 @@ def test_loader_fits_beside_the_training_process() -> None:
     assert plan(dataset=None, collate=None).loader is None
 
 
+def test_plan_says_if_not_all_samples_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oomph.data._profile._MEASURING_SECONDS", 0.0)
+    partly = plan(dataset=[torch.zeros(8, dtype=torch.long)] * 200).planned_need
+    assert any("were measured in five seconds" in assumption for assumption in partly.assumptions)
+    assert not any("were measured" in assumption for assumption in plan().planned_need.assumptions)
+
+
 def test_host_without_memory_for_training() -> None:
     with pytest.raises(CannotFit, match=r"training process may need .* and there are 500 MiB \(budget\)"):
         plan(host_budget="500MiB")
