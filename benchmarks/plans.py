@@ -54,6 +54,7 @@ JOBS = {
     "deeplab-fp16": (64, 320),
 }
 LARGEST_CAPS = (4, 16)
+_SEARCHES = 3  # side by side: a search asks only what fits under its cap
 WARMUP_STEPS, TIMED_STEPS, PLANNED_STEPS = 3, 8, 100
 
 
@@ -111,10 +112,7 @@ def make_plans(name: str) -> Iterator[dict[str, Any]]:
 
 def settings_of(row: dict[str, Any]) -> Settings:
     """Return the settings of a planned row."""
-    values = dict(row["settings"])
-    values["checkpointing"] = (
-        tuple(values["checkpointing"]) if isinstance(values["checkpointing"], list) else values["checkpointing"]
-    )
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in row["settings"].items()}
     return Settings(**values)
 
 
@@ -244,8 +242,9 @@ def search(name: str, label: str, cap: float) -> Settings | None:
 def search_all(name: str, cap: float) -> dict[str, Settings | None]:
     """Return what each strategy settles on, each in its own process: out-of-memory errors leave memory behind."""
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as pool:
-        return {label: pool.submit(search, name, label, cap).result() for label in strategies(name)}
+    with ProcessPoolExecutor(_SEARCHES, mp_context=spawn, max_tasks_per_child=1) as pool:
+        found = {label: pool.submit(search, name, label, cap) for label in strategies(name)}
+        return {label: future.result() for label, future in found.items()}
 
 
 def compare(name: str, rows: list[dict[str, Any]], rounds: int) -> Iterator[dict[str, Any]]:
