@@ -3,7 +3,7 @@
 from ._budget import Bound, Budget
 from ._fact import NO_LIMIT, Fact, NoLimit, Unknown
 from ._machine import Machine, load_machine, machine_document, read_machine
-from ._target import OUTSIDE, Target, find_target, target_of, this_device
+from ._target import OUTSIDE, Target, find_target, target_of, this_device, this_target
 from .catalog import (
     NOMINAL,
     CloudMachine,
@@ -76,4 +76,5 @@ __all__ = [
     "rss_bytes",
     "target_of",
     "this_device",
+    "this_target",
 ]

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from ..errors import UsageError, quote
 from ..units import MIB
 from .catalog import CloudMachine, GpuSpec, Rates, find_gpu, find_in_catalog
+from .gpu import Gpu
 
 CPU = "cpu"
+_MIN_IN_USE = 64 * MIB  # less is the driver's own memory, which varies
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,6}))?(?:[.+].*)?$", re.ASCII)
 
 
@@ -31,6 +33,7 @@ class Target:
         torch: The version of torch, such as "2.6".
         cudnn: The version of cuDNN, such as "9.1". It decides which attention kernel runs.
         link: Bandwidth between the device and pinned host memory, in bytes per second; assumed, as of PCIe 3.
+        in_use: Bytes that other processes hold now, if it is a GPU of this machine; `memory` doesn't include them.
     """
 
     name: str
@@ -46,6 +49,12 @@ class Target:
     torch: str = "2.11"
     cudnn: str = "9.19"
     link: float = 12e9
+    in_use: int = 0
+
+    def with_free_memory(self, free: int) -> Target:
+        """Return the target with the memory that other processes leave: `free` bytes, this process's own included."""
+        in_use = self.memory - free
+        return self if in_use < _MIN_IN_USE else replace(self, memory=free, in_use=in_use)
 
     @property
     def is_cpu(self) -> bool:
@@ -155,6 +164,27 @@ def target_of(spec: GpuSpec, fraction: float = 1.0) -> Target:
         outside=_CONSUMER_OUTSIDE if capability in _CONSUMER_CAPABILITIES else OUTSIDE,
         measured=capability in _MEASURED_CAPABILITIES,
     )
+
+
+def this_target() -> Target:
+    """Return the target of this machine: its first GPU with the memory that is free now, or its CPU.
+
+    Raises:
+        UsageError: The GPU is not in the catalog.
+    """
+    from ._machine import read_machine  # noqa: PLC0415
+
+    gpu = next((gpu for gpu in read_machine().gpus if gpu.name.known is not None), None)
+    return _this_cpu() if gpu is None else target_of_gpu(gpu)
+
+
+def target_of_gpu(gpu: Gpu) -> Target:
+    """Return the target of a GPU of this machine, with the memory that other processes leave."""
+    target, free = find_target(gpu.name.known or ""), gpu.free.known
+    if free is None:
+        return target
+    own = sum(process.used.known or 0 for process in gpu.processes.known or () if process.is_self)
+    return target.with_free_memory(free + own)
 
 
 def this_device() -> str:

@@ -41,6 +41,7 @@ class PlanReport:
             *self._changes(plain=plain),
             *self._alternatives(plain=plain),
             *self._loader(),
+            *self._in_use(),
             *(Text(f"Assumed: {assumption}.", "dim") for assumption in self.plan.planned_need.assumptions),
         )
 
@@ -49,6 +50,11 @@ class PlanReport:
         sizes = f"{format_size(need.value)} (up to {format_size(need.high)}) of {format_size(plan.budget)}"
         settings = f"batch {plan.settings.batch}, {settings_text(plan.settings)}"
         return Text(f"{self.job} fits on {self.target.name} with {settings}: {sizes}.", "bold green")
+
+    def _in_use(self) -> Iterator[RenderableType]:
+        if self.target.in_use:
+            size = format_size(self.target.in_use)
+            yield Text(f"Other processes hold {size} of this GPU now, which the plan leaves to them.")
 
     def _comparison(self, *, plain: bool) -> RenderableType:
         plan = self.plan

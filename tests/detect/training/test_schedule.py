@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oomph.detect import Hyperparameters, Schedule, accumulation, build_optimizer, set_lr, should_stop, yolov5
 
@@ -93,3 +97,24 @@ def test_set_lr_sets_the_rates_of_an_optimizer(name: str) -> None:
     assert rates["biases"] > rates["weights"] == rates["norms"] > 0
     group = optimizer.param_groups[0]
     assert (group["betas"][0] if name == "AdamW" else group["momentum"]) == pytest.approx(0.8685)
+
+
+@given(images=st.integers(1, 700), epochs=st.integers(1, 5), warmup=st.sampled_from([0.0, 1.0, 3.0]))
+def test_batches_that_divide_the_nominal_one_can_make_the_same_updates(images: int, epochs: int, warmup: float) -> None:
+    hyp = Hyperparameters(same_updates=True, warmup_epochs=warmup, min_warmup_iterations=5)
+
+    def update_sizes(batch: int) -> list[int]:
+        schedule = Schedule(hyp, batch, math.ceil(images / batch), epochs)
+        steps = [schedule.at(iteration) for iteration in range(schedule.iterations)]
+        last = images % batch or batch
+        return [step.update_images(batch, last) for step in steps if step.updates]
+
+    whole = update_sizes(64)
+    assert sum(whole) == images * epochs
+    assert all(update_sizes(batch) == whole for batch in (1, 8, 16, 32))
+
+
+def test_the_warm_up_of_same_updates_is_counted_in_updates() -> None:
+    hyp = Hyperparameters(same_updates=True)
+    lengths = {batch: Schedule(hyp, batch, 192 // batch, 200).warmup_iterations * batch for batch in (16, 32, 64)}
+    assert lengths == dict.fromkeys((16, 32, 64), 100 * 64)

@@ -31,6 +31,8 @@ class Hyperparameters:
         warmup_epochs, warmup_momentum, warmup_bias_lr: length and initial values of the warm-up.
         min_warmup_iterations: minimum length of the warm-up.
         nominal_batch: images per optimizer step, for any batch.
+        same_updates: make the same updates with every batch that divides the nominal one, so that runs compare: each
+            epoch ends with an update, and the warm-up accumulates as many images as the rest and is counted in updates.
         clip_grad_norm: maximum norm of a step's gradient.
         anchor_t: maximum ratio between the sides of a box and of its anchor.
         label_smoothing: distance of the class targets from 0 and 1, in total.
@@ -50,6 +52,7 @@ class Hyperparameters:
     warmup_bias_lr: float = 0.1
     min_warmup_iterations: int = 100
     nominal_batch: int = 64
+    same_updates: bool = False
     clip_grad_norm: float = 10.0
     anchor_t: float = 4.0
     label_smoothing: float = 0.0
@@ -81,6 +84,7 @@ class Hyperparameters:
 
 
 _FRACTIONS = {"label_smoothing", "mosaic", "mixup", "flipud", "fliplr", "momentum", "warmup_momentum"}
+_BOOLEANS = {"cos_lr", "same_updates"}
 _MIN_INTEGERS = {"nominal_batch": 1, "min_warmup_iterations": 0}
 # YOLOv5's names without an effect here: the accepted values (any if empty), and why others are not supported.
 _WITHOUT_EFFECT: dict[str, tuple[tuple[float, ...], str]] = {
@@ -142,7 +146,7 @@ def names_without_effect(values: Mapping[str, Any]) -> tuple[str, ...]:
 def _parse_value(name: str, value: Any, source: str) -> Any:
     if name == "optimizer":
         return _parse_optimizer(value, source)
-    if name == "cos_lr":
+    if name in _BOOLEANS:
         if not isinstance(value, bool):
             raise UsageError(f"{source} sets {name} to {quote(value)}", "write true or false")
         return value

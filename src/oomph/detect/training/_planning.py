@@ -12,7 +12,7 @@ import torch
 
 from ...distributed import SINGLE, DistContext
 from ...errors import CannotFit, UsageError
-from ...machine import Target, find_target, rss_bytes, this_device
+from ...machine import Target, find_target, rss_bytes
 from ...planner import (
     JobPredictor,
     Plan,
@@ -262,8 +262,12 @@ def optimizer_implementation(precision: str, device: torch.device) -> str:
 
 
 def target_of(device: torch.device) -> Target:
-    """Return the prediction target of a device."""
-    return find_target(this_device() if device.type == "cuda" else "cpu")
+    """Return the prediction target of a device, with the memory that other processes leave."""
+    if device.type != "cuda":
+        return find_target("cpu")
+    target = find_target(torch.cuda.get_device_name(device))
+    free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+    return target.with_free_memory(free + target.outside[0])  # the CUDA context of this process exists by now
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:

@@ -70,7 +70,8 @@ class Schedule:
         """Number of iterations of the warm-up."""
         if self.hyp.warmup_epochs <= 0:
             return 0
-        return max(round(self.hyp.warmup_epochs * self.iterations_per_epoch), self.hyp.min_warmup_iterations)
+        least = self.hyp.min_warmup_iterations * (self.accumulate if self.hyp.same_updates else 1)
+        return max(round(self.hyp.warmup_epochs * self.iterations_per_epoch), least)
 
     @property
     def accumulate(self) -> int:
@@ -108,7 +109,7 @@ class Schedule:
 
     def _accumulate(self, iteration: int) -> int:
         warmup = self.warmup_iterations
-        if iteration > warmup or not warmup:
+        if iteration > warmup or not warmup or self.hyp.same_updates:
             return self.accumulate
         return max(round(self._ramp(iteration, 1.0, self.hyp.nominal_batch / self.batch)), 1)
 
@@ -118,7 +119,8 @@ class Schedule:
         updates = np.zeros(self.iterations, dtype=bool)
         last = -1
         for iteration in range(self.iterations):
-            if iteration - last >= self._accumulate(iteration):
+            ends_epoch = self.hyp.same_updates and (iteration + 1) % self.iterations_per_epoch == 0
+            if ends_epoch or iteration - last >= self._accumulate(iteration):
                 updates[iteration] = True
                 last = iteration
         if len(updates):

@@ -268,7 +268,8 @@ class Trainer:
             self._run_dir.save_scores(scores)
             self._run_dir.save_predictions(results, index, names)
         columns = ("map50", "map50_95", "precision", "recall", "fitness")
-        return {name: getattr(scores, name) for name in columns}
+        by_size = {f"map_{size}": value for size, value in scores.by_size.items()}
+        return {name: getattr(scores, name) for name in columns} | by_size
 
     def _predict(self) -> dict[int, ImageResult] | None:
         """Return the EMA's predictions by image number on rank 0, None on other ranks."""
