@@ -9,7 +9,7 @@ from ._progress import ProgressCallback, StepStats, TrainResult
 from ._saved_config import SavedConfig, load_config
 from ._schedule import Schedule, ScheduleStep, accumulation, set_lr, should_stop
 from ._settings_file import FLAGS, changed_settings, read_settings, settings_text
-from ._train import train
+from ._train import TrainForecast, forecast, train
 from ._train_loss import TrainLoss
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "ScheduleStep",
     "StepStats",
     "TrainConfig",
+    "TrainForecast",
     "TrainLoss",
     "TrainResult",
     "accumulation",
@@ -29,6 +30,7 @@ __all__ = [
     "changed_settings",
     "demo_config",
     "detection_job",
+    "forecast",
     "freeze",
     "load_config",
     "parameter_groups",

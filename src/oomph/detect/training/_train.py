@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from ...distributed import SINGLE, DistContext
-from ...errors import UsageError
+from ...errors import CannotFit, UsageError
 from ...patches import configure_allocator
 from ...planner import Plan
 from ...units import count_of
@@ -22,6 +23,7 @@ from ..dataset import (
     label_path,
     read_dataset,
     read_split,
+    samples_per_epoch,
     shared_images,
     suggest_tiles,
     tiling,
@@ -97,6 +99,38 @@ def train(
     if resume:
         trainer.resume()
     return trainer.run()
+
+
+@dataclass(frozen=True)
+class TrainForecast:
+    """What a run is predicted to need.
+
+    Attributes:
+        plan: the memory plan.
+        images: training images of an epoch.
+        seconds: estimated time of all training steps, without loading and validation.
+    """
+
+    plan: Plan
+    images: int
+    seconds: float
+
+
+def forecast(configs: Sequence[TrainConfig], progress: ProgressCallback) -> Iterator[TrainForecast | CannotFit]:
+    """Plan runs on the same data without training, and yield what each needs, or why it can't fit."""
+    data = _read_data(configs[0], progress)
+    device = find_device(configs[0].device)
+    placement = Placement(device, configure_allocator(device))
+    for config in configs:
+        planned = replace(config, budget=resolve_budget(config, device))
+        try:
+            plan = plan_training(planned, len(data.dataset.names), data.train, placement)
+        except CannotFit as error:
+            yield error
+            continue
+        images = max(samples_per_epoch(data.train, tiling(config.tiles, config.imgsz)), 1)
+        steps = config.epochs * math.ceil(images / plan.settings.batch)
+        yield TrainForecast(plan, images, steps * plan.planned_need.seconds.value)
 
 
 def _read_data(config: TrainConfig, progress: ProgressCallback) -> _TrainingData:
