@@ -9,18 +9,8 @@ import numpy as np
 import pytest
 
 from oomph.cli import run
-from oomph.detect import (
-    InferenceConfig,
-    NmsConfig,
-    TrainConfig,
-    TrainForecast,
-    detect_objects,
-    forecast,
-    train,
-)
+from oomph.detect import InferenceConfig, NmsConfig, TrainConfig, detect_objects, train
 from oomph.detect.training._train import resolve
-from oomph.errors import CannotFit
-from oomph.machine import rss_bytes
 from oomph.planner import Plan
 from oomph.settings import Settings
 from oomph.units import MIB
@@ -83,16 +73,3 @@ def test_training_and_detecting_with_tiles(tmp_path: Path, capsys: pytest.Captur
     scores = json.loads(capsys.readouterr().out)
     assert (scores["images"], scores["boxes"]) == (1, SQUARES)
     assert scores["map50"] == pytest.approx(progress.rows[0]["map50"], abs=0.05)
-
-
-@pytest.mark.medium
-def test_runs_are_forecast_without_training(demo_data: Path, tmp_path: Path) -> None:
-    config = small_config(demo_data, tmp_path / "run")
-    runs = (config, replace(config, imgsz=128, epochs=4), replace(config, imgsz=128, budget=rss_bytes() + 80 * MIB))
-    small, large, impossible = forecast(runs, RecordingProgress())
-    assert isinstance(small, TrainForecast)
-    assert isinstance(large, TrainForecast)
-    assert large.plan.requested_need.allocated.value > small.plan.requested_need.allocated.value
-    assert large.seconds > 4 * small.seconds
-    assert isinstance(impossible, CannotFit)
-    assert not (tmp_path / "run").exists()

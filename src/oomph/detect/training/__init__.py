@@ -2,6 +2,7 @@
 
 from ._config import TrainConfig, demo_config
 from ._ema import Ema
+from ._forecast import TrainForecast, forecast
 from ._hyperparameters import Hyperparameters, parse_hyperparameters, read_hyperparameters
 from ._job import detection_job
 from ._optimizer import build_optimizer, freeze, parameter_groups
@@ -9,7 +10,7 @@ from ._progress import ProgressCallback, StepStats, TrainResult
 from ._saved_config import SavedConfig, load_config
 from ._schedule import Schedule, ScheduleStep, accumulation, set_lr, should_stop
 from ._settings_file import FLAGS, changed_settings, read_settings, settings_text
-from ._train import TrainForecast, forecast, train
+from ._train import train
 from ._train_loss import TrainLoss
 
 __all__ = [

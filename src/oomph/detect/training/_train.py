@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from ...distributed import SINGLE, DistContext
-from ...errors import CannotFit, UsageError
+from ...errors import UsageError
 from ...patches import configure_allocator
 from ...planner import Plan
 from ...units import count_of
@@ -23,7 +22,6 @@ from ..dataset import (
     label_path,
     read_dataset,
     read_split,
-    samples_per_epoch,
     shared_images,
     suggest_tiles,
     tiling,
@@ -42,7 +40,9 @@ _MAX_DOWNLOAD = 80  # characters of `download:` that are quoted
 
 
 @dataclass(frozen=True)
-class _TrainingData:
+class TrainingData:
+    """A dataset with its indexed splits."""
+
     dataset: Dataset
     train: IndexedSplit
     val: IndexedSplit
@@ -67,7 +67,7 @@ def train(
     # The precision of a resumed run is the resolved one, not a setting of the user.
     if changed := changed_settings(replace(config, precision=None) if resume else config):
         progress.log(f"settings: {', '.join(changed)}")
-    data = _read_data(config, progress)
+    data = read_data(config, progress)
     device = find_device(dist.device_name(config.device))
     if not config.tiles and (suggestion := suggest_tiles(data.train, config.imgsz)) is not None:
         progress.log(suggestion)
@@ -101,39 +101,7 @@ def train(
     return trainer.run()
 
 
-@dataclass(frozen=True)
-class TrainForecast:
-    """What a run is predicted to need.
-
-    Attributes:
-        plan: the memory plan.
-        images: training images of an epoch.
-        seconds: estimated time of all training steps, without loading and validation.
-    """
-
-    plan: Plan
-    images: int
-    seconds: float
-
-
-def forecast(configs: Sequence[TrainConfig], progress: ProgressCallback) -> Iterator[TrainForecast | CannotFit]:
-    """Plan runs on the same data without training, and yield what each needs, or why it can't fit."""
-    data = _read_data(configs[0], progress)
-    device = find_device(configs[0].device)
-    placement = Placement(device, configure_allocator(device))
-    for config in configs:
-        planned = replace(config, budget=resolve_budget(config, device))
-        try:
-            plan = plan_training(planned, len(data.dataset.names), data.train, placement)
-        except CannotFit as error:
-            yield error
-            continue
-        images = max(samples_per_epoch(data.train, tiling(config.tiles, config.imgsz)), 1)
-        steps = config.epochs * math.ceil(images / plan.settings.batch)
-        yield TrainForecast(plan, images, steps * plan.planned_need.seconds.value)
-
-
-def _read_data(config: TrainConfig, progress: ProgressCallback) -> _TrainingData:
+def read_data(config: TrainConfig, progress: ProgressCallback) -> TrainingData:
     """Read both splits, and report their issues."""
     dataset = read_dataset(config.data)
     splits = (
@@ -151,10 +119,10 @@ def _read_data(config: TrainConfig, progress: ProgressCallback) -> _TrainingData
     _log_shared_images(splits, progress)
     if (imgsz := round_to_stride(config.imgsz)) != config.imgsz:
         progress.log(f"the image size {config.imgsz} is not a multiple of {MAX_STRIDE}: images are trained at {imgsz}")
-    return _TrainingData(dataset, train_split, val_split)
+    return TrainingData(dataset, train_split, val_split)
 
 
-def _plan(config: TrainConfig, data: _TrainingData, placement: Placement, progress: ProgressCallback) -> Plan:
+def _plan(config: TrainConfig, data: TrainingData, placement: Placement, progress: ProgressCallback) -> Plan:
     """Plan on every rank, and use the plan with the smallest micro-batches on all of them."""
     dist, classes = placement.dist, len(data.dataset.names)
     plans = dist.all_gather(
@@ -190,7 +158,7 @@ def _image_size(plan: Plan) -> int:
     return size
 
 
-def _save_inputs(run_dir: RunDirectory, data: _TrainingData, plan: Plan, dist: DistContext) -> None:
+def _save_inputs(run_dir: RunDirectory, data: TrainingData, plan: Plan, dist: DistContext) -> None:
     run_dir.save_json("plan.json", {**plan_document(plan), "world_size": dist.world_size})
     issues = {"train": data.train.issues, "val": data.val.issues}
     run_dir.save_json("data_issues.json", {name: [vars(issue) for issue in items] for name, items in issues.items()})
