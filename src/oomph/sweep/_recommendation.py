@@ -1,0 +1,149 @@
+"""The recommendation of a sweep in words: what cheaper cells cost in accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..units import format_size, format_time
+from ._front import Cost, Summary, find_front
+
+# Metrics of objects by their size; a smaller image loses small objects first.
+_BY_OBJECT_SIZE = {"map_small": "small", "map_medium": "medium", "map_large": "large"}
+_MIN_SAVING = 0.05  # a smaller saving isn't worth a sentence
+_MAX_CHEAPER = 2  # sentences per cost
+_ALL, _MOST = 0.95, 0.6  # shares of a difference
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What cells are compared by: the first metric, and whether smaller is better."""
+
+    metric: str
+    minimize: bool = False
+
+
+def recommend(summaries: Sequence[Summary], goal: Goal) -> tuple[str, ...]:
+    """Return sentences that compare the best cell with cheaper ones; empty if no cell has the metric."""
+    compared = [summary for summary in summaries if goal.metric in summary.metrics]
+    if not compared:
+        return ()
+    best = _best(compared, goal)
+    words = _Words(goal, compared)
+    sentences = [
+        words.best(best, is_only=len(compared) == 1),
+        *_cheaper(compared, best, "memory", words),
+        *_cheaper(compared, best, "seconds", words),
+    ]
+    if len(compared) > 1 and all(summary.seeds == 1 for summary in compared):
+        sentences.append("With one seed the scatter is unknown: a small difference may be chance.")
+    return tuple(dict.fromkeys(sentences))
+
+
+def _best(summaries: Sequence[Summary], goal: Goal) -> Summary:
+    """Return the cell with the best metric; of equal ones, that with the least memory, then time."""
+    sign = 1 if goal.minimize else -1
+    infinity = float("inf")
+
+    def order(summary: Summary) -> tuple[float, float, float]:
+        memory = infinity if summary.memory is None else float(summary.memory)
+        seconds = infinity if summary.seconds is None else summary.seconds
+        return sign * summary.metrics[goal.metric].mean, memory, seconds
+
+    return min(summaries, key=order)
+
+
+def _cheaper(summaries: Sequence[Summary], best: Summary, cost: Cost, words: _Words) -> Iterator[str]:
+    """Yield a sentence for the cells on the front that cost less than the best, the dearest of them first."""
+    price = getattr(best, cost)
+    if not price:
+        return
+    points = find_front(summaries, words.goal.metric, cost, minimize=words.goal.minimize)
+    savings = [(1 - point.cost / price, point.summary) for point in points if point.on_front]
+    worthwhile = [(saving, summary) for saving, summary in savings if saving >= _MIN_SAVING]
+    for saving, summary in list(reversed(worthwhile))[:_MAX_CHEAPER]:
+        yield words.cheaper(summary, best, saving, "memory" if cost == "memory" else "time")
+
+
+class _Words:
+    """Words for the differences of one metric."""
+
+    def __init__(self, goal: Goal, summaries: Sequence[Summary]) -> None:
+        self.goal = goal
+        means = [summary.metrics[goal.metric].mean for summary in summaries]
+        # Shares such as mAP are compared in points of percent.
+        self._in_points = not goal.minimize and all(0 <= mean <= 1 for mean in means)
+
+    def best(self, best: Summary, *, is_only: bool) -> str:
+        """Name the best cell with its numbers."""
+        metric = best.metrics[self.goal.metric]
+        scatter = "" if metric.deviation is None else f" ± {metric.deviation:.3g}"
+        costs = [
+            *([] if best.memory is None else [f"with {format_size(best.memory)}"]),
+            *([] if best.seconds is None else [f"in {format_time(best.seconds)}"]),
+        ]
+        verdict = "is the only cell that is done" if is_only else f"has the best {self.goal.metric}"
+        return f"{_values(best) or 'The command'} {verdict}: {' '.join([f'{metric.mean:.4g}{scatter}', *costs])}."
+
+    def cheaper(self, other: Summary, best: Summary, saving: float, cost: str) -> str:
+        """Say what a cheaper cell saves and loses."""
+        loss = self._loss(other, best, self.goal.metric)
+        saves = f"{_change(other, best)} saves {saving:.0%} of the {cost}".replace("%", " %")
+        if loss <= 0:
+            return f"{saves} at the same {self.goal.metric}."
+        scatter = self._scatter(other, best)
+        if scatter is not None and loss <= scatter:
+            within = (
+                f"a difference of {self._amount(loss)} is within the scatter of the seeds ({self._number(scatter)})"
+            )
+            return f"{saves}, and {within}."
+        where = _lost_objects(self, other, best)
+        return f"{saves} for {self._amount(loss)} of {self.goal.metric}{where}."
+
+    def _loss(self, other: Summary, best: Summary, metric: str) -> float:
+        difference = best.metrics[metric].mean - other.metrics[metric].mean
+        return -difference if self.goal.minimize else difference
+
+    def _scatter(self, *summaries: Summary) -> float | None:
+        """Return the larger deviation of the seeds; None if it is unknown."""
+        deviations = [summary.metrics[self.goal.metric].deviation for summary in summaries]
+        return max((deviation for deviation in deviations if deviation is not None), default=None)
+
+    def _amount(self, difference: float) -> str:
+        return f"{self._number(difference)} points" if self._in_points else self._number(difference)
+
+    def _number(self, difference: float) -> str:
+        return f"{100 * difference:.1f}" if self._in_points else f"{difference:.3g}"
+
+    def loss_by_object_size(self, other: Summary, best: Summary) -> dict[str, float]:
+        """Return what is lost on objects of each size, if it is known for all sizes."""
+        if not all(name in summary.metrics for name in _BY_OBJECT_SIZE for summary in (other, best)):
+            return {}
+        return {size: max(self._loss(other, best, name), 0.0) for name, size in _BY_OBJECT_SIZE.items()}
+
+
+def _lost_objects(words: _Words, other: Summary, best: Summary) -> str:
+    losses = words.loss_by_object_size(other, best)
+    total = sum(losses.values())
+    if not total:
+        return ""
+    size = max(losses, key=lambda name: losses[name])
+    share = losses[size] / total
+    if share < _MOST:
+        return ""
+    return f", {'all of it' if share >= _ALL else 'mostly'} on {size} objects"
+
+
+def _change(other: Summary, best: Summary) -> str:
+    """Return the values in which two cells differ: `img 416 instead of 640`."""
+    before = dict(best.values)
+    changed = [(name, value, before[name]) for name, value in other.values if value != before[name]]
+    if len(changed) == 1:
+        name, value, old = changed[0]
+        return f"{name} {value} instead of {old}"
+    new, old_values = (", ".join(f"{name} {row[index]}" for name, *row in changed) for index in (0, 1))
+    return f"{new} instead of {old_values}"
+
+
+def _values(summary: Summary) -> str:
+    return ", ".join(f"{name} {value}" for name, value in summary.values)
