@@ -1,5 +1,6 @@
 """Sweeps: grids of settings, one process per cell, and the comparison of what they cost. Imports no torch."""
 
+from ._admission import FreeMemory, read_free_memory
 from ._cell_files import LOG_FILE, CellOutcome, CellRequest, Limit, Limits
 from ._command import CommandResult, CommandTemplate, Metric, command_tasks, parse_metrics
 from ._explain_cell import CellExplanation, explain_cell
@@ -22,6 +23,7 @@ __all__ = [
     "CellTask",
     "CommandResult",
     "CommandTemplate",
+    "FreeMemory",
     "Goal",
     "Grid",
     "Limit",
@@ -39,6 +41,7 @@ __all__ = [
     "find_front",
     "lock_sweep",
     "parse_metrics",
+    "read_free_memory",
     "recommend",
     "run_cells",
     "run_task",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..units import format_size, format_time
+from ..units import format_number, format_size, format_time
 from ._front import Cost, Summary, find_front
 
 # Metrics of objects by their size; a smaller image loses small objects first.
 _BY_OBJECT_SIZE = {"map_small": "small", "map_medium": "medium", "map_large": "large"}
 _MIN_SAVING = 0.05  # a smaller saving isn't worth a sentence
-_MAX_CHEAPER = 2  # sentences per cost
+_MAX_CHEAPER = 3  # sentences
 _ALL, _MOST = 0.95, 0.6  # shares of a difference
 
 
@@ -32,12 +32,11 @@ def recommend(summaries: Sequence[Summary], goal: Goal) -> tuple[str, ...]:
     words = _Words(goal, compared)
     sentences = [
         words.best(best, is_only=len(compared) == 1),
-        *_cheaper(compared, best, "memory", words),
-        *_cheaper(compared, best, "seconds", words),
+        *(words.cheaper(summary, best) for summary in _cheaper(compared, best, goal)),
     ]
     if len(compared) > 1 and all(summary.seeds == 1 for summary in compared):
         sentences.append("With one seed the scatter is unknown: a small difference may be chance.")
-    return tuple(dict.fromkeys(sentences))
+    return tuple(sentences)
 
 
 def _best(summaries: Sequence[Summary], goal: Goal) -> Summary:
@@ -53,16 +52,21 @@ def _best(summaries: Sequence[Summary], goal: Goal) -> Summary:
     return min(summaries, key=order)
 
 
-def _cheaper(summaries: Sequence[Summary], best: Summary, cost: Cost, words: _Words) -> Iterator[str]:
-    """Yield a sentence for the cells on the front that cost less than the best, the dearest of them first."""
-    price = getattr(best, cost)
-    if not price:
-        return
-    points = find_front(summaries, words.goal.metric, cost, minimize=words.goal.minimize)
-    savings = [(1 - point.cost / price, point.summary) for point in points if point.on_front]
-    worthwhile = [(saving, summary) for saving, summary in savings if saving >= _MIN_SAVING]
-    for saving, summary in list(reversed(worthwhile))[:_MAX_CHEAPER]:
-        yield words.cheaper(summary, best, saving, "memory" if cost == "memory" else "time")
+def _cheaper(summaries: Sequence[Summary], best: Summary, goal: Goal) -> list[Summary]:
+    """Return the cells on a front that save memory or time, those nearest to the best first."""
+    found: dict[tuple[object, ...], Summary] = {}
+    costs: tuple[Cost, ...] = ("memory", "seconds")
+    for cost in costs:
+        for point in reversed(find_front(summaries, goal.metric, cost, minimize=goal.minimize)):
+            if point.on_front and _saving(point.summary, best, cost) >= _MIN_SAVING:
+                found.setdefault(point.summary.values, point.summary)
+    return list(found.values())[:_MAX_CHEAPER]
+
+
+def _saving(other: Summary, best: Summary, cost: Cost) -> float:
+    """Return the saved share of a cost, below 0 if it grows; 0 if it is unknown."""
+    before, after = getattr(best, cost), getattr(other, cost)
+    return 1 - after / before if before and after is not None else 0.0
 
 
 class _Words:
@@ -77,18 +81,18 @@ class _Words:
     def best(self, best: Summary, *, is_only: bool) -> str:
         """Name the best cell with its numbers."""
         metric = best.metrics[self.goal.metric]
-        scatter = "" if metric.deviation is None else f" ± {metric.deviation:.3g}"
+        scatter = "" if metric.deviation is None else f" ± {format_number(metric.deviation)}"
         costs = [
             *([] if best.memory is None else [f"with {format_size(best.memory)}"]),
-            *([] if best.seconds is None else [f"in {format_time(best.seconds)}"]),
+            *([] if best.seconds is None else [f"in {_time(best.seconds)}"]),
         ]
         verdict = "is the only cell that is done" if is_only else f"has the best {self.goal.metric}"
-        return f"{_values(best) or 'The command'} {verdict}: {' '.join([f'{metric.mean:.4g}{scatter}', *costs])}."
+        return f"{_values(best) or 'The command'} {verdict}: {' '.join([f'{format_number(metric.mean)}{scatter}', *costs])}."
 
-    def cheaper(self, other: Summary, best: Summary, saving: float, cost: str) -> str:
+    def cheaper(self, other: Summary, best: Summary) -> str:
         """Say what a cheaper cell saves and loses."""
         loss = self._loss(other, best, self.goal.metric)
-        saves = f"{_change(other, best)} saves {saving:.0%} of the {cost}".replace("%", " %")
+        saves = f"{_change(other, best)} saves {_savings(other, best)}"
         if loss <= 0:
             return f"{saves} at the same {self.goal.metric}."
         scatter = self._scatter(other, best)
@@ -96,9 +100,8 @@ class _Words:
             within = (
                 f"a difference of {self._amount(loss)} is within the scatter of the seeds ({self._number(scatter)})"
             )
-            return f"{saves}, and {within}."
-        where = _lost_objects(self, other, best)
-        return f"{saves} for {self._amount(loss)} of {self.goal.metric}{where}."
+            return f"{saves}; {within}."
+        return f"{saves} for {self._amount(loss)} of {self.goal.metric}{_lost_objects(self, other, best)}."
 
     def _loss(self, other: Summary, best: Summary, metric: str) -> float:
         difference = best.metrics[metric].mean - other.metrics[metric].mean
@@ -113,13 +116,25 @@ class _Words:
         return f"{self._number(difference)} points" if self._in_points else self._number(difference)
 
     def _number(self, difference: float) -> str:
-        return f"{100 * difference:.1f}" if self._in_points else f"{difference:.3g}"
+        return f"{100 * difference:.1f}" if self._in_points else format_number(difference)
 
     def loss_by_object_size(self, other: Summary, best: Summary) -> dict[str, float]:
         """Return what is lost on objects of each size, if it is known for all sizes."""
         if not all(name in summary.metrics for name in _BY_OBJECT_SIZE for summary in (other, best)):
             return {}
         return {size: max(self._loss(other, best, name), 0.0) for name, size in _BY_OBJECT_SIZE.items()}
+
+
+def _savings(other: Summary, best: Summary) -> str:
+    """Return what a cell saves, and what it needs more: `20 % of the time, with 30 % more memory`."""
+    changes = {"memory": _saving(other, best, "memory"), "time": _saving(other, best, "seconds")}
+    less = [f"{100 * share:.0f} % of the {name}" for name, share in changes.items() if share >= _MIN_SAVING]
+    more = [f"{-100 * share:.0f} % more {name}" for name, share in changes.items() if share <= -_MIN_SAVING]
+    return " and ".join(less) + "".join(f", with {growth}," for growth in more)
+
+
+def _time(seconds: float) -> str:
+    return format_time(seconds) if seconds >= 10 else f"{seconds:.1f} s"  # noqa: PLR2004  whole seconds are enough
 
 
 def _lost_objects(words: _Words, other: Summary, best: Summary) -> str:
