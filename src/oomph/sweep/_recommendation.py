@@ -87,7 +87,8 @@ class _Words:
             *([] if best.seconds is None else [f"in {_time(best.seconds)}"]),
         ]
         verdict = "is the only cell that is done" if is_only else f"has the best {self.goal.metric}"
-        return f"{_values(best) or 'The command'} {verdict}: {' '.join([f'{format_number(metric.mean)}{scatter}', *costs])}."
+        numbers = " ".join([f"{format_number(metric.mean)}{scatter}", *costs])
+        return f"{_values(best) or 'The command'} {verdict}: {numbers}."
 
     def cheaper(self, other: Summary, best: Summary) -> str:
         """Say what a cheaper cell saves and loses."""
