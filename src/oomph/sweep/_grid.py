@@ -61,7 +61,7 @@ class Grid:
     seeds: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
-        axes = tuple((name, tuple(dict.fromkeys(values))) for name, values in self.axes)
+        axes = tuple((name, _distinct(values)) for name, values in self.axes)
         for name, values in axes:
             _check_axis(name, values)
         names = [name for name, _ in axes]
@@ -84,6 +84,12 @@ class Grid:
         return tuple(
             Cell(tuple(zip(self.names, values, strict=True)), seed) for values in combinations for seed in self.seeds
         )
+
+
+def _distinct(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Remove repeated values; 1, 1.0 and "1" are the same."""
+    by_text = {str(value): value for value in reversed(tuple(dict.fromkeys(values)))}
+    return tuple(reversed(by_text.values()))
 
 
 def _check_axis(name: str, values: tuple[Value, ...]) -> None:
