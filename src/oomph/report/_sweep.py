@@ -175,7 +175,7 @@ def _table(
     shown = table(*(f">{name}" for name in (*axes, *numbers)), "", "status", plain=plain)
     for row in rows:
         shown.add_row(
-            *(printable(str(value)) for _, value in row.values),
+            *(Text(printable(str(value))) for _, value in row.values),
             *(_size(row.largest(field)) for _, field in sizes),
             "" if row.seconds is None else duration(row.seconds),
             *(_number(row.mean_extra(name)) for name in extras),
