@@ -18,6 +18,9 @@ match mode:
     case "hang":
         subprocess.Popen(["sleep", "987"])
         time.sleep(987)
+    case "escape":
+        subprocess.Popen(["setsid", "sleep", "985"])
+        time.sleep(987)
     case "killed":
         os.kill(os.getpid(), 9)
     case "crash":

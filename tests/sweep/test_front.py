@@ -13,8 +13,8 @@ def make_summary(number: int, memory: int | None, metric: float) -> Summary:
     return Summary((("n", number),), 1, {"m": Spread(metric)}, memory, 1.0)
 
 
-@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=12), st.booleans())
-def test_the_front_is_what_no_other_point_beats(pairs: list[tuple[int, int]], minimize: bool) -> None:
+@given(pairs=st.lists(st.tuples(NUMBERS, NUMBERS), max_size=12), minimize=st.booleans())
+def test_the_front_is_what_no_other_point_beats(*, pairs: list[tuple[int, int]], minimize: bool) -> None:
     summaries = [make_summary(number, cost, metric) for number, (cost, metric) in enumerate(pairs)]
     points = find_front(summaries, "m", "memory", minimize=minimize)
     assert len(points) == len(pairs)

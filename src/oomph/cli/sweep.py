@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ..errors import UsageError, quote
+from ..errors import MissingFile, UsageError, quote
 from ._options import Json
 from ._runs import SWEEPS, create_run_dir, find_sweep, not_writable
 from ._signals import exit_on_sigterm
@@ -166,7 +166,7 @@ def _start(flags: Flags, name: str, *, as_json: bool) -> None:
     from ..sweep import ResultsFile, SweepHeader, lock_sweep  # noqa: PLC0415
 
     request = _Request.parse(flags)
-    with create_run_dir(name, SWEEPS) as folder, lock_sweep(folder):
+    with create_run_dir(name, SWEEPS) as folder, _report_disk_errors(folder), lock_sweep(folder):
         results = ResultsFile.create(folder, SweepHeader(request.grid, flags, str(Path.cwd())))
         _run(request, results, as_json=as_json)
 
@@ -175,7 +175,7 @@ def _resume(flags: Flags, sweep_name: str, name: str | None, *, as_json: bool) -
     from ..sweep import RESULTS_FILE, ResultsFile, lock_sweep  # noqa: PLC0415
 
     folder = find_sweep(sweep_name, name, RESULTS_FILE)
-    with lock_sweep(folder):
+    with _report_disk_errors(folder), lock_sweep(folder):
         results = ResultsFile(folder)
         request = _Request.parse(_resumed_flags(results.header.flags, flags, folder))
         _run(request, results, as_json=as_json)
@@ -198,12 +198,16 @@ def _resumed_flags(saved: Flags, given: Flags, folder: Path) -> Flags:
 
 
 def _run(request: _Request, results: ResultsFile, *, as_json: bool) -> None:
+    from ..files import write_atomically  # noqa: PLC0415
     from ..report import SweepProgress, SweepReport, emit  # noqa: PLC0415
     from ..sweep import CellResult, read_free_memory, run_cells  # noqa: PLC0415
 
     finished = {result.cell for result in results.results}
     cells = [cell for cell in request.grid.cells() if cell not in finished]
-    tasks = _command_tasks(request, cells, Path(results.header.cwd))
+    cwd = Path(results.header.cwd)
+    if not cwd.is_dir():
+        raise MissingFile(f"the folder {quote(str(cwd))} that the cells run in does not exist", "start a new sweep")
+    tasks = _command_tasks(request, cells, cwd)
     total = len(request.grid.cells())
     with (
         _print_resume_hint(results.folder),
@@ -219,17 +223,19 @@ def _run(request: _Request, results: ResultsFile, *, as_json: bool) -> None:
         admit = read_free_memory().admits if request.jobs > 1 else lambda *_: True
         run_cells(tasks, results.folder, on_result, jobs=request.jobs, admit=admit, on_progress=progress.on_progress)
     report = SweepReport(request.grid, results.results, request.goal, str(results.folder))
-    _write_csv(results.folder, report.csv())
+    write_atomically(results.folder / "results.csv", lambda file: file.write(report.csv().encode()))
     emit(report, as_json=as_json)
     if not any(result.is_done for result in results.results):
         raise typer.Exit(1)
 
 
-def _write_csv(folder: Path, text: str) -> None:
-    from ..files import write_atomically  # noqa: PLC0415
-
+@contextlib.contextmanager
+def _report_disk_errors(folder: Path) -> Iterator[None]:
+    """Turn an error of writing into the sweep's folder into one sentence."""
     try:
-        write_atomically(folder / "results.csv", lambda file: file.write(text.encode()))
+        yield
+    except BrokenPipeError:
+        raise  # the reader of the output is gone
     except OSError as error:
         raise not_writable(folder, error) from None
 

@@ -57,6 +57,8 @@ class SweepProgress:
         text = f"{printable(name)}  {duration(progress.seconds)}  {'  '.join(sizes)}"
         if name not in self._running:
             self._running[name] = self._bar.add_task(text, total=None)
+        if progress.fraction is not None:
+            self._bar.update(self._running[name], total=100, completed=round(100 * progress.fraction))
         self._bar.update(self._running[name], description=text)
 
     def on_result(self, result: CellResult) -> None:

@@ -40,12 +40,13 @@ class Supervisor:
         """Run the command and write the outcome, unless the sweep ended first."""
         adopt_orphans()
         # A sweep that is stopped by Ctrl-Z reads no reports, and the limits still count.
-        os.set_blocking(sys.stdout.fileno(), False)
+        if hasattr(os, "set_blocking"):  # on Windows since Python 3.12
+            os.set_blocking(sys.stdout.fileno(), False)
         threading.Thread(target=self._wait_for_sweep, daemon=True).start()
         try:
             outcome = self._supervise()
         finally:
-            kill_cell(os.getpid(), self._mark)
+            kill_cell(self._mark, os.getpid())
             self._memory.close()
         if outcome is None:
             self._kill_group()

@@ -32,6 +32,11 @@ _OUT_OF_MEMORY = {
     FailureKind.WORKER_KILLED,
     FailureKind.SHM_FULL,
 }
+_FATAL_SIGNALS = {
+    getattr(signal, name)
+    for name in ("SIGKILL", "SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE")
+    if hasattr(signal, name)
+}
 _SIGNAL_BASE = 128  # a shell returns 128 plus the signal that ended its command
 _LAST_BYTES = 1 << 16
 _MAX_LINE = 200  # characters
@@ -85,14 +90,7 @@ def _signal_number(outcome: CellOutcome) -> int | None:
     if outcome.signal is not None:
         return outcome.signal
     number = (outcome.exit_code or 0) - _SIGNAL_BASE
-    return number if number in {signal.Signals.SIGTERM, *_FATAL_SIGNALS} else None
-
-
-_FATAL_SIGNALS = {
-    getattr(signal, name)
-    for name in ("SIGKILL", "SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE")
-    if hasattr(signal, name)
-}
+    return number if number in {signal.SIGTERM, *_FATAL_SIGNALS} else None
 
 
 def _explain_signal(number: int) -> CellExplanation:

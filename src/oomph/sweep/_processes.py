@@ -36,11 +36,11 @@ def descendants(supervisor: int) -> dict[int, int]:
     return {process.pid: process.rss for process in processes if process.pid != supervisor}
 
 
-def kill_cell(supervisor: int, mark: str) -> None:
-    """Kill all processes of a cell except this one, and wait until they are gone."""
+def kill_cell(mark: str, supervisor: int | None = None) -> None:
+    """Kill all processes with the mark of a cell or below its supervisor, except this one; wait until they are gone."""
     deadline = time.monotonic() + _KILL_SECONDS
     while time.monotonic() < deadline:
-        processes = list(_cell_processes(supervisor, mark))
+        processes = list(_cell_processes(mark, supervisor))
         if not processes:
             return
         for process in processes:
@@ -49,18 +49,18 @@ def kill_cell(supervisor: int, mark: str) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _cell_processes(supervisor: int, mark: str) -> Iterator[psutil.Process]:
-    below = descendants(supervisor)
+def _cell_processes(mark: str, supervisor: int | None) -> Iterator[psutil.Process]:
+    below = {} if supervisor is None else descendants(supervisor)
     for process in psutil.process_iter():
-        if process.pid != os.getpid() and (process.pid in below or _belongs(process, supervisor, mark)):
+        if process.pid != os.getpid() and (process.pid in below or _belongs(process, mark, supervisor)):
             with contextlib.suppress(psutil.Error):
                 if process.status() != psutil.STATUS_ZOMBIE:
                     yield process
 
 
-def _belongs(process: psutil.Process, group: int, mark: str) -> bool:
+def _belongs(process: psutil.Process, mark: str, group: int | None) -> bool:
     """Return True if a process is in the group; or has the mark, which it keeps when it changes its session."""
-    if hasattr(os, "getpgid"):
+    if group is not None and hasattr(os, "getpgid"):
         with contextlib.suppress(OSError):
             if os.getpgid(process.pid) == group:
                 return True

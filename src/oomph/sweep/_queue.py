@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import shutil
 import subprocess
@@ -15,11 +16,16 @@ from pathlib import Path
 
 from ._cell_files import CellOutcome, CellRequest, read_outcome, write_request
 from ._grid import Cell
-from ._processes import kill_cell
+from ._processes import CELL_MARK, kill_cell
 from ._result import CellResult, Status
 
 CELLS_FOLDER = "cells"
 _SUPERVISOR_LOG = "supervisor.log"
+
+
+def unknown_fraction(folder: Path) -> None:
+    """Return None: nothing is known about how much of a cell is done."""
+    del folder
 
 
 @dataclass(frozen=True)
@@ -30,21 +36,32 @@ class CellTask:
         cell: The cell.
         request: The command to run, with its limits.
         finish: Makes the result from the cell's folder and its outcome; picklable, so that it can run elsewhere.
+        read_fraction: Reads from the cell's folder how much of the cell is done, from 0 to 1; None if it is unknown.
     """
 
     cell: Cell
     request: CellRequest
     finish: Callable[[Cell, Path, CellOutcome], CellResult]
+    read_fraction: Callable[[Path], float | None] = unknown_fraction
 
 
 @dataclass(frozen=True)
 class CellProgress:
-    """A running cell: the seconds it has run, and the bytes it uses now; `gpu` is None without a GPU."""
+    """A running cell.
+
+    Attributes:
+        cell: The cell.
+        seconds: The time it has run.
+        host: The RSS of its process tree now, in bytes.
+        gpu: The GPU memory of its process tree now, in bytes; None without a GPU.
+        fraction: How much of it is done, from 0 to 1; None if it is unknown.
+    """
 
     cell: Cell
     seconds: float = 0.0
     host: int = 0
     gpu: int | None = None
+    fraction: float | None = None
 
 
 Admit = Callable[[Sequence[CellTask], CellTask], bool]
@@ -62,11 +79,12 @@ def run_task(
         on_progress: Called about twice a second.
         stop: Set it to kill the cell; the result is then `INTERRUPTED`.
     """
+    kill_cell(str(folder.absolute()))  # of a sweep that was killed a moment ago
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     write_request(folder, task.request)
     start = time.monotonic()
-    code = _run_supervisor(task.cell, folder, on_progress, stop or threading.Event())
+    code = _run_supervisor(task, folder, on_progress, stop or threading.Event())
     outcome = read_outcome(folder)
     if outcome is None and stop is not None and stop.is_set():
         return CellResult(task.cell, Status.INTERRUPTED)
@@ -75,14 +93,16 @@ def run_task(
     return task.finish(task.cell, folder, outcome)
 
 
-def _run_supervisor(cell: Cell, folder: Path, on_progress: OnProgress, stop: threading.Event) -> int:
+def _run_supervisor(task: CellTask, folder: Path, on_progress: OnProgress, stop: threading.Event) -> int:
     """Return the exit code of the cell's supervisor when no process of the cell is left."""
+    mark = str(folder.absolute())
     with (folder / _SUPERVISOR_LOG).open("wb") as log:
         supervisor = subprocess.Popen(  # noqa: S603  our own interpreter and module
-            [sys.executable, "-m", f"{__package__}._cell_process", str(folder.absolute())],
+            [sys.executable, "-m", f"{__package__}._cell_process", mark],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
+            env={**os.environ, CELL_MARK: mark},
             start_new_session=True,
         )
     with supervisor:
@@ -92,11 +112,11 @@ def _run_supervisor(cell: Cell, folder: Path, on_progress: OnProgress, stop: thr
             for line in supervisor.stdout:
                 if stop.is_set():
                     supervisor.stdin.close()
-                on_progress(CellProgress(cell, **json.loads(line)))
+                on_progress(CellProgress(task.cell, **json.loads(line), fraction=task.read_fraction(folder)))
         finally:
             # Also after SIGKILL of the supervisor, nothing of the cell may go on.
             supervisor.kill()
-            kill_cell(supervisor.pid, str(folder.absolute()))
+            kill_cell(mark, supervisor.pid)
     return supervisor.returncode
 
 
