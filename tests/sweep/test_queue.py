@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import psutil
 import pytest
 
 from oomph.sweep import (
+    LOG_FILE,
     CellProgress,
     CellResult,
     CellTask,
@@ -75,6 +78,21 @@ def test_a_command_that_does_not_exist_is_a_result(tmp_path: Path) -> None:
     result = run_task(tasks[0], tmp_path / "cell")
     assert result.status is Status.FAILED
     assert "can't be started (FileNotFoundError" in result.why
+
+
+def test_a_task_can_be_sent_to_another_machine(tmp_path: Path) -> None:
+    task: CellTask = pickle.loads(pickle.dumps(make_tasks(tmp_path, "good")[0]))  # noqa: S301  our own bytes
+    assert run_task(task, tmp_path / "cell").metrics == {"score": 0.5}
+
+
+def test_progress_within_a_cell_is_read_from_its_folder(tmp_path: Path) -> None:
+    task = dataclasses.replace(
+        make_tasks(tmp_path, "slow")[0], read_fraction=lambda folder: float((folder / LOG_FILE).is_file()) / 2
+    )
+    readings: list[CellProgress] = []
+    assert run_task(task, tmp_path / "cell", readings.append).status is Status.DONE
+    assert {reading.fraction for reading in readings} == {0.5}
+    assert readings[-1].cell == task.cell
 
 
 def test_a_cell_killed_from_outside_is_explained(tmp_path: Path) -> None:
