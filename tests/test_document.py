@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import enum
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ class Thing:
     limit: Limit
     parts: tuple[Fact[float], ...]
     color: Color
+    counts: Mapping[str, float]
     note: str | None
 
 
@@ -33,6 +35,7 @@ THING = Thing(
     Fact(NO_LIMIT, "there"),
     (Fact(0.5, "x"), Fact(Unknown("hidden"), "y")),
     Color.RED,
+    {"a": 1, "b": 0.5},
     None,
 )
 
@@ -64,6 +67,8 @@ def test_unknown_and_no_limit_have_their_own_encoding() -> None:
         ({"parts": {}}, "parts should be a list"),
         ({"parts": [{"value": "x", "source": "y"}]}, r"parts\[0\].value"),
         ({"color": "blue"}, "one of red"),
+        ({"counts": []}, "counts should be an object"),
+        ({"counts": {"a": "x"}}, "counts.a should be a float"),
         ({"extra": 1}, "'extra' is unknown"),
         ({"size": {"value": 10**400, "source": "x"}}, "size.value"),
         ({"parts": [{"value": float("inf"), "source": "y"}]}, r"parts\[0\].value"),

@@ -34,6 +34,7 @@ LAYERS = (
     "distributed",
     "recovery",
     "detect",
+    "sweep",
     "shrink",
     "lint",
     "report",
@@ -52,6 +53,7 @@ NO_TORCH = {
     "failures",
     "prediction",
     "planner",
+    "sweep",
     "lint",
     "report",
 }

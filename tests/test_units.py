@@ -4,8 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomph.errors import InvalidSize
-from oomph.units import GIB, KIB, MIB, TIB, count_of, format_rate, format_size, format_time, parse_size
+from oomph.errors import InvalidSize, UsageError
+from oomph.units import (
+    GIB,
+    KIB,
+    MIB,
+    TIB,
+    count_of,
+    format_number,
+    format_rate,
+    format_size,
+    format_time,
+    parse_size,
+    parse_time,
+)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +114,32 @@ def test_format_time(seconds: float, text: str) -> None:
 
 def test_count_of_uses_the_plural() -> None:
     assert [count_of(number, "image") for number in (0, 1, 2)] == ["0 images", "1 image", "2 images"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("45s", 45), ("10m", 600), ("10 min", 600), ("1.5h", 5400), ("2d", 172800)]
+)
+def test_parse_time(text: str, seconds: float) -> None:
+    assert parse_time(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "-1", "soon", "10 parsecs", "1e3", "nan"])
+def test_invalid_times_are_quoted_with_a_fix(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a duration; write a number and a unit, such as 90s, 10m or 2h"):
+        parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0.000"),
+        (0.6123, "0.612"),
+        (-1.5, "-1.500"),
+        (37.46, "37.5"),
+        (1234.5, "1234"),
+        (2.1e-5, "2.1e-05"),
+        (3e7, "3e+07"),
+    ],
+)
+def test_format_number(value: float, text: str) -> None:
+    assert format_number(value) == text

@@ -115,6 +115,8 @@ def _decode(hint: Any, data: Any, path: str) -> Any:
         return _decode_union(hint, data, path)
     if origin is tuple:
         return _decode_tuple(get_args(hint), data, path)
+    if origin is Mapping:
+        return _decode_mapping(get_args(hint)[1], data, path)
     if dataclasses.is_dataclass(origin or hint):
         return _decode_dataclass(hint, data, path)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
@@ -160,6 +162,12 @@ def _decode_tuple(items: tuple[Any, ...], data: Any, path: str) -> Any:
     return tuple(
         _decode(hint, value, f"{path}[{index}]") for index, (hint, value) in enumerate(zip(hints, data, strict=True))
     )
+
+
+def _decode_mapping(hint: Any, data: Any, path: str) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise _Mismatch(path, "an object")
+    return {key: _decode(hint, value, f"{path}.{shorten(key)}") for key, value in data.items()}
 
 
 def _decode_dataclass(hint: Any, data: Any, path: str) -> Any:

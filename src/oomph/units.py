@@ -1,4 +1,4 @@
-"""Parsing and formatting of memory sizes, rates and durations.
+"""Parsing and formatting of memory sizes, rates, durations and metrics.
 
 Everywhere else a size is an `int` of bytes. GiB and MiB are powers of 1024. GB and MB are powers of 1000, as disks are
 sold. The bare letters of docker, Slurm and the JVM (16g) are powers of 1024.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from .errors import InvalidSize, quote
+from .errors import InvalidSize, UsageError, quote
 
 KIB = 1024
 MIB = 1024**2
@@ -26,6 +26,8 @@ _UNITS = {
 }
 _SIZE_PATTERN = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>[a-zA-Z]*|%)\s*", re.ASCII)
 _MAX_SIZE = 2**63
+_TIME_PATTERN = re.compile(r"\s*(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>s|m|min|h|d|)\s*", re.ASCII)
+_TIME_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _FIX = "write a number and a unit, such as 8GiB, 24GB or 512M"
 
 
@@ -89,6 +91,27 @@ def format_time(seconds: float) -> str:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds of a duration such as `"90"`, `"45s"`, `"10m"`, `"1.5 h"` or `"2d"`.
+
+    Raises:
+        UsageError: the text is not a duration above 0.
+    """
+    match = _TIME_PATTERN.fullmatch(text)
+    seconds = 0.0 if match is None else float(match["number"]) * _TIME_UNITS[match["unit"]]
+    if not seconds:
+        raise UsageError(f"{quote(text)} is not a duration", "write a number and a unit, such as 90s, 10m or 2h")
+    return seconds
+
+
+def format_number(value: float) -> str:
+    """Return a metric as text: `"0.612"`, `"37.5"`, `"2.1e-05"`."""
+    size = abs(value)
+    if size and not 0.001 <= size < 10**6:  # noqa: PLR2004  fewer than three decimals would show nothing
+        return f"{value:.2g}"
+    return f"{value:.3f}" if size < 10 else f"{value:.1f}" if size < 1000 else f"{value:.0f}"  # noqa: PLR2004
 
 
 def count_of(number: int, noun: str, plural: str | None = None) -> str:

@@ -13,6 +13,7 @@ import typer
 
 from .. import __version__, document
 from ..errors import OomphError, UsageError, shorten
+from ._runs import default_resume
 from ._yolov5 import translate_yolov5, unknown_flags
 from .detect import detect
 from .doctor import doctor
@@ -20,11 +21,12 @@ from .explain import explain
 from .gpus import gpus
 from .plan import plan
 from .predict import predict
-from .train import default_resume, train
+from .sweep import sweep
+from .train import train
 from .val import val
 from .watch import watch
 
-_COMMANDS = (train, val, detect, predict, plan, watch, explain, doctor, gpus)
+_COMMANDS = (train, val, detect, predict, plan, sweep, watch, explain, doctor, gpus)
 _INTERRUPTED_EXIT_CODE = 130  # as shells report Ctrl-C
 # Errors of writing to a full disk, over a quota or to a broken device; reading facts never raises them.
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}

@@ -1,17 +1,28 @@
-"""Folders of training runs: creating a new one, finding an existing one."""
+"""Folders of training runs and sweeps: creating a new one, finding an existing one."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..errors import MissingFile, UsageError
+from ..errors import MissingFile, UsageError, quote
 
-_RUNS = Path("runs/train")
+_RUNS, SWEEPS = Path("runs/train"), Path("runs/sweep")
 NEWEST = "newest"
 _STATE_FILES = "*/weights/state*.pt"
+_RESUMABLE = ("train", "sweep")
+
+
+def default_resume(arguments: Sequence[str]) -> list[str]:
+    """Add the value that typer requires to a bare --resume, which means the newest run as in YOLOv5."""
+    result = list(arguments)
+    if result[:1] and result[0] in _RESUMABLE and "--resume" in result:
+        after = result.index("--resume") + 1
+        if after == len(result) or result[after].startswith("-"):
+            result.insert(after, NEWEST)
+    return result
 
 
 @contextlib.contextmanager
@@ -66,6 +77,27 @@ def find_run(run: str, name: str | None) -> Path:
         raise MissingFile(f"there is no run '{run}' to resume", "pass its folder or its last.pt")
     folder = path.parent if path.is_file() else path
     return folder.parent if folder.name == "weights" else folder
+
+
+def find_sweep(sweep: str, name: str | None, results_file: str) -> Path:
+    """Return the folder of a sweep: the newest one (of a name), or that of a folder or name.
+
+    Raises:
+        MissingFile: there is no such sweep.
+        UsageError: both a sweep and a name are given.
+    """
+    if sweep != NEWEST:
+        if name is not None:
+            raise UsageError(f"both --resume {sweep} and --name {name} select a sweep", "remove one of them")
+        found = [folder for folder in (SWEEPS / sweep, Path(sweep)) if (folder / results_file).is_file()]
+        if not found:
+            raise MissingFile(f"there is no sweep {quote(sweep)} to resume", "pass its folder or its name")
+        return found[0]
+    pattern = re.compile(".*" if name is None else re.escape(name) + r"\d*")
+    files = [path for path in SWEEPS.glob(f"*/{results_file}") if pattern.fullmatch(path.parent.name)]
+    if not files:
+        raise MissingFile(f"there is no sweep to resume in {SWEEPS}", "check the name, or remove --resume")
+    return max(files, key=lambda path: path.stat().st_mtime).parent
 
 
 def _newest_run(name: str | None) -> Path:

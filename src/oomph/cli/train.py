@@ -15,7 +15,7 @@ import typer
 from ..errors import MissingFile, UsageError
 from ._devices import device_name
 from ._options import Json
-from ._runs import NEWEST, create_run_dir, find_run, not_writable
+from ._runs import create_run_dir, find_run, not_writable
 
 if TYPE_CHECKING:
     from ..detect import SavedConfig, TrainConfig
@@ -158,16 +158,6 @@ def _train(request: _Request, *, as_json: bool) -> None:
                 result = train(config, progress, resume=request.resume is not None, dist=dist)
     if dist.is_main:
         emit(TrainReport(result), as_json=as_json)
-
-
-def default_resume(arguments: Sequence[str]) -> list[str]:
-    """Add the value that typer requires to a bare --resume, which means the newest run as in YOLOv5."""
-    result = list(arguments)
-    if result[:1] == ["train"] and "--resume" in result:
-        after = result.index("--resume") + 1
-        if after == len(result) or result[after].startswith("-"):
-            result.insert(after, NEWEST)
-    return result
 
 
 def _parse_limits(budget: str | None, allow: str | None) -> dict[str, Any]:

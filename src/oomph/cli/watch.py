@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import platform
 import re
-import signal
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from ..errors import UsageError, shorten
+from ._signals import exit_on_sigterm
 
 if TYPE_CHECKING:
     from ..monitor import MachineProbe, Probe
 
 _MIN_INTERVAL, _MAX_INTERVAL = 0.05, 3600.0  # seconds
-_SIGTERM_EXIT_CODE = 128 + 15  # as shells report it
 
 
 def watch(
@@ -90,7 +88,7 @@ def _show(source: Probe | MachineProbe, interval: float, count: int, *, as_json:
 
     title = "This machine" if tree is None else f"Process {tree.pid} ({tree.name})"
     view = WatchView(title, page_file=platform.system() == "Windows")
-    with _exit_on_sigterm(), LiveView(view) as live:
+    with exit_on_sigterm(), LiveView(view) as live:
         for timestamp, sample in samples:
             view.add(timestamp, sample)
             live.show()
@@ -119,18 +117,3 @@ def _write_json(samples: Iterator[tuple[float, dict[str, Any]]]) -> None:
         line = {"oomph": "sample", "version": 1, "t": round(timestamp, 3), **sample}
         sys.stdout.write(json.dumps(line, allow_nan=False) + "\n")
         sys.stdout.flush()
-
-
-@contextlib.contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit, so that the view restores the terminal."""
-
-    def handle(number: int, frame: object) -> NoReturn:
-        del number, frame
-        sys.exit(_SIGTERM_EXIT_CODE)
-
-    previous = signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)

@@ -4,6 +4,7 @@ from ._explanation import Explanation, explain, explain_stream
 from ._machine_probe import MachineProbe
 from ._measure import Measurement, measure
 from ._probe import Probe
+from ._process_tree import ProcessTree
 from ._record import Record, load_record
 from ._recorder import Recorder
 from ._sampler import Sampler, watch
@@ -16,6 +17,7 @@ __all__ = [
     "MachineProbe",
     "Measurement",
     "Probe",
+    "ProcessTree",
     "Record",
     "Recorder",
     "Sampler",

@@ -8,6 +8,8 @@ from ._explain import ExplainReport
 from ._live import LiveView
 from ._plan import PlanReport, WhichGpuReport
 from ._predict import PredictReport
+from ._sweep import SweepReport
+from ._sweep_progress import SweepProgress
 from ._text import printable
 from ._train import ConsoleProgress, TrainReport
 from ._watch import WatchView
@@ -25,6 +27,8 @@ __all__ = [
     "PredictReport",
     "Report",
     "ScoresReport",
+    "SweepProgress",
+    "SweepReport",
     "TrainReport",
     "WatchView",
     "WhichGpuReport",
