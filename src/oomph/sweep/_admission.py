@@ -1,4 +1,4 @@
-"""Which cells may run side by side: those whose budgets fit into the free memory together."""
+"""Which cells may run side by side: those whose predicted needs, or budgets, fit into the free memory together."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class FreeMemory:
     gpu: int | None
 
     def admits(self, running: Sequence[CellTask], task: CellTask) -> bool:
-        """Return True if the limits of all these cells fit together; a cell without a limit counts nothing."""
-        limits = [other.request.limits for other in (*running, task)]
-        sums = (sum(limit.host or 0 for limit in limits), sum(limit.gpu or 0 for limit in limits))
+        """Return True if all these cells fit together; one without a prediction or a limit counts nothing."""
+        needs = [other.need or other.request.limits for other in (*running, task)]
+        sums = (sum(need.host or 0 for need in needs), sum(need.gpu or 0 for need in needs))
         return all(free is None or needed <= free for needed, free in zip(sums, (self.host, self.gpu), strict=True))
 
 

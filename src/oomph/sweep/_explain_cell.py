@@ -70,7 +70,7 @@ def explain_cell(folder: Path, outcome: CellOutcome, limits: Limits) -> CellExpl
     if number is not None:
         return _explain_signal(number)
     ending = f"exit code {outcome.exit_code}"
-    line = _last_line(log) if first is None else first.evidence
+    line = last_line(log) if first is None else first.evidence
     why = f"{shorten(line, _MAX_LINE)} ({ending})" if line else f"it ended with {ending} and printed nothing"
     return CellExplanation(Status.FAILED, why, ("Run the command itself to see why.",) if first is None else first.fix)
 
@@ -106,7 +106,7 @@ def _explain_signal(number: int) -> CellExplanation:
     return CellExplanation(Status.KILLED, f"by {name}: another process ended it", ("Run the cell again.",))
 
 
-def _last_line(log: Path) -> str:
+def last_line(log: Path) -> str:
     """Return the last line of the output that isn't empty."""
     if not log.is_file():
         return ""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ._cell_files import CellOutcome, CellRequest, read_outcome, write_request
+from ._cell_files import CellOutcome, CellRequest, Limits, read_outcome, write_request
 from ._grid import Cell
 from ._processes import CELL_MARK, kill_cell
 from ._result import CellResult, Status
@@ -37,12 +37,14 @@ class CellTask:
         request: The command to run, with its limits.
         finish: Makes the result from the cell's folder and its outcome; picklable, so that it can run elsewhere.
         read_fraction: Reads from the cell's folder how much of the cell is done, from 0 to 1; None if it is unknown.
+        need: The predicted need of memory; None if it is unknown.
     """
 
     cell: Cell
     request: CellRequest
     finish: Callable[[Cell, Path, CellOutcome], CellResult]
     read_fraction: Callable[[Path], float | None] = unknown_fraction
+    need: Limits | None = None
 
 
 @dataclass(frozen=True)

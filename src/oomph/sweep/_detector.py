@@ -1,0 +1,260 @@
+"""Sweeps of detectors: each cell is a training run in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .. import document
+from ..errors import MissingFile, OomphError, UsageError
+from ._cell_files import LOG_FILE, CellOutcome, CellRequest, Limits
+from ._explain_cell import CellExplanation, explain_cell, last_line
+from ._grid import Cell
+from ._queue import CellTask
+from ._result import CellResult, Status
+
+RUNS_FOLDER = "runs"
+RESULT_FILE = "cell.json"
+_PROGRESS_FILE = "progress"
+_CANNOT_FIT = 3  # exit code
+_MODULE = f"{__package__}._detector_process"
+_KIND, _VERSION = "sweep run", 1
+
+
+@dataclass(frozen=True)
+class DetectorRun:
+    """The training run of a cell, as values that cross processes.
+
+    Attributes:
+        data: the data.yaml; the demo dataset, written to `demo`, if None.
+        demo: folder of the demo dataset.
+        run_dir: folder of the run's files.
+        cfg: size of the network, "n" to "x"; that of the weights, or "s", if None.
+        imgsz: side of the images; 640, or that of the demo, if None.
+        batch: images per iteration; 16, or that of the demo, if None.
+        batches: the batches of all cells, which share one nominal batch.
+        epochs: number of epochs; 100, or those of the demo, if None.
+        seed: seed of weights, order and augmentation.
+        weights: initial weights.
+        settings: settings file.
+        device: "cpu" or "cuda"; chosen if None.
+        budget: bytes of the device, or of the process on the CPU.
+    """
+
+    data: str | None
+    demo: str
+    run_dir: str
+    cfg: str | None = None
+    imgsz: int | None = None
+    batch: int | None = None
+    batches: tuple[int, ...] = ()
+    epochs: int | None = None
+    seed: int = 0
+    weights: str | None = None
+    settings: str | None = None
+    device: str | None = None
+    budget: int | None = None
+
+    def of(self, cell: Cell, folder: Path) -> DetectorRun:
+        """Return the run of a cell of the sweep in a folder."""
+        values: dict[str, Any] = {_FIELDS[name]: value for name, value in cell.values}
+        return replace(self, run_dir=str((folder / RUNS_FOLDER / cell.name).absolute()), seed=cell.seed, **values)
+
+    def argument(self) -> str:
+        """Return the run as one argument of a command line."""
+        return json.dumps(document.write(_KIND, _VERSION, self))
+
+    @classmethod
+    def parse(cls, argument: str) -> DetectorRun:
+        """Return the run of an argument."""
+        return document.read(_KIND, _VERSION, cls, json.loads(argument))
+
+
+_FIELDS = {"batch": "batch", "img": "imgsz", "cfg": "cfg"}  # of the axes
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a training run measured.
+
+    Attributes:
+        metrics: mAP of the best epoch, by name.
+        predicted: predicted peak: allocated by torch on a GPU, RSS of the process on the CPU.
+        measured: measured peak of the same kind.
+        uses_gpu: True if it ran on a GPU.
+        extra: other numbers by name.
+    """
+
+    metrics: dict[str, float]
+    predicted: int
+    measured: int
+    uses_gpu: bool
+    extra: dict[str, float]
+
+    def save(self, run_dir: Path) -> None:
+        """Write the result into the folder of its run; it marks the run as complete."""
+        from ..files import write_atomically  # noqa: PLC0415  only the process of a run needs it
+
+        content = document.dumps(document.write("sweep result", _VERSION, self)).encode()
+        write_atomically(run_dir / RESULT_FILE, lambda file: file.write(content))
+
+    @classmethod
+    def load(cls, run_dir: Path) -> RunResult | None:
+        """Return the result of a run; None if it is not complete."""
+        try:
+            return document.read("sweep result", _VERSION, cls, document.load(run_dir / RESULT_FILE))
+        except MissingFile:
+            return None
+
+
+@dataclass(frozen=True)
+class CellForecast:
+    """What a cell is predicted to need.
+
+    Attributes:
+        cell: the cell.
+        peak: predicted peak in bytes, of the kind that is measured.
+        host: upper bound of the process's RAM in bytes.
+        gpu: upper bound of the GPU's memory in bytes; None on the CPU.
+        seconds: estimated time of training; it is of the right order, no more.
+        micro_batches: micro-batches of a batch.
+        why_not: the reason why it can't fit; then the rest is None.
+        fix: what would make it fit.
+    """
+
+    cell: Cell
+    peak: int | None = None
+    host: int | None = None
+    gpu: int | None = None
+    seconds: float | None = None
+    micro_batches: int | None = None
+    why_not: str = ""
+    fix: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """True if the cell can run."""
+        return not self.why_not
+
+
+def forecast_cells(
+    run: DetectorRun, cells: Sequence[Cell], folder: Path, log: Callable[[str], object]
+) -> Iterator[CellForecast]:
+    """Predict cells before any of them runs, in a process of its own: the sweep must not hold torch or a GPU.
+
+    Cells that differ in their seed alone share a prediction.
+
+    Args:
+        run: what all cells share.
+        cells: the cells.
+        folder: the folder of the sweep.
+        log: called with sentences about the data.
+
+    Raises:
+        UsageError: data, weights or settings can't be used.
+    """
+    distinct = {cell.values: replace(cell, seed=0) for cell in cells}
+    runs = [run.of(cell, folder).argument() for cell in distinct.values()]
+    rows = _predict(runs, log)
+    forecasts = {values: row for values, row in zip(distinct, rows, strict=True)}
+    for cell in cells:
+        yield CellForecast(cell, **forecasts[cell.values])
+
+
+def _predict(runs: Sequence[str], log: Callable[[str], object]) -> Iterator[dict[str, Any]]:
+    process = subprocess.Popen(  # noqa: S603  our own interpreter and module
+        [sys.executable, "-m", _MODULE, "forecast", *runs],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None  # noqa: S101  for the type checker
+        assert process.stderr is not None  # noqa: S101
+        for line in process.stdout:
+            message = json.loads(line)
+            if "log" in message:
+                log(message["log"])
+            elif "error" in message:
+                raise UsageError(message["error"], message["fix"])
+            else:
+                yield message
+        error = process.stderr.read()
+    if process.returncode:
+        last = next((line for line in reversed(error.splitlines()) if line.strip()), f"exit code {process.returncode}")
+        raise OomphError(f"the cells can't be predicted: {last}", "run `oomph train` with one of them to see why")
+
+
+@dataclass(frozen=True)
+class DetectorResult:
+    """Makes the result of a cell from the files of its run."""
+
+    run_dir: str
+    limits: Limits
+
+    def __call__(self, cell: Cell, folder: Path, outcome: CellOutcome) -> CellResult:
+        """Return the result with the metrics, or with the reason why there are none."""
+        result = RunResult.load(Path(self.run_dir))
+        explanation = CellExplanation(Status.DONE) if result is not None else self._explain(folder, outcome)
+        row = CellResult(
+            cell,
+            explanation.status,
+            host_peak=outcome.host_peak,
+            gpu_peak=outcome.gpu_peak,
+            seconds=outcome.seconds,
+            why=explanation.why,
+            fix=explanation.fix,
+            exit_code=outcome.exit_code,
+        )
+        if result is None:
+            return row
+        peaks = {"gpu_peak": result.measured} if result.uses_gpu else {"host_peak": result.measured, "gpu_peak": None}
+        return replace(row, metrics=result.metrics, predicted=result.predicted, extra=result.extra, **peaks)
+
+    def _explain(self, folder: Path, outcome: CellOutcome) -> CellExplanation:
+        if outcome.exit_code == _CANNOT_FIT:
+            why, _, fix = last_line(folder / LOG_FILE).removeprefix("oomph: ").partition("; ")
+            return CellExplanation(Status.OUT_OF_MEMORY, why, (fix,))
+        return explain_cell(folder, outcome, self.limits)
+
+
+def detector_tasks(
+    run: DetectorRun, forecasts: Sequence[CellForecast], folder: Path, limits: Limits, *, jobs: int = 1
+) -> tuple[CellTask, ...]:
+    """Return the tasks that train the cells that can fit."""
+    return tuple(_task(run.of(forecast.cell, folder), forecast, limits, jobs) for forecast in forecasts if forecast.fits)
+
+
+def _task(run: DetectorRun, forecast: CellForecast, limits: Limits, jobs: int) -> CellTask:
+    argv = (sys.executable, "-m", _MODULE, "train", run.argument())
+    return CellTask(
+        forecast.cell,
+        CellRequest(argv, str(Path.cwd()), limits=limits, is_alone=jobs == 1),
+        DetectorResult(run.run_dir, limits),
+        read_fraction=read_progress,
+        need=Limits(host=forecast.host, gpu=forecast.gpu),
+    )
+
+
+def write_progress(folder: Path, fraction: float) -> None:
+    """Write how much of a cell is done into its folder."""
+    (folder / _PROGRESS_FILE).write_text(f"{fraction:.4f}", encoding="ascii")
+
+
+def read_progress(folder: Path) -> float | None:
+    """Return how much of a cell is done, from 0 to 1; None if it is unknown."""
+    try:
+        return float((folder / _PROGRESS_FILE).read_text(encoding="ascii"))
+    except (OSError, ValueError):  # not written yet, or being written
+        return None
+
+
+def skipped(forecast: CellForecast) -> CellResult:
+    """Return the row of a cell that can't fit."""
+    return CellResult(forecast.cell, Status.SKIPPED, why=forecast.why_not, fix=(forecast.fix,))
