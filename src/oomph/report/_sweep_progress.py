@@ -6,11 +6,11 @@ import sys
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from ..sweep import CellProgress, CellResult
-from ..units import format_number, format_size
+from ..units import format_number, format_size, format_time
 from ._text import duration, printable
 
 
@@ -23,13 +23,13 @@ class SweepProgress:
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[details]}"),
             console=self._console,
             transient=True,
             disable=quiet or not self._console.is_terminal,
         )
         self._done, self._total = done, total
-        self._cells = self._bar.add_task("cells", total=total, completed=done)
+        self._cells = self._bar.add_task("cells", total=total, completed=done, details=f"{done}/{total}")
         self._running: dict[str, TaskID] = {}
 
     def __enter__(self) -> SweepProgress:  # noqa: PYI034  Self is newer than Python 3.10
@@ -54,12 +54,12 @@ class SweepProgress:
             f"RAM {format_size(progress.host)}",
             *([] if not progress.gpu else [f"GPU {format_size(progress.gpu)}"]),
         ]
-        text = f"{printable(name)}  {duration(progress.seconds)}  {'  '.join(sizes)}"
+        details = "  ".join([format_time(progress.seconds), *sizes])
         if name not in self._running:
-            self._running[name] = self._bar.add_task(text, total=None)
+            self._running[name] = self._bar.add_task(printable(name), total=None, details=details)
         if progress.fraction is not None:
-            self._bar.update(self._running[name], total=100, completed=round(100 * progress.fraction))
-        self._bar.update(self._running[name], description=text)
+            self._bar.update(self._running[name], total=1.0, completed=progress.fraction)
+        self._bar.update(self._running[name], details=details)
 
     def on_result(self, result: CellResult) -> None:
         """Print the result of a cell and remove its line."""
@@ -67,7 +67,7 @@ class SweepProgress:
         if task is not None:
             self._bar.remove_task(task)
         self._done += 1
-        self._bar.update(self._cells, completed=self._done)
+        self._bar.update(self._cells, completed=self._done, details=f"{self._done}/{self._total}")
         self.log(f"[{self._done}/{self._total}] {result.cell.name}: {_outcome(result)}")
 
 

@@ -23,7 +23,7 @@ from ._memory_use import MemoryUse
 from ._processes import CELL_MARK, adopt_orphans, descendants, kill_cell
 
 _MIN_INTERVAL, _MAX_INTERVAL = 0.01, 0.1  # seconds between readings; shorter at first, for commands that end soon
-_REPORT_INTERVAL = 0.5  # seconds between reports
+_REPORT_INTERVAL = 0.25  # seconds between reports
 
 
 class Supervisor:

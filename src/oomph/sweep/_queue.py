@@ -78,7 +78,7 @@ def run_task(
     Args:
         task: The cell to run.
         folder: The folder of the cell's files; what it holds is removed.
-        on_progress: Called about twice a second.
+        on_progress: Called a few times a second.
         stop: Set it to kill the cell; the result is then `INTERRUPTED`.
     """
     kill_cell(str(folder.absolute()))  # of a sweep that was killed a moment ago
@@ -191,7 +191,7 @@ def run_cells(
         on_result: Called with each result as it comes, from this thread.
         jobs: The number of cells that may run at the same time.
         admit: Says whether a cell may run beside those that run now; a cell always may run alone.
-        on_progress: Called for each running cell about twice a second, from this thread.
+        on_progress: Called for each running cell a few times a second, from this thread.
     """
     pending, running = list(tasks), _Running(folder)
     try:
