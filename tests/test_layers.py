@@ -34,7 +34,7 @@ LAYERS = (
     "distributed",
     "recovery",
     "detect",
-    "sweep",
+    "sweeps",
     "shrink",
     "lint",
     "report",
@@ -53,7 +53,7 @@ NO_TORCH = {
     "failures",
     "prediction",
     "planner",
-    "sweep",
+    "sweeps",
     "lint",
     "report",
 }

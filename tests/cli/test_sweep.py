@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from oomph.cli import run
-from tests.sweep.processes import SCRIPT, processes_with, wait_until_gone
+from tests.sweeps.processes import SCRIPT, processes_with, wait_until_gone
 
 OOMPH = [sys.executable, "-m", "oomph"]
 METRIC = ["--metric", r"score: (\S+)"]

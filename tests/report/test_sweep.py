@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from oomph.report import SweepProgress, SweepReport, emit
-from oomph.sweep import Cell, CellProgress, CellResult, Goal, Grid, Status
+from oomph.sweeps import Cell, CellProgress, CellResult, Goal, Grid, Status
 from oomph.units import GIB
 
 GRID = Grid((("batch", (8, 16)), ("img", (320, 640))), (0, 1))

@@ -10,7 +10,7 @@ from ..errors import UsageError, quote
 from ..units import parse_size, parse_time
 
 if TYPE_CHECKING:
-    from ..sweep import Grid, Limits, Value
+    from ..sweeps import Grid, Limits, Value
 
 Flags = Mapping[str, tuple[str, ...]]
 
@@ -25,7 +25,7 @@ def parse_grid(flags: Flags) -> Grid:
     Raises:
         UsageError: a list is empty, or a value is invalid.
     """
-    from ..sweep import Grid  # noqa: PLC0415
+    from ..sweeps import Grid  # noqa: PLC0415
 
     axes: list[tuple[str, tuple[Value, ...]]] = [
         (name, tuple(_parse_integer(flag, text) for text in _split(flag, flags[flag][0])))
@@ -46,7 +46,7 @@ def parse_count(flags: Flags, flag: str) -> int:
 
 def parse_limits(flags: Flags) -> Limits:
     """Return the limits of --budget and --timeout."""
-    from ..sweep import Limits  # noqa: PLC0415
+    from ..sweeps import Limits  # noqa: PLC0415
 
     budget = dict(_parse_budget(flags["--budget"][0])) if "--budget" in flags else {}
     seconds = parse_time(flags["--timeout"][0]) if "--timeout" in flags else None

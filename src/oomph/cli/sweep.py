@@ -18,7 +18,7 @@ from ._signals import exit_on_sigterm
 from ._sweep_flags import Flags, parse_count, parse_grid, parse_limits
 
 if TYPE_CHECKING:
-    from ..sweep import Cell, CellTask, CommandTemplate, Goal, Grid, Limits, Metric, ResultsFile
+    from ..sweeps import Cell, CellTask, CommandTemplate, Goal, Grid, Limits, Metric, ResultsFile
 
 # Flags that may change when a sweep is resumed: they don't affect what a cell computes.
 _CHANGEABLE = ("--budget", "--timeout", "--jobs")
@@ -130,7 +130,7 @@ class _Request:
 
     @classmethod
     def parse(cls, flags: Flags) -> _Request:
-        from ..sweep import Goal  # noqa: PLC0415
+        from ..sweeps import Goal  # noqa: PLC0415
 
         if "--command" not in flags:
             raise UsageError(
@@ -144,26 +144,26 @@ class _Request:
 
 def _command_tasks(request: _Request, cells: Sequence[Cell], cwd: Path) -> tuple[CellTask, ...]:
     """Return the tasks of a sweep of a foreign command."""
-    from ..sweep import command_tasks  # noqa: PLC0415
+    from ..sweeps import command_tasks  # noqa: PLC0415
 
     flags = request.flags
     return command_tasks(_template(flags), cells, _metrics(flags), request.limits, cwd=cwd, jobs=request.jobs)
 
 
 def _template(flags: Flags) -> CommandTemplate:
-    from ..sweep import CommandTemplate  # noqa: PLC0415
+    from ..sweeps import CommandTemplate  # noqa: PLC0415
 
     return CommandTemplate(flags["--command"][0])
 
 
 def _metrics(flags: Flags) -> tuple[Metric, ...]:
-    from ..sweep import parse_metrics  # noqa: PLC0415
+    from ..sweeps import parse_metrics  # noqa: PLC0415
 
     return parse_metrics(flags.get("--metric", ()))
 
 
 def _start(flags: Flags, name: str, *, as_json: bool) -> None:
-    from ..sweep import ResultsFile, SweepHeader, lock_sweep  # noqa: PLC0415
+    from ..sweeps import ResultsFile, SweepHeader, lock_sweep  # noqa: PLC0415
 
     request = _Request.parse(flags)
     with create_run_dir(name, SWEEPS) as folder, _report_disk_errors(folder), lock_sweep(folder):
@@ -172,7 +172,7 @@ def _start(flags: Flags, name: str, *, as_json: bool) -> None:
 
 
 def _resume(flags: Flags, sweep_name: str, name: str | None, *, as_json: bool) -> None:
-    from ..sweep import RESULTS_FILE, ResultsFile, lock_sweep  # noqa: PLC0415
+    from ..sweeps import RESULTS_FILE, ResultsFile, lock_sweep  # noqa: PLC0415
 
     folder = find_sweep(sweep_name, name, RESULTS_FILE)
     with _report_disk_errors(folder), lock_sweep(folder):
@@ -200,7 +200,7 @@ def _resumed_flags(saved: Flags, given: Flags, folder: Path) -> Flags:
 def _run(request: _Request, results: ResultsFile, *, as_json: bool) -> None:
     from ..files import write_atomically  # noqa: PLC0415
     from ..report import SweepProgress, SweepReport, emit  # noqa: PLC0415
-    from ..sweep import CellResult, read_free_memory, run_cells  # noqa: PLC0415
+    from ..sweeps import CellResult, read_free_memory, run_cells  # noqa: PLC0415
 
     finished = {result.cell for result in results.results}
     cells = [cell for cell in request.grid.cells() if cell not in finished]

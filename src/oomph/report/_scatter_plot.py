@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from ..sweep import Point
+from ..sweeps import Point
 from ..units import format_number, format_size
 
 _WIDTH, _HEIGHT = 60, 12

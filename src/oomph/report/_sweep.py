@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .. import document
-from ..sweep import CellResult, Goal, Grid, Point, Spread, Summary, Value, find_front, recommend, spread, summarize
+from ..sweeps import CellResult, Goal, Grid, Point, Spread, Summary, Value, find_front, recommend, spread, summarize
 from ..units import count_of, format_number, format_size
 from ._scatter_plot import scatter_plot
 from ._table import table

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from ..sweep import CellProgress, CellResult
+from ..sweeps import CellProgress, CellResult
 from ..units import format_number, format_size, format_time
 from ._text import duration, printable
 

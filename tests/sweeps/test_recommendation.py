@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from oomph.sweep import Goal, Spread, Summary, recommend
+from oomph.sweeps import Goal, Spread, Summary, recommend
 from oomph.units import GIB
 
 GOAL = Goal("mAP50")

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from oomph.sweep import (
+from oomph.sweeps import (
     LOG_FILE,
     CellProgress,
     CellResult,
@@ -114,7 +114,7 @@ def test_a_killed_supervisor_takes_its_cell_with_it(tmp_path: Path) -> None:
             return  # until the command has started its own processes
         for process in psutil.process_iter(["cmdline"]):
             line = process.info["cmdline"] or []
-            if "oomph.sweep._cell_process" in line and line[-1].startswith(str(tmp_path)):
+            if "oomph.sweeps._cell_process" in line and line[-1].startswith(str(tmp_path)):
                 process.kill()
 
     for task in make_tasks(tmp_path, "hang", "escape"):
@@ -175,8 +175,8 @@ def test_the_end_of_the_sweep_by_sigkill_ends_its_cells(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from tests.sweep.test_queue import make_tasks
-from oomph.sweep import run_cells
+from tests.sweeps.test_queue import make_tasks
+from oomph.sweeps import run_cells
 folder = Path({str(tmp_path)!r})
 run_cells(make_tasks(folder, "hang", "escape", "slow"), folder, print, jobs=2)
 """

@@ -1,4 +1,4 @@
-"""The process of a detector cell: `python -m oomph.sweep._detector_process train RUN`, or `forecast RUN…`."""
+"""The process of a detector cell: `python -m oomph.sweeps._detector_process train RUN`, or `forecast RUN…`."""
 
 from __future__ import annotations
 

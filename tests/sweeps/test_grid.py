@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from oomph import document
 from oomph.errors import UsageError
-from oomph.sweep import Cell, Grid
+from oomph.sweeps import Cell, Grid
 
 VALUES = st.one_of(st.integers(), st.floats(allow_nan=False), st.text(max_size=200))
 

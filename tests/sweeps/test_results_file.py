@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oomph.errors import InvalidFile, MissingFile, UsageError
-from oomph.sweep import RESULTS_FILE, CellResult, Grid, ResultsFile, Status, SweepHeader, lock_sweep
+from oomph.sweeps import RESULTS_FILE, CellResult, Grid, ResultsFile, Status, SweepHeader, lock_sweep
 
 GRID = Grid((("batch", (1, 2, 3)),))
 HEADER = SweepHeader(GRID, {"--batch": ("1,2,3",), "--metric": ("a (.)", "b (.)")}, "/data")
@@ -105,7 +105,7 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from oomph.sweep import lock_sweep
+from oomph.sweeps import lock_sweep
 with lock_sweep(Path({str(tmp_path)!r})):
     print("locked", flush=True)
     sys.stdin.read()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from oomph.sweep import LOG_FILE, CellOutcome, Limit, Limits, Status, explain_cell
+from oomph.sweeps import LOG_FILE, CellOutcome, Limit, Limits, Status, explain_cell
 from oomph.units import GIB
 
 CUDA = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 11.63 GiB"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -90,11 +90,11 @@ class RunResult:
         extra: other numbers by name.
     """
 
-    metrics: dict[str, float]
+    metrics: Mapping[str, float]
     predicted: int
     measured: int
     uses_gpu: bool
-    extra: dict[str, float]
+    extra: Mapping[str, float]
 
     def save(self, run_dir: Path) -> None:
         """Write the result into the folder of its run; it marks the run as complete."""

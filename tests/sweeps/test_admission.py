@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from oomph.sweep import Cell, CellRequest, CellResult, CellTask, FreeMemory, Limits, Status, read_free_memory
+from oomph.sweeps import Cell, CellRequest, CellResult, CellTask, FreeMemory, Limits, Status, read_free_memory
 
 
 def make_task(host: int | None, gpu: int | None) -> CellTask:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomph.sweep import Cell, CellResult, Spread, Status, Summary, find_front, spread, summarize
+from oomph.sweeps import Cell, CellResult, Spread, Status, Summary, find_front, spread, summarize
 
 NUMBERS = st.integers(0, 6)
 

@@ -1,4 +1,4 @@
-"""The supervisor of one cell, a process of its own: `python -m oomph.sweep._cell_process FOLDER`.
+"""The supervisor of one cell, a process of its own: `python -m oomph.sweeps._cell_process FOLDER`.
 
 It runs the command of the folder's request, measures its process tree, enforces its limits and writes the outcome. A
 line of JSON on its standard output reports a reading. When its standard input ends, the sweep has stopped or died: then
