@@ -112,7 +112,9 @@ def make_plans(name: str) -> Iterator[dict[str, Any]]:
 
 def settings_of(row: dict[str, Any]) -> Settings:
     """Return the settings of a planned row."""
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in row["settings"].items()}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in row["settings"].items()
+    }
     return Settings(**values)
 
 

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 Flags = Mapping[str, tuple[str, ...]]
 
 _INTEGER_AXES = {"--batch": "batch", "--img": "img"}
+_TEXT_AXES = {"--cfg": "cfg", "--weights": "weights"}
 _MAX_COUNT = 1000
 _BUDGET_FIX = "write --budget gpu=8GiB,ram=16GiB"
 
 
 def parse_grid(flags: Flags) -> Grid:
-    """Return the grid of --batch, --img, --set and --seeds.
+    """Return the grid of --batch, --img, --cfg, --weights, --set and --seeds.
 
     Raises:
         UsageError: a list is empty, or a value is invalid.
@@ -32,6 +33,7 @@ def parse_grid(flags: Flags) -> Grid:
         for flag, name in _INTEGER_AXES.items()
         if flag in flags
     ]
+    axes += [(name, tuple(_split(flag, flags[flag][0]))) for flag, name in _TEXT_AXES.items() if flag in flags]
     axes += [_parse_setting(text) for text in flags.get("--set", ())]
     return Grid(tuple(axes), tuple(range(parse_count(flags, "--seeds"))))
 
@@ -44,13 +46,17 @@ def parse_count(flags: Flags, flag: str) -> int:
     return int(text)
 
 
+def parse_seconds(flags: Flags, flag: str) -> float | None:
+    """Return the value of a flag that is a time; None without the flag."""
+    return parse_time(flags[flag][0]) if flag in flags else None
+
+
 def parse_limits(flags: Flags) -> Limits:
     """Return the limits of --budget and --timeout."""
     from ..sweeps import Limits  # noqa: PLC0415
 
     budget = dict(_parse_budget(flags["--budget"][0])) if "--budget" in flags else {}
-    seconds = parse_time(flags["--timeout"][0]) if "--timeout" in flags else None
-    return Limits(seconds, host=budget.get("ram"), gpu=budget.get("gpu"))
+    return Limits(parse_seconds(flags, "--timeout"), host=budget.get("ram"), gpu=budget.get("gpu"))
 
 
 def _parse_budget(text: str) -> Iterator[tuple[str, int]]:

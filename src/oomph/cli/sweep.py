@@ -4,40 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from ..errors import MissingFile, UsageError, quote
+from ..units import format_time
 from ._options import Json
 from ._runs import SWEEPS, create_run_dir, find_sweep, not_writable
 from ._signals import exit_on_sigterm
-from ._sweep_flags import Flags, parse_count, parse_grid, parse_limits
+from ._sweep_flags import Flags, parse_seconds
+from ._sweep_kinds import SweepPlace, SweepRequest
 
 if TYPE_CHECKING:
-    from ..sweeps import Cell, CellTask, CommandTemplate, Goal, Grid, Limits, Metric, ResultsFile
+    from ..report import SweepProgress
+    from ..sweeps import ResultsFile
 
 # Flags that may change when a sweep is resumed: they don't affect what a cell computes.
-_CHANGEABLE = ("--budget", "--timeout", "--jobs")
+_CHANGEABLE = ("--budget", "--timeout", "--jobs", "--max-time")
 
 
 def sweep(
-    command: Annotated[
+    data: Annotated[
         Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Option(metavar="TEXT", help="Command of a cell: 'python train.py --batch {batch}'.", show_default=False),
+        typer.Option(metavar="YAML", help="The dataset that detectors are trained on.", show_default="a generated one"),
     ] = None,
-    metric: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            metavar="REGEX",
-            help="Number in its output: 'mAP50: ([0-9.]+)'. Repeatable; cells are compared by the first.",
-            show_default=False,
-        ),
-    ] = None,
-    minimize: Annotated[bool, typer.Option("--minimize", help="Smaller is better, as for a loss.")] = False,
     batch: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(metavar="LIST", help="Batch sizes: 16,32.", show_default=False),
@@ -48,14 +41,54 @@ def sweep(
             "--img", "--imgsz", "--img-size", metavar="LIST", help="Image sizes: 320,640.", show_default=False
         ),
     ] = None,
+    cfg: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="LIST", help="Sizes of the network: n,s.", show_default="s"),
+    ] = None,
+    weights: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="LIST", help="Files of initial weights.", show_default="fresh ones"),
+    ] = None,
+    epochs: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(metavar="NUMBER", help="Number of epochs.", show_default="100"),
+    ] = None,
     settings: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--settings", "--hyp", metavar="YAML", help="All other settings, as of `oomph train`.", show_default=False
+        ),
+    ] = None,
+    axes: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--set", metavar="NAME=LIST", help="Any other axis: lr=0.1,0.01. Repeatable.", show_default=False),
+        typer.Option(
+            "--set",
+            metavar="NAME=LIST",
+            help="Any other axis: a setting of `oomph train`, or a placeholder. Repeatable.",
+            show_default=False,
+        ),
     ] = None,
     seeds: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(metavar="NUMBER", help="Number of seeds per cell.", show_default="1"),
     ] = None,
+    command: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="TEXT",
+            help="Sweep another program instead: 'python train.py --batch {batch}'.",
+            show_default=False,
+        ),
+    ] = None,
+    metric: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            metavar="REGEX",
+            help="Number in its output: 'mAP50: ([0-9.]+)'. Repeatable; cells are compared by the first.",
+            show_default=False,
+        ),
+    ] = None,
+    minimize: Annotated[bool, typer.Option("--minimize", help="Its metric is better if smaller, as a loss.")] = False,
     budget: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(metavar="SIZES", help="Memory of a cell: gpu=8GiB,ram=16GiB.", show_default="no limit"),
@@ -64,9 +97,15 @@ def sweep(
         Optional[str],  # noqa: UP045
         typer.Option(metavar="TIME", help="Time of a cell: 90s, 10m, 2h.", show_default="no limit"),
     ] = None,
+    max_time: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="TIME", help="Time of the whole sweep: the cells worth most run first.", show_default="no limit"
+        ),
+    ] = None,
     jobs: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="NUMBER", help="Cells that run side by side if their budgets fit.", show_default="1"),
+        typer.Option(metavar="NUMBER", help="Cells that run side by side if they fit together.", show_default="1"),
     ] = None,
     name: Annotated[
         Optional[str],  # noqa: UP045
@@ -85,19 +124,25 @@ def sweep(
 ) -> None:
     """Measure what batch size, image size and other settings cost in memory, time and accuracy.
 
-    Runs a command once per combination of values, each in a process of its own with its own limits. A cell that fails,
-    hangs or is killed becomes a row with its explanation.
+    Trains a detector, or runs a command, once per combination of values, each in a process of its own with its own
+    limits. A cell that fails, hangs or is killed becomes a row with its explanation.
     """
     texts = {
+        "--data": data,
+        "--batch": batch,
+        "--img": img,
+        "--cfg": cfg,
+        "--weights": weights,
+        "--epochs": epochs,
+        "--settings": settings,
+        "--set": axes or None,
+        "--seeds": seeds,
         "--command": command,
         "--metric": metric or None,
         "--minimize": "" if minimize else None,
-        "--batch": batch,
-        "--img": img,
-        "--set": settings or None,
-        "--seeds": seeds,
         "--budget": budget,
         "--timeout": timeout,
+        "--max-time": max_time,
         "--jobs": jobs,
     }
     flags = {
@@ -110,62 +155,10 @@ def sweep(
             _resume(flags, resume, name, as_json=json)
 
 
-@dataclass(frozen=True)
-class _Request:
-    """The parsed flags: what all kinds of sweeps share.
-
-    Attributes:
-        flags: The flags with their texts.
-        grid: The cells.
-        limits: The limits of each cell.
-        jobs: The number of cells that may run side by side.
-        goal: What cells are compared by.
-    """
-
-    flags: Flags
-    grid: Grid
-    limits: Limits
-    jobs: int
-    goal: Goal
-
-    @classmethod
-    def parse(cls, flags: Flags) -> _Request:
-        from ..sweeps import Goal  # noqa: PLC0415
-
-        if "--command" not in flags:
-            raise UsageError(
-                "nothing is swept", "add --command 'python train.py --batch {batch}', or --resume for an earlier sweep"
-            )
-        grid = parse_grid(flags)
-        _template(flags).check(grid)
-        goal = Goal(_metrics(flags)[0].name, minimize="--minimize" in flags)
-        return cls(flags, grid, parse_limits(flags), parse_count(flags, "--jobs"), goal)
-
-
-def _command_tasks(request: _Request, cells: Sequence[Cell], cwd: Path) -> tuple[CellTask, ...]:
-    """Return the tasks of a sweep of a foreign command."""
-    from ..sweeps import command_tasks  # noqa: PLC0415
-
-    flags = request.flags
-    return command_tasks(_template(flags), cells, _metrics(flags), request.limits, cwd=cwd, jobs=request.jobs)
-
-
-def _template(flags: Flags) -> CommandTemplate:
-    from ..sweeps import CommandTemplate  # noqa: PLC0415
-
-    return CommandTemplate(flags["--command"][0])
-
-
-def _metrics(flags: Flags) -> tuple[Metric, ...]:
-    from ..sweeps import parse_metrics  # noqa: PLC0415
-
-    return parse_metrics(flags.get("--metric", ()))
-
-
 def _start(flags: Flags, name: str, *, as_json: bool) -> None:
     from ..sweeps import ResultsFile, SweepHeader, lock_sweep  # noqa: PLC0415
 
-    request = _Request.parse(flags)
+    request = SweepRequest.parse(flags, Path.cwd())
     with create_run_dir(name, SWEEPS) as folder, _report_disk_errors(folder), lock_sweep(folder):
         results = ResultsFile.create(folder, SweepHeader(request.grid, flags, str(Path.cwd())))
         _run(request, results, as_json=as_json)
@@ -177,7 +170,10 @@ def _resume(flags: Flags, sweep_name: str, name: str | None, *, as_json: bool) -
     folder = find_sweep(sweep_name, name, RESULTS_FILE)
     with _report_disk_errors(folder), lock_sweep(folder):
         results = ResultsFile(folder)
-        request = _Request.parse(_resumed_flags(results.header.flags, flags, folder))
+        cwd = Path(results.header.cwd)
+        if not cwd.is_dir():
+            raise MissingFile(f"the folder {quote(str(cwd))} that the cells run in does not exist", "start a new sweep")
+        request = SweepRequest.parse(_resumed_flags(results.header.flags, flags, folder), cwd)
         _run(request, results, as_json=as_json)
 
 
@@ -197,36 +193,55 @@ def _resumed_flags(saved: Flags, given: Flags, folder: Path) -> Flags:
     return {**saved, **given}
 
 
-def _run(request: _Request, results: ResultsFile, *, as_json: bool) -> None:
+def _run(request: SweepRequest, results: ResultsFile, *, as_json: bool) -> None:
     from ..files import write_atomically  # noqa: PLC0415
     from ..report import SweepProgress, SweepReport, emit  # noqa: PLC0415
-    from ..sweeps import CellResult, read_free_memory, run_cells  # noqa: PLC0415
 
-    finished = {result.cell for result in results.results}
-    cells = [cell for cell in request.grid.cells() if cell not in finished]
-    cwd = Path(results.header.cwd)
-    if not cwd.is_dir():
-        raise MissingFile(f"the folder {quote(str(cwd))} that the cells run in does not exist", "start a new sweep")
-    tasks = _command_tasks(request, cells, cwd)
-    total = len(request.grid.cells())
     with (
         _print_resume_hint(results.folder),
-        SweepProgress(total, done=len(finished), quiet=as_json) as progress,
+        SweepProgress(len(request.grid.cells()), done=len(results.results), quiet=as_json) as progress,
     ):
-        if finished:
-            progress.log(f"resuming {results.folder}: {len(finished)} of {total} cells have results")
-
-        def on_result(result: CellResult) -> None:
-            results.append(result)
-            progress.on_result(result)
-
-        admit = read_free_memory().admits if request.jobs > 1 else lambda *_: True
-        run_cells(tasks, results.folder, on_result, jobs=request.jobs, admit=admit, on_progress=progress.on_progress)
-    report = SweepReport(request.grid, results.results, request.goal, str(results.folder))
+        _run_cells(request, results, progress)
+    report = SweepReport(request.grid, results.results, request.kind.goal, str(results.folder))
     write_atomically(results.folder / "results.csv", lambda file: file.write(report.csv().encode()))
     emit(report, as_json=as_json)
     if not any(result.is_done for result in results.results):
         raise typer.Exit(1)
+
+
+def _run_cells(request: SweepRequest, results: ResultsFile, progress: SweepProgress) -> None:
+    """Run the cells that have no result yet."""
+    from ..sweeps import CellResult, TimeBudget, read_free_memory, run_cells  # noqa: PLC0415
+
+    finished = {result.cell for result in results.results}
+    cells = [cell for cell in request.grid.cells() if cell not in finished]
+    if finished:
+        total = len(finished) + len(cells)
+        progress.log(f"resuming {results.folder}: {len(finished)} of {total} cells have results")
+
+    def on_result(result: CellResult) -> None:
+        results.append(result)
+        progress.on_result(result)
+
+    place = SweepPlace(results.folder, Path(results.header.cwd))
+    tasks = request.kind.tasks(request, cells, place, progress, on_result)
+    time_budget = TimeBudget(parse_seconds(request.flags, "--max-time"), tasks)
+    if time_budget.total:
+        progress.log(f"estimated time of all cells: {format_time(time_budget.total)}")
+
+    def on_run(result: CellResult) -> None:
+        on_result(result)
+        time_budget.record(result)
+
+    run_cells(
+        time_budget.tasks,
+        results.folder,
+        on_run,
+        jobs=request.jobs,
+        admit=read_free_memory().admits if request.jobs > 1 else lambda *_: True,
+        worth_starting=time_budget.allows,
+        on_progress=progress.on_progress,
+    )
 
 
 @contextlib.contextmanager

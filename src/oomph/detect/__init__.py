@@ -68,6 +68,7 @@ __all__ = [
     "box_iou",
     "build_optimizer",
     "build_sample",
+    "change_settings",
     "changed_settings",
     "check_anchors",
     "choose_images",

@@ -8,7 +8,7 @@ from ._explain import ExplainReport
 from ._live import LiveView
 from ._plan import PlanReport, WhichGpuReport
 from ._predict import PredictReport
-from ._sweep import SweepReport
+from ._sweep import SweepReport, forecast_table
 from ._sweep_progress import SweepProgress
 from ._text import printable
 from ._train import ConsoleProgress, TrainReport
@@ -33,5 +33,6 @@ __all__ = [
     "WatchView",
     "WhichGpuReport",
     "emit",
+    "forecast_table",
     "printable",
 ]

@@ -13,8 +13,21 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .. import document
-from ..sweeps import CellResult, Goal, Grid, Point, Spread, Summary, Value, find_front, recommend, spread, summarize
-from ..units import count_of, format_number, format_size
+from ..sweeps import (
+    CellForecast,
+    CellResult,
+    Goal,
+    Grid,
+    Point,
+    Spread,
+    Summary,
+    Value,
+    find_front,
+    recommend,
+    spread,
+    summarize,
+)
+from ..units import count_of, format_number, format_size, format_time
 from ._scatter_plot import scatter_plot
 from ._table import table
 from ._text import body_line, duration, printable
@@ -206,3 +219,17 @@ def _spread(metric: Spread | None) -> str:
 
 def _values_document(point: Point) -> dict[str, Value]:
     return dict(point.summary.values)
+
+
+def forecast_table(forecasts: Sequence[CellForecast], axes: Sequence[str], *, plain: bool) -> RenderableType:
+    """Return the predictions of all cells, once per combination of values."""
+    rows = table(*(f">{name}" for name in (*axes, "predicted", "time", "micro-batches")), "", plain=plain)
+    for forecast in {forecast.cell.values: forecast for forecast in forecasts}.values():
+        rows.add_row(
+            *(Text(printable(str(value))) for _, value in forecast.cell.values),
+            _size(forecast.peak),
+            "" if forecast.seconds is None else format_time(forecast.seconds),
+            "" if forecast.micro_batches is None else str(forecast.micro_batches),
+            Text("" if forecast.fits else f"skipped: {forecast.why_not}", "yellow"),
+        )
+    return rows

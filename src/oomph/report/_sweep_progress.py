@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
@@ -45,6 +45,17 @@ class SweepProgress:
         """Print a message."""
         if not self._quiet:
             self._bar.console.print(Text(printable(message)))
+            self._console.file.flush()
+
+    @property
+    def is_terminal(self) -> bool:
+        """True if the output is a terminal."""
+        return self._console.is_terminal
+
+    def show(self, renderable: RenderableType) -> None:
+        """Print a table."""
+        if not self._quiet:
+            self._bar.console.print(renderable)
             self._console.file.flush()
 
     def on_progress(self, progress: CellProgress) -> None:

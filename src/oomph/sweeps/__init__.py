@@ -3,6 +3,7 @@
 from ._admission import FreeMemory, read_free_memory
 from ._cell_files import LOG_FILE, CellOutcome, CellRequest, Limit, Limits
 from ._command import CommandResult, CommandTemplate, Metric, command_tasks, parse_metrics
+from ._detector import CellForecast, DetectorRun, detector_task, forecast_cells, skipped_cell
 from ._explain_cell import CellExplanation, explain_cell
 from ._front import Point, Spread, Summary, find_front, spread, summarize
 from ._grid import Cell, Grid, Value
@@ -10,12 +11,14 @@ from ._queue import CellProgress, CellTask, run_cells, run_task
 from ._recommendation import Goal, recommend
 from ._result import CellResult, Status
 from ._results_file import RESULTS_FILE, ResultsFile, SweepHeader, lock_sweep
+from ._time_budget import TimeBudget
 
 __all__ = [
     "LOG_FILE",
     "RESULTS_FILE",
     "Cell",
     "CellExplanation",
+    "CellForecast",
     "CellOutcome",
     "CellProgress",
     "CellRequest",
@@ -23,6 +26,7 @@ __all__ = [
     "CellTask",
     "CommandResult",
     "CommandTemplate",
+    "DetectorRun",
     "FreeMemory",
     "Goal",
     "Grid",
@@ -35,16 +39,20 @@ __all__ = [
     "Status",
     "Summary",
     "SweepHeader",
+    "TimeBudget",
     "Value",
     "command_tasks",
+    "detector_task",
     "explain_cell",
     "find_front",
+    "forecast_cells",
     "lock_sweep",
     "parse_metrics",
     "read_free_memory",
     "recommend",
     "run_cells",
     "run_task",
+    "skipped_cell",
     "spread",
     "summarize",
 ]

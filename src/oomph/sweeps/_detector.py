@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from .. import document
 from ..errors import MissingFile, OomphError, UsageError
 from ._cell_files import LOG_FILE, CellOutcome, CellRequest, Limits
 from ._explain_cell import CellExplanation, explain_cell, last_line
-from ._grid import Cell
+from ._grid import Cell, Value
 from ._queue import CellTask
 from ._result import CellResult, Status
 
@@ -42,7 +42,7 @@ class DetectorRun:
         seed: seed of weights, order and augmentation.
         weights: initial weights.
         settings: settings file.
-        device: "cpu" or "cuda"; chosen if None.
+        overrides: other settings by name, as in a settings file.
         budget: bytes of the device, or of the process on the CPU.
     """
 
@@ -57,13 +57,15 @@ class DetectorRun:
     seed: int = 0
     weights: str | None = None
     settings: str | None = None
-    device: str | None = None
+    overrides: Mapping[str, Value] = field(default_factory=dict)
     budget: int | None = None
 
     def of(self, cell: Cell, folder: Path) -> DetectorRun:
         """Return the run of a cell of the sweep in a folder."""
-        values: dict[str, Any] = {_FIELDS[name]: value for name, value in cell.values}
-        return replace(self, run_dir=str((folder / RUNS_FOLDER / cell.name).absolute()), seed=cell.seed, **values)
+        values: dict[str, Any] = {_FIELDS[name]: value for name, value in cell.values if name in _FIELDS}
+        overrides = {name: value for name, value in cell.values if name not in _FIELDS}
+        run_dir = str((folder / RUNS_FOLDER / cell.name).absolute())
+        return replace(self, run_dir=run_dir, seed=cell.seed, overrides=overrides, **values)
 
     def argument(self) -> str:
         """Return the run as one argument of a command line."""
@@ -75,7 +77,7 @@ class DetectorRun:
         return document.read(_KIND, _VERSION, cls, json.loads(argument))
 
 
-_FIELDS = {"batch": "batch", "img": "imgsz", "cfg": "cfg"}  # of the axes
+_FIELDS = {"batch": "batch", "img": "imgsz", "cfg": "cfg", "weights": "weights"}  # by the name of the axis
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class CellForecast:
 
 
 def forecast_cells(
-    run: DetectorRun, cells: Sequence[Cell], folder: Path, log: Callable[[str], object]
+    run: DetectorRun, cells: Sequence[Cell], folder: Path, cwd: Path, log: Callable[[str], object]
 ) -> Iterator[CellForecast]:
     """Predict cells before any of them runs, in a process of its own: the sweep must not hold torch or a GPU.
 
@@ -153,6 +155,7 @@ def forecast_cells(
         run: what all cells share.
         cells: the cells.
         folder: the folder of the sweep.
+        cwd: the folder that the cells run in.
         log: called with sentences about the data.
 
     Raises:
@@ -160,18 +163,19 @@ def forecast_cells(
     """
     distinct = {cell.values: replace(cell, seed=0) for cell in cells}
     runs = [run.of(cell, folder).argument() for cell in distinct.values()]
-    rows = _predict(runs, log)
-    forecasts = {values: row for values, row in zip(distinct, rows, strict=True)}
+    rows = _predict(runs, cwd, log)
+    forecasts = dict(zip(distinct, rows, strict=True))
     for cell in cells:
         yield CellForecast(cell, **forecasts[cell.values])
 
 
-def _predict(runs: Sequence[str], log: Callable[[str], object]) -> Iterator[dict[str, Any]]:
+def _predict(runs: Sequence[str], cwd: Path, log: Callable[[str], object]) -> Iterator[dict[str, Any]]:
     process = subprocess.Popen(  # noqa: S603  our own interpreter and module
         [sys.executable, "-m", _MODULE, "forecast", *runs],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
+        cwd=cwd,
         text=True,
     )
     with process:
@@ -224,21 +228,16 @@ class DetectorResult:
         return explain_cell(folder, outcome, self.limits)
 
 
-def detector_tasks(
-    run: DetectorRun, forecasts: Sequence[CellForecast], folder: Path, limits: Limits, *, jobs: int = 1
-) -> tuple[CellTask, ...]:
-    """Return the tasks that train the cells that can fit."""
-    return tuple(_task(run.of(forecast.cell, folder), forecast, limits, jobs) for forecast in forecasts if forecast.fits)
-
-
-def _task(run: DetectorRun, forecast: CellForecast, limits: Limits, jobs: int) -> CellTask:
-    argv = (sys.executable, "-m", _MODULE, "train", run.argument())
+def detector_task(run: DetectorRun, forecast: CellForecast, folder: Path, request: CellRequest) -> CellTask:
+    """Return the task that trains a cell; `request` has what all cells share."""
+    own = run.of(forecast.cell, folder)
     return CellTask(
         forecast.cell,
-        CellRequest(argv, str(Path.cwd()), limits=limits, is_alone=jobs == 1),
-        DetectorResult(run.run_dir, limits),
+        replace(request, argv=(sys.executable, "-m", _MODULE, "train", own.argument())),
+        DetectorResult(own.run_dir, request.limits),
         read_fraction=read_progress,
         need=Limits(host=forecast.host, gpu=forecast.gpu),
+        seconds=forecast.seconds,
     )
 
 
@@ -255,6 +254,6 @@ def read_progress(folder: Path) -> float | None:
         return None
 
 
-def skipped(forecast: CellForecast) -> CellResult:
+def skipped_cell(forecast: CellForecast) -> CellResult:
     """Return the row of a cell that can't fit."""
     return CellResult(forecast.cell, Status.SKIPPED, why=forecast.why_not, fix=(forecast.fix,))

@@ -18,6 +18,7 @@ from ..detect import (
     TrainConfig,
     TrainForecast,
     TrainResult,
+    change_settings,
     demo_config,
     forecast,
     load_config,
@@ -53,7 +54,8 @@ def build_config(run: DetectorRun) -> TrainConfig:
         config = dataclasses.replace(config, cfg=read_weights(Path(run.weights)).size, weights=Path(run.weights))
     if run.settings is not None:
         config, _ = read_settings(Path(run.settings), config)
-    names = ("cfg", "imgsz", "batch", "epochs", "device", "budget")
+    config, _ = change_settings(config, run.overrides, "--set")
+    names = ("cfg", "imgsz", "batch", "epochs", "budget")
     given = {name: getattr(run, name) for name in names if getattr(run, name) is not None}
     nominal = nominal_batch(run.batches or (config.batch,), config.hyp.nominal_batch)
     hyp = dataclasses.replace(config.hyp, nominal_batch=nominal, same_updates=True)
@@ -66,7 +68,7 @@ def nominal_batch(batches: Sequence[int], usual: int) -> int:
     If the smallest common multiple is far larger, the usual number, at least the largest batch.
     """
     multiple = math.lcm(*batches)
-    if multiple > max(_MAX_NOMINAL_FACTOR * usual, max(batches)):
+    if multiple > max(_MAX_NOMINAL_FACTOR * usual, *batches):
         return max(usual, *batches)
     return multiple * max(round(usual / multiple), 1)
 
@@ -82,7 +84,7 @@ class CellProgressFile:
 
     def log(self, message: str) -> None:
         """Print a message."""
-        print(message, flush=True)
+        _print(message)
 
     def on_progress(self, task: str, done: int, total: int | None) -> None:
         """Ignore tasks before training."""
@@ -176,7 +178,12 @@ def _row_of(result: TrainForecast | CannotFit) -> dict[str, Any]:
 
 
 def _print_json(row: dict[str, Any]) -> None:
-    print(json.dumps(row), flush=True)
+    _print(json.dumps(row))
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
@@ -192,7 +199,7 @@ def main() -> None:
         if task == "forecast":
             _print_json({"error": error.why, "fix": error.fix})
         else:
-            print(f"oomph: {error}", flush=True)
+            _print(f"oomph: {error}")
         sys.exit(0 if task == "forecast" else error.exit_code)
 
 

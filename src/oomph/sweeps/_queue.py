@@ -38,6 +38,7 @@ class CellTask:
         finish: Makes the result from the cell's folder and its outcome; picklable, so that it can run elsewhere.
         read_fraction: Reads from the cell's folder how much of the cell is done, from 0 to 1; None if it is unknown.
         need: The predicted need of memory; None if it is unknown.
+        seconds: The predicted time; None if it is unknown.
     """
 
     cell: Cell
@@ -45,6 +46,7 @@ class CellTask:
     finish: Callable[[Cell, Path, CellOutcome], CellResult]
     read_fraction: Callable[[Path], float | None] = unknown_fraction
     need: Limits | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -174,13 +176,14 @@ class _Running:
             self._events.put(error)
 
 
-def run_cells(
+def run_cells(  # noqa: PLR0913  options by name
     tasks: Iterable[CellTask],
     folder: Path,
     on_result: Callable[[CellResult], None],
     *,
     jobs: int = 1,
     admit: Admit = lambda *_: True,
+    worth_starting: Callable[[CellTask], bool] = lambda _: True,
     on_progress: OnProgress = lambda _: None,
 ) -> None:
     """Run cells until all have a result; an exception in this thread, such as Ctrl-C, kills those that run.
@@ -191,15 +194,20 @@ def run_cells(
         on_result: Called with each result as it comes, from this thread.
         jobs: The number of cells that may run at the same time.
         admit: Says whether a cell may run beside those that run now; a cell always may run alone.
+        worth_starting: Says whether there is time for a cell; one that isn't worth starting gets no result.
         on_progress: Called for each running cell a few times a second, from this thread.
     """
     pending, running = list(tasks), _Running(folder)
     try:
         while pending or running.tasks:
+            if len(running.tasks) < jobs:
+                pending = [task for task in pending if worth_starting(task)]
             while (task := _next_task(pending, running.tasks, jobs, admit)) is not None:
                 pending.remove(task)
                 running.start(task)
                 on_progress(CellProgress(task.cell))
+            if not running.tasks:
+                return
             event = running.next_event()
             if isinstance(event, CellProgress):
                 on_progress(event)

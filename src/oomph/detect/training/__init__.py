@@ -9,7 +9,7 @@ from ._optimizer import build_optimizer, freeze, parameter_groups
 from ._progress import ProgressCallback, StepStats, TrainResult
 from ._saved_config import SavedConfig, load_config
 from ._schedule import Schedule, ScheduleStep, accumulation, set_lr, should_stop
-from ._settings_file import FLAGS, changed_settings, read_settings, settings_text
+from ._settings_file import FLAGS, change_settings, changed_settings, read_settings, settings_text
 from ._train import train
 from ._train_loss import TrainLoss
 
@@ -28,6 +28,7 @@ __all__ = [
     "TrainResult",
     "accumulation",
     "build_optimizer",
+    "change_settings",
     "changed_settings",
     "demo_config",
     "detection_job",

@@ -7,6 +7,7 @@ the file unless `FLAGS` lists it.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -46,7 +47,20 @@ def read_settings(path: Path, config: TrainConfig) -> tuple[TrainConfig, tuple[s
         MissingFile: the file doesn't exist.
         UsageError: it isn't a YAML mapping, or has an unknown name or invalid value.
     """
-    values, source = read_yaml(path), str(path)
+    return change_settings(config, read_yaml(path), str(path))
+
+
+def change_settings(config: TrainConfig, values: Mapping[str, Any], source: str) -> tuple[TrainConfig, tuple[str, ...]]:
+    """Return a config with the values of settings by name, and notes about names without effect.
+
+    Args:
+        config: the config.
+        values: names and values, as in a settings file.
+        source: where they are from, for error messages.
+
+    Raises:
+        UsageError: a name is unknown or a value is invalid.
+    """
     types = _setting_types()
     changes: dict[str, Any] = {}
     hyperparameters: dict[str, Any] = {}

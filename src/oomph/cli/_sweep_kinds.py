@@ -1,0 +1,177 @@
+"""The two kinds of sweeps: of a foreign command, and of detectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import MissingFile, UsageError, quote
+from ._sweep_flags import Flags, parse_count, parse_grid, parse_limits
+
+if TYPE_CHECKING:
+    from ..report import SweepProgress
+    from ..sweeps import Cell, CellResult, CellTask, CommandTemplate, DetectorRun, Goal, Grid, Limits, Metric
+
+_COMMAND_FLAGS = ("--metric", "--minimize")
+_DETECTOR_FLAGS = ("--data", "--cfg", "--weights", "--epochs", "--settings")
+_STRIDE = 32  # image sizes of detectors are multiples of it
+_DEMO = Path("runs/demo")  # where `oomph train` writes it, too
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """The parsed flags.
+
+    Attributes:
+        flags: The flags with their texts.
+        grid: The cells.
+        limits: The limits of each cell.
+        jobs: The number of cells that may run side by side.
+        kind: What is swept.
+    """
+
+    flags: Flags
+    grid: Grid
+    limits: Limits
+    jobs: int
+    kind: SweepKind
+
+    @classmethod
+    def parse(cls, flags: Flags, cwd: Path) -> SweepRequest:
+        """Parse the flags of a sweep whose cells run in a folder.
+
+        Raises:
+            UsageError: a flag is invalid, or belongs to the other kind of sweep.
+        """
+        is_command = "--command" in flags
+        other = _DETECTOR_FLAGS if is_command else _COMMAND_FLAGS
+        if misplaced := next((flag for flag in other if flag in flags), None):
+            which = "detectors, without --command" if is_command else "a --command"
+            raise UsageError(f"{misplaced} is for sweeps of {which}", "remove one of them")
+        grid, limits = parse_grid(flags), parse_limits(flags)
+        kind = CommandSweep.of(flags, grid) if is_command else DetectorSweep.of(flags, grid, limits, cwd)
+        return cls(flags, grid, limits, parse_count(flags, "--jobs"), kind)
+
+
+@dataclass(frozen=True)
+class SweepPlace:
+    """Where a sweep runs: the folder of its files, and the folder that its cells run in."""
+
+    folder: Path
+    cwd: Path
+
+
+class SweepKind(Protocol):
+    """What is swept."""
+
+    @property
+    def goal(self) -> Goal:
+        """What cells are compared by."""
+
+    def tasks(
+        self,
+        request: SweepRequest,
+        cells: Sequence[Cell],
+        place: SweepPlace,
+        progress: SweepProgress,
+        on_result: Callable[[CellResult], None],
+    ) -> Sequence[CellTask]:
+        """Return the cells to run; those that can't run get a result at once."""
+
+
+@dataclass(frozen=True)
+class CommandSweep:
+    """A foreign command, with metrics in its output."""
+
+    template: CommandTemplate
+    metrics: tuple[Metric, ...]
+    goal: Goal
+
+    @classmethod
+    def of(cls, flags: Flags, grid: Grid) -> CommandSweep:
+        """Return the sweep of --command."""
+        from ..sweeps import CommandTemplate, Goal, parse_metrics  # noqa: PLC0415
+
+        template = CommandTemplate(flags["--command"][0])
+        template.check(grid)
+        metrics = parse_metrics(flags.get("--metric", ()))
+        return cls(template, metrics, Goal(metrics[0].name, minimize="--minimize" in flags))
+
+    def tasks(
+        self,
+        request: SweepRequest,
+        cells: Sequence[Cell],
+        place: SweepPlace,
+        progress: SweepProgress,
+        on_result: Callable[[CellResult], None],
+    ) -> Sequence[CellTask]:
+        """Return a task per cell."""
+        from ..sweeps import command_tasks  # noqa: PLC0415
+
+        del progress, on_result
+        return command_tasks(self.template, cells, self.metrics, request.limits, cwd=place.cwd, jobs=request.jobs)
+
+
+@dataclass(frozen=True)
+class DetectorSweep:
+    """Training runs of detectors, predicted before the first one runs."""
+
+    run: DetectorRun
+    goal: Goal
+
+    @classmethod
+    def of(cls, flags: Flags, grid: Grid, limits: Limits, cwd: Path) -> DetectorSweep:
+        """Return the sweep of --data, or of the generated dataset."""
+        from ..sweeps import DetectorRun, Goal  # noqa: PLC0415
+
+        axes = dict(grid.axes)
+        for size in axes.get("img", ()):
+            if int(size) % _STRIDE:
+                raise UsageError(
+                    f"{size} in --img is no multiple of {_STRIDE}, the stride of the network",
+                    f"write {max(round(int(size) / _STRIDE), 1) * _STRIDE}",
+                )
+        for flag in ("--data", "--settings"):
+            _check_file(flag, flags.get(flag, (None,))[0], cwd)
+        for file in axes.get("weights", ()):
+            _check_file("--weights", str(file), cwd)
+        run = DetectorRun(
+            data=flags.get("--data", (None,))[0],
+            demo=str(_DEMO),
+            run_dir="",
+            batches=tuple(int(batch) for batch in axes.get("batch", ())),
+            epochs=parse_count(flags, "--epochs") if "--epochs" in flags else None,
+            settings=flags.get("--settings", (None,))[0],
+            budget=limits.host if limits.gpu is None else limits.gpu,
+        )
+        return cls(run, Goal("map50"))
+
+    def tasks(
+        self,
+        request: SweepRequest,
+        cells: Sequence[Cell],
+        place: SweepPlace,
+        progress: SweepProgress,
+        on_result: Callable[[CellResult], None],
+    ) -> Sequence[CellTask]:
+        """Predict all cells, show the predictions, and return those that can fit."""
+        from ..report import forecast_table  # noqa: PLC0415
+        from ..sweeps import CellRequest, detector_task, forecast_cells, skipped_cell  # noqa: PLC0415
+
+        if not cells:
+            return ()
+        progress.log("predicting all cells")
+        forecasts = list(forecast_cells(self.run, cells, place.folder, place.cwd, progress.log))
+        progress.show(forecast_table(forecasts, request.grid.names, plain=not progress.is_terminal))
+        for forecast in forecasts:
+            if not forecast.fits:
+                on_result(skipped_cell(forecast))
+        shared = CellRequest((), str(place.cwd), limits=request.limits, is_alone=request.jobs == 1)
+        return [detector_task(self.run, forecast, place.folder, shared) for forecast in forecasts if forecast.fits]
+
+
+def _check_file(flag: str, path: str | None, cwd: Path) -> None:
+    if path is not None and not (cwd / path).is_file():
+        raise MissingFile(f"there is no file {quote(path)}, which {flag} names", "check the path")
