@@ -11,41 +11,30 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from ..errors import CannotFit, UsageError, quote
-from ..settings import PRECISIONS
 from ._jobs import BUILT_IN, BUILT_IN_SIZE, find_job
-from ._options import Json
+from ._options import Gpu, Json, Precision, Size
+from ._scripts import JobOrScript, MaxSeconds, Script, Yes, is_script, reject_arguments, reject_job_flags
 
 if TYPE_CHECKING:
     from ..machine import Target
     from ..planner import Plan
     from ..settings import Settings
 
-Precision = enum.Enum("Precision", {name: name for name in PRECISIONS}, type=str)  # type: ignore[misc]
 _GOALS = ("fastest", "largest-batch")
+_PLAN_FILE = "plan.json"
 Goal = enum.Enum("Goal", {name: name for name in _GOALS}, type=str)  # type: ignore[misc]
 
 
 def plan(
-    job: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOB",
-            help="What to train: path/to/file.py:function, which returns an oomph.Job; or yolov5n, s, m, l, x.",
-        ),
-    ],
-    batch: Annotated[int, typer.Option(help="Samples per optimizer step; it stays as it is.")] = 16,
-    size: Annotated[
-        str,
-        typer.Option("--size", "--img", metavar="N|HxW", help="Image side or sequence length, for the Job's batch."),
-    ] = "0",
-    gpu: Annotated[
-        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
+    job: JobOrScript,
+    batch: Annotated[
+        Optional[int],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option(
-            metavar="NAME",
-            help='GPU or cloud machine: "RTX 3060", H200, g5.xlarge; or cpu.',
-            show_default="this machine's",
+            help="Samples per optimizer step of a Job, or per batch of a script.", show_default="16, or the script's"
         ),
     ] = None,
+    size: Size = "0",
+    gpu: Gpu = None,
     budget: Annotated[
         Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option(
@@ -82,26 +71,46 @@ def plan(
     which_gpu: Annotated[
         bool, typer.Option("--which-gpu", help="Plan for every GPU of the catalog; name the smallest that works.")
     ] = False,
+    yes: Yes = False,
+    max_seconds: MaxSeconds = 120,
     json: Json = False,
 ) -> None:
     """Plan the fastest settings that fit into the memory of a GPU, before anything runs and without that GPU.
 
     Keeps the batch and the size. Changes what costs nothing, then splits the batch and recomputes modules where it
-    costs the least time. Exits with 3 if nothing fits.
+    costs the least time. Exits with 3 if nothing fits. A script is executed several times, up to its third optimizer
+    step, and the plan ends with what to change in it.
     """
     from ..machine import find_target, this_device  # noqa: PLC0415
     from ..planner import read_allowed  # noqa: PLC0415
     from ..report import PlanReport, emit  # noqa: PLC0415
     from ..settings import Settings, parse_sample_size  # noqa: PLC0415
 
-    if job.endswith(".py"):
-        raise UsageError(
-            f"{quote(job)} is a script, which decides its settings itself",
-            "predict it with `oomph predict`, or write a function that returns an oomph.Job",
+    reference, *arguments = job
+    wishes = _Wishes(budget, goal.value, read_allowed(allow), max_slowdown, dataset, host_budget)
+    if is_script(reference):
+        reject_job_flags(
+            {
+                "--size": size != "0",
+                "--precision": precision.value != "fp32",
+                "--dataset": dataset is not None,
+                "--host-budget": host_budget is not None,
+            }
         )
-    if size == "0" and job in BUILT_IN:
+        if which_gpu:
+            raise UsageError("--which-gpu is for a Job, not for a script", "name a GPU with --gpu")
+        script = Script(reference, tuple(arguments), batch, max_seconds, yes)
+        _report_script(script, find_target(gpu or this_device()), wishes, out, as_json=json)
+        return
+    reject_arguments(reference, arguments)
+    if size == "0" and reference in BUILT_IN:
         size = BUILT_IN_SIZE
-    settings = Settings(batch=batch, size=parse_sample_size(size), precision=precision.value, allocator="default")
+    settings = Settings(
+        batch=16 if batch is None else batch,
+        size=parse_sample_size(size),
+        precision=precision.value,
+        allocator="default",
+    )
     if which_gpu:
         given = {
             "--gpu": gpu,
@@ -112,14 +121,13 @@ def plan(
             "--out": out,
         }
         _reject_beside_which_gpu(*(flag for flag, value in given.items() if value is not None))
-        _report_gpus(job, settings, read_allowed(allow), as_json=json)
+        _report_gpus(reference, settings, wishes.allow, as_json=json)
         return
     target = find_target(gpu or this_device())
-    wishes = _Wishes(budget, goal.value, read_allowed(allow), max_slowdown, dataset, host_budget)
-    result = _make_plan(job, settings, target, wishes, quiet=json)
+    result = _make_plan(reference, settings, target, wishes, quiet=json)
     if out is not None:
         _save(result, out)
-    emit(PlanReport(result, job, target), as_json=json)
+    emit(PlanReport(result, reference, target), as_json=json)
 
 
 @dataclass(frozen=True)
@@ -132,6 +140,29 @@ class _Wishes:
     max_slowdown: float | None
     dataset: str | None
     host_budget: str | None
+
+
+def _report_script(script: Script, target: Target, wishes: _Wishes, out: Path | None, *, as_json: bool) -> None:
+    from ..planner import plan_script  # noqa: PLC0415
+    from ..report import ConsoleProgress, PlanReport, emit  # noqa: PLC0415
+
+    file = str(out or _PLAN_FILE)
+    run = script.run_on(target)
+    with ConsoleProgress(quiet=as_json) as console:
+        result = plan_script(
+            run,
+            target,
+            budget=wishes.budget,
+            goal=wishes.goal,
+            allow=wishes.allow,
+            max_slowdown=wishes.max_slowdown,
+            max_seconds=script.max_seconds,
+            progress=lambda done: console.on_progress(f"running {script.path} with other settings", done, None),
+            file=file,
+        )
+    if out is not None:
+        _save(result, out)
+    emit(PlanReport(result, script.path, target, None if out else file), as_json=as_json)
 
 
 def _make_plan(reference: str, settings: Settings, target: Target, wishes: _Wishes, *, quiet: bool) -> Plan:
