@@ -52,7 +52,9 @@ def plan_script(  # noqa: PLR0913  options by name
     """
     for name in allow:
         if name not in _PERMISSIONS:
-            raise UsageError(f"{name} of a script can't be planned", f"allow {' or '.join(_PERMISSIONS)}, or nothing")
+            raise UsageError(
+                f"a plan can't change the {name} of a script", f"allow {' or '.join(_PERMISSIONS)}, or nothing"
+            )
     available = read_budget(budget, target)
     predictor = ScriptPredictor(run, target, max_seconds, progress)
     loop = predictor.loop

@@ -43,7 +43,7 @@ class ScriptPredictor:
     target: Target
     max_seconds: float
     progress: Callable[[int], object] | None = None
-    captures: dict[ScriptRun, Capture] = field(default_factory=dict)
+    captures: dict[ScriptRun, Capture | UsageError] = field(default_factory=dict)
     predictions: dict[Settings, Prediction] = field(default_factory=dict)
     profiles: dict[Settings, StepProfile] = field(default_factory=dict)
 
@@ -104,7 +104,13 @@ class ScriptPredictor:
 
     def _capture(self, run: ScriptRun) -> Capture:
         if run not in self.captures:
-            self.captures[run] = capture_script(run, self.max_seconds)
+            try:
+                self.captures[run] = capture_script(run, self.max_seconds)
+            except UsageError as error:  # a search may ask for it again
+                self.captures[run] = error
             if self.progress is not None:
                 self.progress(len(self.captures))
-        return self.captures[run]
+        capture = self.captures[run]
+        if isinstance(capture, UsageError):
+            raise capture
+        return capture

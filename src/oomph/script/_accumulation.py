@@ -24,6 +24,7 @@ class AccumulatedSteps:
     def __init__(self) -> None:
         self._pending: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # have gradients that wait for an update
         self._updating: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._steps: dict[type[Optimizer], Any] = {}  # those that were replaced
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -54,6 +55,8 @@ class AccumulatedSteps:
             Optimizer.__init__ = init  # type: ignore[method-assign]
             Optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
             nn.Module.zero_grad = zero_model  # type: ignore[method-assign]
+            for kind, step in self._steps.items():
+                kind.step = step  # type: ignore[method-assign]
 
     def _replace_step(self, kind: type[Optimizer]) -> None:
         """Replace the step of a class: schedulers and scalers replace that of an object."""
@@ -77,6 +80,7 @@ class AccumulatedSteps:
             return loss
 
         setattr(accumulate, _MARK, True)
+        self._steps[kind] = step
         kind.step = accumulate  # type: ignore[method-assign, assignment]
 
     def _waits_for_update(self, model: nn.Module) -> bool:
