@@ -91,6 +91,8 @@ def test_what_cannot_fit_exits_with_3(job: str, capsys: pytest.CaptureFixture[st
         (["yolov5s", "--gpu", "H200", "--", "--epochs", "3"], "'yolov5s' is a Job, which takes no arguments"),
         (["yolov5s", "--gpu", "H200", "--allow", "model"], "'model' can't be allowed"),
         (["yolov5s", "--gpu", "H200", "--budget", "many"], "many"),
+        (["yolov5s", "--gpu", "H200", "--budget", "disk=8GiB"], "--budget is 'disk=8GiB'; write a size, or gpu=8GiB"),
+        (["train.py", "--yes", "--gpu", "H200", "--budget", "ram=8GiB"], "--budget ram= is for a Job"),
         (["yolov5s", "--gpu", "H200", "--max-slowdown", "0.5"], "max_slowdown is 0.5"),
         (["yolov5s", "--gpu", "H200", "--batch", "0"], "batch is 0"),
         (["yolov5s", "--which-gpu", "--gpu", "H200"], "--which-gpu plans for every GPU, so --gpu has no meaning"),
@@ -122,14 +124,14 @@ def stream():
 def test_dataset_is_planned_for(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "photos.py").write_text(DATASET)
     command = ["plan", job, "--batch", "2", "--gpu", "H200", "--dataset", f"{tmp_path}/photos.py:photos"]
-    assert run([*command, "--host-budget", "8GiB"]) == 0
+    assert run([*command, "--budget", "ram=8GiB"]) == 0
     output = capsys.readouterr().out
     assert "DataLoader: num_workers=" in output
     assert "of host memory" in output
     assert run([*command[:-1], f"{tmp_path}/photos.py:stream"]) == 2
     assert "return a dataset with __getitem__ and __len__" in capsys.readouterr().err
     assert run([*command, "--which-gpu"]) == 2
-    assert run(["plan", job, "--gpu", "H200", "--host-budget", "8GiB"]) == 2
+    assert run(["plan", job, "--gpu", "H200", "--budget", "gpu=8GiB,ram=8GiB"]) == 2
     assert "host_budget has no effect without a dataset" in capsys.readouterr().err
 
 

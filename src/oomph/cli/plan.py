@@ -38,7 +38,9 @@ def plan(
     budget: Annotated[
         Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option(
-            metavar="SIZE", help="Memory of the device, as nvidia-smi shows it: 8GiB.", show_default="all of it"
+            metavar="SIZE|gpu=SIZE,ram=SIZE",
+            help="Memory of the device, as nvidia-smi shows it: 8GiB. With --dataset, also that of the host.",
+            show_default="all of it",
         ),
     ] = None,
     precision: Annotated[Precision, typer.Option(help="Precision to compute in.")] = Precision("fp32"),
@@ -56,12 +58,6 @@ def plan(
         typer.Option(
             metavar="FILE:NAME",
             help="Function that returns the training set: plan for its largest samples, and plan its DataLoader.",
-        ),
-    ] = None,
-    host_budget: Annotated[
-        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Option(
-            metavar="SIZE", help="Host memory for training and loading, with --dataset.", show_default="what is free"
         ),
     ] = None,
     out: Annotated[
@@ -87,14 +83,15 @@ def plan(
     from ..settings import Settings, parse_sample_size  # noqa: PLC0415
 
     reference, *arguments = job
-    wishes = _Wishes(budget, goal.value, read_allowed(allow), max_slowdown, dataset, host_budget)
+    device_budget, host_budget = _split_budget(budget)
+    wishes = _Wishes(device_budget, goal.value, read_allowed(allow), max_slowdown, dataset, host_budget)
     if is_script(reference):
         reject_job_flags(
             {
                 "--size": size != "0",
                 "--precision": precision.value != "fp32",
                 "--dataset": dataset is not None,
-                "--host-budget": host_budget is not None,
+                "--budget ram=": host_budget is not None,
             }
         )
         if which_gpu:
@@ -117,7 +114,6 @@ def plan(
             "--budget": budget,
             "--max-slowdown": max_slowdown,
             "--dataset": dataset,
-            "--host-budget": host_budget,
             "--out": out,
         }
         _reject_beside_which_gpu(*(flag for flag, value in given.items() if value is not None))
@@ -207,6 +203,19 @@ def _smaller_model(reference: str, planned: Callable[[str], Plan]) -> str | None
             continue
         return name
     return None
+
+
+def _split_budget(text: str | None) -> tuple[str | None, str | None]:
+    """Return the budgets of the device and of the host, from "8GiB" or "gpu=8GiB,ram=16GiB"."""
+    if text is None or "=" not in text:
+        return text, None
+    budgets: dict[str, str | None] = {"gpu": None, "ram": None}
+    for part in text.split(","):
+        name, _, size = (piece.strip() for piece in part.partition("="))
+        if name not in budgets or not size:
+            raise UsageError(f"--budget is {quote(text)}", "write a size, or gpu=8GiB,ram=16GiB")
+        budgets[name] = size
+    return budgets["gpu"], budgets["ram"]
 
 
 def _reject_beside_which_gpu(*flags: str) -> None:
