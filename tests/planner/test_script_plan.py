@@ -69,7 +69,7 @@ def test_of_two_models_only_the_batch_is_planned() -> None:
     micro_batch = plan.settings.micro_batch
     assert micro_batch is not None
     assert plan.settings == replace(plan.requested, micro_batch=micro_batch, allocator="expandable")
-    assert "The script trains 2 models, so only its batch and the allocator were planned." in plan.notes
+    assert "The script calls 2 models that it trains: only its batch and the allocator were planned." in plan.notes
     batches = 4096 // micro_batch
     assert plan.steps == (
         "Set the environment variable PYTORCH_ALLOC_CONF=expandable_segments:True.",
@@ -143,6 +143,11 @@ def test_traces_are_shared_between_allocators() -> None:
     assert counts == [1]
     assert needs[0].allocated == needs[1].allocated
     assert needs[0].reserved != needs[1].reserved
+    with pytest.raises(UsageError, match="amp-fp16 needs a gradient scaler, which a plan can't add to a script"):
+        predictor.profile(replace(default, precision="amp-fp16"))
+    with pytest.raises(UsageError, match="8-bit states of a script's optimizer can't be predicted"):
+        predictor.profile(replace(default, optimizer="8bit"))
+    assert counts == [1]
 
 
 @pytest.mark.parametrize("name", ["size", "optimizer"])

@@ -98,7 +98,7 @@ def _notes(loop: TrainingLoop) -> Iterator[str]:
     if not loop.has_loader:
         yield "The batches don't come from a torch DataLoader, so the plan doesn't split them."
     if loop.trained != 1:
-        yield f"The script trains {loop.trained} models, so only its batch and the allocator were planned."
+        yield f"The script calls {loop.trained} models that it trains: only its batch and the allocator were planned."
 
 
 def _check_batch_can_change(name: str, loop: TrainingLoop) -> None:

@@ -88,16 +88,19 @@ class StepTracker:
             torch.is_grad_enabled()
             and self._current is not Phase.BACKWARD  # where checkpointed parts of a model run again
             and module not in self.trained
+            and id(module) not in self._parts
             and _is_trainable(module)
         )
 
     def add_trained(self, model: nn.Module) -> None:
         """Add a model that the program trains; the paths of the first one are those of its own modules."""
+        if id(model) not in self._paths:
+            self._add_model(model)
         if not self.trained:
             self._paths.update({id(part): path for path, part in model.named_modules()})
             self._parts = {id(part) for part in model.modules()}
         self.trained.append(model)
-        self._add_model(model)
+        self._label_tensors(model)
 
     @contextmanager
     def module(self, module: nn.Module, args: Any, kwargs: Any) -> Iterator[RunningCall | None]:
@@ -186,13 +189,15 @@ class StepTracker:
         prefix = type(module).__name__ if is_model and (has_other or not _is_trainable(module)) else ""
         for path, part in module.named_modules():
             self._paths.setdefault(id(part), ".".join(filter(None, (prefix, path))))
-        if is_model and module not in self.models:
-            self.models.append(module)
         if is_model:
-            for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-                is_parameter = isinstance(tensor, nn.Parameter)
-                kind = StorageKind.PARAMETER if is_parameter else StorageKind.BUFFER
-                self.recorder.label(tensor, kind, self._name(module, name))
+            self.models.append(module)
+            self._label_tensors(module)
+
+    def _label_tensors(self, model: nn.Module) -> None:
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            is_parameter = isinstance(tensor, nn.Parameter)
+            kind = StorageKind.PARAMETER if is_parameter else StorageKind.BUFFER
+            self.recorder.label(tensor, kind, self._name(model, name))
 
     def _name(self, model: nn.Module, name: str) -> str:
         return ".".join(filter(None, (self._paths[id(model)], name)))
