@@ -1,4 +1,4 @@
-"""A script for `oomph predict`: a classifier in a plain loop, as tutorials write it."""
+"""A script for `oomph predict` and `oomph plan`: a classifier in a plain loop, as tutorials write it."""
 
 import torch
 from torch import nn

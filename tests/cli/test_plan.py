@@ -11,6 +11,7 @@ from oomph.cli._main import run
 from oomph.cli.plan import _smaller_model
 from oomph.errors import CannotFit
 
+SCRIPTS = Path(__file__).parents[1] / "script" / "scripts"
 JOB = """
 import torch
 from torch import nn
@@ -76,9 +77,22 @@ def test_what_cannot_fit_exits_with_3(job: str, capsys: pytest.CaptureFixture[st
     [
         (["yolov5s", "--gpu", "AWS P8"], "'AWS P8'"),
         (["yolov9", "--gpu", "H200"], "'yolov9' does not name a Job"),
-        (["train.py", "--gpu", "H200"], "'train.py' is a script"),
+        (["train.py", "--gpu", "H200", "--yes"], "the script 'train.py' does not exist"),
+        (["train.py", "--gpu", "H200"], "'train.py' would be executed, and may write files and use the network; pass"),
+        (["train.py", "--which-gpu"], "--which-gpu is for a Job, not for a script; name a GPU with --gpu"),
+        (
+            ["train.py", "--yes", "--size", "640"],
+            "--size is for a Job; a script decides that itself; pass the script's",
+        ),
+        (["train.py", "--yes", "--precision", "bf16"], "--precision is for a Job"),
+        (["train.py", "--yes", "--dataset", "data.py:photos"], "--dataset is for a Job"),
+        (["train.py", "--yes", "--gpu", "H200", "--batch", "0"], "batch is 0"),
+        (["train.py", "--yes", "--gpu", "H200", "--allow", "size"], "a plan can't change the size of a script; allow"),
+        (["yolov5s", "--gpu", "H200", "--", "--epochs", "3"], "'yolov5s' is a Job, which takes no arguments"),
         (["yolov5s", "--gpu", "H200", "--allow", "model"], "'model' can't be allowed"),
         (["yolov5s", "--gpu", "H200", "--budget", "many"], "many"),
+        (["yolov5s", "--gpu", "H200", "--budget", "disk=8GiB"], "--budget is 'disk=8GiB'; write a size, or gpu=8GiB"),
+        (["train.py", "--yes", "--gpu", "H200", "--budget", "ram=8GiB"], "--budget ram= is for a Job"),
         (["yolov5s", "--gpu", "H200", "--max-slowdown", "0.5"], "max_slowdown is 0.5"),
         (["yolov5s", "--gpu", "H200", "--batch", "0"], "batch is 0"),
         (["yolov5s", "--which-gpu", "--gpu", "H200"], "--which-gpu plans for every GPU, so --gpu has no meaning"),
@@ -110,14 +124,14 @@ def stream():
 def test_dataset_is_planned_for(job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "photos.py").write_text(DATASET)
     command = ["plan", job, "--batch", "2", "--gpu", "H200", "--dataset", f"{tmp_path}/photos.py:photos"]
-    assert run([*command, "--host-budget", "8GiB"]) == 0
+    assert run([*command, "--budget", "ram=8GiB"]) == 0
     output = capsys.readouterr().out
     assert "DataLoader: num_workers=" in output
     assert "of host memory" in output
     assert run([*command[:-1], f"{tmp_path}/photos.py:stream"]) == 2
     assert "return a dataset with __getitem__ and __len__" in capsys.readouterr().err
     assert run([*command, "--which-gpu"]) == 2
-    assert run(["plan", job, "--gpu", "H200", "--host-budget", "8GiB"]) == 2
+    assert run(["plan", job, "--gpu", "H200", "--budget", "gpu=8GiB,ram=8GiB"]) == 2
     assert "host_budget has no effect without a dataset" in capsys.readouterr().err
 
 
@@ -138,3 +152,27 @@ def test_the_largest_smaller_model_that_fits_is_named() -> None:
 def test_budget_below_what_cuda_takes(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", job, "--gpu", "H200", "--budget", "100MiB"]) == 3
     assert "CUDA alone takes 520 MiB, and the budget is 100 MiB" in capsys.readouterr().err
+
+
+@pytest.mark.medium
+def test_script_is_planned_with_its_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "plan.json"
+    command = ["plan", f"{SCRIPTS}/plannable.py", "--gpu", "H200", "--budget", "1150MiB", "--yes", "-o", str(out)]
+    assert run([*command, "--json", "--", "--batch-size", "48"]) == 0
+    captured = capsys.readouterr()
+    data = json.loads(captured.out)
+    assert captured.err == ""
+    assert data["requested"]["batch"] == 48
+    plan = oomph.Plan.load(out)
+    assert data == plan.document()
+    assert plan.steps[0] == "Set the environment variable PYTORCH_ALLOC_CONF=expandable_segments:True."
+    assert f'plan = oomph.Plan.load("{out}")\nplan.apply(model, optimizer)' in plan.steps[1]
+
+
+@pytest.mark.medium
+def test_script_that_fits_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", f"{SCRIPTS}/own_batches.py", "--gpu", "RTX 3060", "--yes"]) == 0
+    shown = capsys.readouterr().out
+    assert "Captured: model Gpt (0.5 M parameters), AdamW, batches of 8 from the script's own code, amp-bf16." in shown
+    assert "Nothing has to change." in shown
+    assert "To carry it out" not in shown

@@ -137,3 +137,11 @@ def test_a_setting_that_is_impossible_changes_nothing() -> None:
     with pytest.raises(UsageError, match="the model has no block '7'"):
         apply_settings(model, [SGD(model.parameters(), 0.1)], Settings(batch=4, checkpointing=("1", "7")))
     assert_same(before, state_of(model, optimizer))
+
+
+def test_autocast_of_the_training_loop_stays() -> None:
+    model = nn.Linear(4, 4)
+    with apply_settings(model, [], Settings(batch=1, precision="amp-bf16")):
+        assert model(torch.ones(1, 4)).dtype is torch.float32
+        with torch.autocast("cpu", torch.bfloat16):
+            assert model(torch.ones(1, 4)).dtype is torch.bfloat16

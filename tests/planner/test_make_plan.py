@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from oomph.errors import CannotFit, UsageError
 from oomph.machine import find_target
 from oomph.planner import JobPredictor, PlanRequest, largest_fitting, plan_fastest, plan_largest_batch
+from oomph.planner._search import Search, Stage
 from oomph.units import MIB
 
 from .networks import H200, JOB, SETTINGS, predictor, request
@@ -159,3 +160,14 @@ def test_on_the_cpu_micro_batches_come_before_recomputation() -> None:
     plan = plan_fastest(PlanRequest(settings, target, int((whole + half) / 2)), on_cpu)
     assert plan.settings.checkpointing == "none"
     assert 2 <= len(plan.settings.micro_batch_sizes) <= 3
+
+
+def test_micro_batches_of_one_size() -> None:
+    settings = replace(SETTINGS, batch=48)
+    stage = Stage(settings, predictor().profile(settings))
+    sizes = {
+        equal: {len(set(candidate.settings.micro_batch_sizes)) for candidate in search.candidates(stage)}
+        for equal in (False, True)
+        for search in [Search(replace(request(NEED, settings), equal_parts=equal), predictor())]
+    }
+    assert sizes == {False: {1, 2}, True: {1}}

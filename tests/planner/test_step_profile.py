@@ -8,8 +8,10 @@ from torch import Tensor, nn
 
 import oomph
 from oomph.machine import find_target
-from oomph.planner import JobPredictor, StepProfile
+from oomph.planner import JobPredictor, StepProfile, step_profile
+from oomph.prediction import trace_device
 from oomph.settings import Settings
+from oomph.trace import Phase, trace_profile
 
 from .networks import H200, JOB, SETTINGS, predictor
 
@@ -76,3 +78,23 @@ def test_batch_norm_needs_two_samples(profile: StepProfile) -> None:
     )
     assert JobPredictor(job, H200).profile(Settings(batch=4)).min_micro_batch == 2
     assert profile.min_micro_batch == 1
+
+
+def test_batch_of_several_passes(profile: StepProfile) -> None:
+    whole = profile.repeated(4)
+    assert whole.settings.batch == 256
+    # In four passes, a step needs what one of them needs, and gradients stay.
+    assert whole.memory(64, ()) == pytest.approx(profile.memory(64, ()) + profile.gradients, rel=0.001)
+    assert whole.memory(64, ("1",)) == pytest.approx(profile.memory(64, ("1",)) + profile.gradients, rel=0.001)
+    assert 3.5 * profile.seconds(64, ()) < whole.seconds(64, ()) < 4 * profile.seconds(64, ())
+
+
+def test_pass_gets_its_update_from_whole_steps() -> None:
+    trace = trace_profile(JOB, FUSED, trace_device(H200))
+    costs = tuple(cost for cost in trace.op_costs if cost.phase is not Phase.OPTIMIZER)
+    profile = step_profile(trace, FUSED, H200)
+    one_pass = replace(profile, costs=costs, states=0, launching_update=0.0)
+    complete = one_pass.with_update(trace)
+    assert complete.states == profile.states > 0
+    assert complete.seconds(64, ()) == pytest.approx(profile.seconds(64, ()))
+    assert one_pass.seconds(64, ()) < profile.seconds(64, ())

@@ -17,6 +17,9 @@ class Passes:
     backward_passes = 0
     optimizer_steps = 0
 
+    def start_batch(self) -> None:
+        """Do nothing."""
+
 
 @pytest.fixture
 def passes() -> Passes:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 from ..errors import UsageError
+from ..settings import PRECISIONS
 
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to standard output and nothing else.")]
+Gpu = Annotated[
+    Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
+    typer.Option(
+        metavar="NAME",
+        help='GPU or cloud machine: "RTX 3060", H200, g5.xlarge; or cpu.',
+        show_default="this machine's",
+    ),
+]
+Size = Annotated[
+    str, typer.Option("--size", "--img", metavar="N|HxW", help="Image side or sequence length, for the Job's batch.")
+]
+Precision = enum.Enum("Precision", {name: name for name in PRECISIONS}, type=str)  # type: ignore[misc]
 Device = Annotated[
     Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
     typer.Option(metavar="cpu|N", help="The device to run on.", show_default="the first GPU, or cpu"),

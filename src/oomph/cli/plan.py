@@ -11,45 +11,36 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from ..errors import CannotFit, UsageError, quote
-from ..settings import PRECISIONS
 from ._jobs import BUILT_IN, BUILT_IN_SIZE, find_job
-from ._options import Json
+from ._options import Gpu, Json, Precision, Size
+from ._scripts import JobOrScript, MaxSeconds, Script, Yes, is_script, reject_arguments, reject_job_flags
 
 if TYPE_CHECKING:
     from ..machine import Target
     from ..planner import Plan
     from ..settings import Settings
 
-Precision = enum.Enum("Precision", {name: name for name in PRECISIONS}, type=str)  # type: ignore[misc]
 _GOALS = ("fastest", "largest-batch")
+_PLAN_FILE = "plan.json"
 Goal = enum.Enum("Goal", {name: name for name in _GOALS}, type=str)  # type: ignore[misc]
 
 
 def plan(
-    job: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOB",
-            help="What to train: path/to/file.py:function, which returns an oomph.Job; or yolov5n, s, m, l, x.",
-        ),
-    ],
-    batch: Annotated[int, typer.Option(help="Samples per optimizer step; it stays as it is.")] = 16,
-    size: Annotated[
-        str,
-        typer.Option("--size", "--img", metavar="N|HxW", help="Image side or sequence length, for the Job's batch."),
-    ] = "0",
-    gpu: Annotated[
-        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
+    job: JobOrScript,
+    batch: Annotated[
+        Optional[int],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option(
-            metavar="NAME",
-            help='GPU or cloud machine: "RTX 3060", H200, g5.xlarge; or cpu.',
-            show_default="this machine's",
+            help="Samples per optimizer step of a Job, or per batch of a script.", show_default="16, or the script's"
         ),
     ] = None,
+    size: Size = "0",
+    gpu: Gpu = None,
     budget: Annotated[
         Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option(
-            metavar="SIZE", help="Memory of the device, as nvidia-smi shows it: 8GiB.", show_default="all of it"
+            metavar="SIZE|gpu=SIZE,ram=SIZE",
+            help="Memory of the device, as nvidia-smi shows it: 8GiB. With --dataset, also that of the host.",
+            show_default="all of it",
         ),
     ] = None,
     precision: Annotated[Precision, typer.Option(help="Precision to compute in.")] = Precision("fp32"),
@@ -69,12 +60,6 @@ def plan(
             help="Function that returns the training set: plan for its largest samples, and plan its DataLoader.",
         ),
     ] = None,
-    host_budget: Annotated[
-        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Option(
-            metavar="SIZE", help="Host memory for training and loading, with --dataset.", show_default="what is free"
-        ),
-    ] = None,
     out: Annotated[
         Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option("--out", "-o", metavar="FILE", help="Write the plan to a file, for oomph.Plan.load."),
@@ -82,44 +67,63 @@ def plan(
     which_gpu: Annotated[
         bool, typer.Option("--which-gpu", help="Plan for every GPU of the catalog; name the smallest that works.")
     ] = False,
+    yes: Yes = False,
+    max_seconds: MaxSeconds = 120,
     json: Json = False,
 ) -> None:
     """Plan the fastest settings that fit into the memory of a GPU, before anything runs and without that GPU.
 
     Keeps the batch and the size. Changes what costs nothing, then splits the batch and recomputes modules where it
-    costs the least time. Exits with 3 if nothing fits.
+    costs the least time. Exits with 3 if nothing fits. A script is executed several times, up to its third optimizer
+    step, and the plan ends with what to change in it.
     """
     from ..machine import find_target, this_device  # noqa: PLC0415
     from ..planner import read_allowed  # noqa: PLC0415
     from ..report import PlanReport, emit  # noqa: PLC0415
     from ..settings import Settings, parse_sample_size  # noqa: PLC0415
 
-    if job.endswith(".py"):
-        raise UsageError(
-            f"{quote(job)} is a script, which decides its settings itself",
-            "predict it with `oomph predict`, or write a function that returns an oomph.Job",
+    reference, *arguments = job
+    device_budget, host_budget = _split_budget(budget)
+    wishes = _Wishes(device_budget, goal.value, read_allowed(allow), max_slowdown, dataset, host_budget)
+    if is_script(reference):
+        reject_job_flags(
+            {
+                "--size": size != "0",
+                "--precision": precision.value != "fp32",
+                "--dataset": dataset is not None,
+                "--budget ram=": host_budget is not None,
+            }
         )
-    if size == "0" and job in BUILT_IN:
+        if which_gpu:
+            raise UsageError("--which-gpu is for a Job, not for a script", "name a GPU with --gpu")
+        script = Script(reference, tuple(arguments), batch, max_seconds, yes)
+        _report_script(script, find_target(gpu or this_device()), wishes, out, as_json=json)
+        return
+    reject_arguments(reference, arguments)
+    if size == "0" and reference in BUILT_IN:
         size = BUILT_IN_SIZE
-    settings = Settings(batch=batch, size=parse_sample_size(size), precision=precision.value, allocator="default")
+    settings = Settings(
+        batch=16 if batch is None else batch,
+        size=parse_sample_size(size),
+        precision=precision.value,
+        allocator="default",
+    )
     if which_gpu:
         given = {
             "--gpu": gpu,
             "--budget": budget,
             "--max-slowdown": max_slowdown,
             "--dataset": dataset,
-            "--host-budget": host_budget,
             "--out": out,
         }
         _reject_beside_which_gpu(*(flag for flag, value in given.items() if value is not None))
-        _report_gpus(job, settings, read_allowed(allow), as_json=json)
+        _report_gpus(reference, settings, wishes.allow, as_json=json)
         return
     target = find_target(gpu or this_device())
-    wishes = _Wishes(budget, goal.value, read_allowed(allow), max_slowdown, dataset, host_budget)
-    result = _make_plan(job, settings, target, wishes, quiet=json)
+    result = _make_plan(reference, settings, target, wishes, quiet=json)
     if out is not None:
         _save(result, out)
-    emit(PlanReport(result, job, target), as_json=json)
+    emit(PlanReport(result, reference, target), as_json=json)
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,29 @@ class _Wishes:
     max_slowdown: float | None
     dataset: str | None
     host_budget: str | None
+
+
+def _report_script(script: Script, target: Target, wishes: _Wishes, out: Path | None, *, as_json: bool) -> None:
+    from ..planner import plan_script  # noqa: PLC0415
+    from ..report import ConsoleProgress, PlanReport, emit  # noqa: PLC0415
+
+    file = str(out or _PLAN_FILE)
+    run = script.run_on(target)
+    with ConsoleProgress(quiet=as_json) as console:
+        result = plan_script(
+            run,
+            target,
+            budget=wishes.budget,
+            goal=wishes.goal,
+            allow=wishes.allow,
+            max_slowdown=wishes.max_slowdown,
+            max_seconds=script.max_seconds,
+            progress=lambda done: console.on_progress(f"running {script.path} with other settings", done, None),
+            file=file,
+        )
+    if out is not None:
+        _save(result, out)
+    emit(PlanReport(result, script.path, target, None if out else file), as_json=as_json)
 
 
 def _make_plan(reference: str, settings: Settings, target: Target, wishes: _Wishes, *, quiet: bool) -> Plan:
@@ -176,6 +203,19 @@ def _smaller_model(reference: str, planned: Callable[[str], Plan]) -> str | None
             continue
         return name
     return None
+
+
+def _split_budget(text: str | None) -> tuple[str | None, str | None]:
+    """Return the budgets of the device and of the host, from "8GiB" or "gpu=8GiB,ram=16GiB"."""
+    if text is None or "=" not in text:
+        return text, None
+    budgets: dict[str, str | None] = {"gpu": None, "ram": None}
+    for part in text.split(","):
+        name, _, size = (piece.strip() for piece in part.partition("="))
+        if name not in budgets or not size:
+            raise UsageError(f"--budget is {quote(text)}", "write a size, or gpu=8GiB,ram=16GiB")
+        budgets[name] = size
+    return budgets["gpu"], budgets["ram"]
 
 
 def _reject_beside_which_gpu(*flags: str) -> None:

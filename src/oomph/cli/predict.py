@@ -3,55 +3,37 @@
 from __future__ import annotations
 
 import enum
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from ..errors import UsageError, quote
-from ..settings import CHECKPOINTING, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
+from ..settings import CHECKPOINTING, MEMORY_FORMATS, OPTIMIZERS
 from ._jobs import BUILT_IN, BUILT_IN_SIZE, find_job
-from ._options import Json
+from ._options import Gpu, Json, Precision, Size
+from ._scripts import JobOrScript, MaxSeconds, Script, Yes, is_script, reject_arguments, reject_job_flags
 
 if TYPE_CHECKING:
     from ..monitor import Measurement
     from ..prediction import Prediction
     from ..settings import Settings
 
-Precision = enum.Enum("Precision", {name: name for name in PRECISIONS}, type=str)  # type: ignore[misc]
 MemoryFormat = enum.Enum("MemoryFormat", {name: name for name in MEMORY_FORMATS}, type=str)  # type: ignore[misc]
 Checkpointing = enum.Enum("Checkpointing", {name: name for name in CHECKPOINTING}, type=str)  # type: ignore[misc]
 OptimizerVariant = enum.Enum("OptimizerVariant", {name: name for name in OPTIMIZERS}, type=str)  # type: ignore[misc]
 
 
 def predict(
-    job: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="JOB|SCRIPT [-- ARGS...]",
-            help="What to train: path/to/file.py:function, which returns an oomph.Job; an unmodified training script, "
-            "path/to/train.py, with its own flags after --; or yolov5n, s, m, l, x.",
-        ),
-    ],
-    gpu: Annotated[
-        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Option(
-            metavar="NAME",
-            help='GPU or cloud machine: "RTX 3060", H200, g5.xlarge; or cpu.',
-            show_default="this machine's",
-        ),
-    ] = None,
+    job: JobOrScript,
+    gpu: Gpu = None,
     batch: Annotated[
         Optional[int],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option(
             help="Samples per optimizer step of a Job, or per batch of a script.", show_default="16, or the script's"
         ),
     ] = None,
-    size: Annotated[
-        str,
-        typer.Option("--size", "--img", metavar="N|HxW", help="Image side or sequence length, for the Job's batch."),
-    ] = "0",
+    size: Size = "0",
     micro_batch: Annotated[
         Optional[int],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option(help="Samples per forward and backward pass.", show_default="the whole batch"),
@@ -77,10 +59,8 @@ def predict(
     measure: Annotated[
         bool, typer.Option("--measure", help="Also run a few steps on this machine, compare, and save the difference.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Run a script without asking.")] = False,
-    max_seconds: Annotated[
-        float, typer.Option(min=1, help="Time limit of a script until its third optimizer step.")
-    ] = 120,
+    yes: Yes = False,
+    max_seconds: MaxSeconds = 120,
     json: Json = False,
 ) -> None:
     """Predict the memory of a training step on a GPU, before it runs and without that GPU.
@@ -91,22 +71,22 @@ def predict(
     from ..settings import Settings, parse_sample_size  # noqa: PLC0415
 
     reference, *arguments = job
-    if reference.endswith(".py"):
-        given = {
-            "--size": size != "0",
-            "--micro-batch": micro_batch is not None,
-            "--precision": precision.value != "fp32",
-            "--memory-format": memory_format.value != "contiguous",
-            "--checkpointing": checkpointing.value != "none",
-            "--optimizer": optimizer.value != "given",
-            "--measure": measure,
-        }
-        _refuse(tuple(flag for flag, is_given in given.items() if is_given))
-        script = _Script(reference, tuple(arguments), batch, max_seconds, yes)
+    if is_script(reference):
+        reject_job_flags(
+            {
+                "--size": size != "0",
+                "--micro-batch": micro_batch is not None,
+                "--precision": precision.value != "fp32",
+                "--memory-format": memory_format.value != "contiguous",
+                "--checkpointing": checkpointing.value != "none",
+                "--optimizer": optimizer.value != "given",
+                "--measure": measure,
+            }
+        )
+        script = Script(reference, tuple(arguments), batch, max_seconds, yes)
         _report_script(script, gpu, allocator or "default", as_json=json)
         return
-    if arguments:
-        raise UsageError(f"{quote(reference)} is a Job, which takes no arguments", "omit what follows it")
+    reject_arguments(reference, arguments)
     if size == "0" and reference in BUILT_IN:
         size = BUILT_IN_SIZE
     settings = Settings(
@@ -122,58 +102,19 @@ def predict(
     _report(reference, settings, gpu, measure=measure, as_json=json)
 
 
-@dataclass(frozen=True)
-class _Script:
-    """A script and how to run it."""
-
-    path: str
-    arguments: tuple[str, ...]
-    batch: int | None
-    max_seconds: float
-    is_confirmed: bool
-
-
-def _refuse(flags: tuple[str, ...]) -> None:
-    """Raise for flags that a script decides itself."""
-    if flags:
-        raise UsageError(
-            f"{flags[0]} is for a Job; a script decides that itself", "pass the script's own flags after --"
-        )
-
-
-def _report_script(script: _Script, gpu: str | None, allocator: str, *, as_json: bool) -> None:
+def _report_script(script: Script, gpu: str | None, allocator: str, *, as_json: bool) -> None:
     from ..machine import find_target, this_device  # noqa: PLC0415
-    from ..prediction import predict_trace, trace_device  # noqa: PLC0415
+    from ..prediction import predict_trace  # noqa: PLC0415
     from ..report import PredictReport, emit  # noqa: PLC0415
-    from ..script import ScriptRun, capture_script  # noqa: PLC0415
-    from ..settings import Settings, parse_allocator  # noqa: PLC0415
-    from ..trace import EmulatedDevice  # noqa: PLC0415
+    from ..script import capture_script  # noqa: PLC0415
+    from ..settings import parse_allocator  # noqa: PLC0415
 
     parse_allocator(allocator)
-    if script.batch is not None:
-        Settings(batch=script.batch)
     target = find_target(gpu or this_device())
-    if not script.is_confirmed:
-        _confirm(script.path)
-    device = EmulatedDevice(trace_device(target), target.name, target.memory)
-    capture = capture_script(ScriptRun(script.path, script.arguments, script.batch, device), script.max_seconds)
+    capture = capture_script(script.run_on(target), script.max_seconds)
     settings = replace(capture.loop.settings, allocator=allocator)
     prediction = predict_trace(capture.trace, settings, target)
     emit(PredictReport(prediction, settings, target, loop=capture.loop), as_json=as_json)
-
-
-def _confirm(path: str) -> None:
-    """Ask whether to run a script.
-
-    Raises:
-        UsageError: the answer is no, or there is no terminal to ask on.
-    """
-    warning = f"oomph will execute {path} up to its third optimizer step. It may write files and use the network."
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise UsageError(f"{quote(path)} would be executed, and may write files and use the network", "pass --yes")
-    typer.echo(warning, err=True)
-    if not typer.confirm("Run it?", err=True):
-        raise UsageError(f"{quote(path)} was not run", "answer y, or predict a Job")
 
 
 def _report(reference: str, settings: Settings, gpu: str | None, *, measure: bool, as_json: bool) -> None:

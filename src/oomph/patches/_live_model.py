@@ -14,15 +14,23 @@ from ..settings import Settings
 from ._autocast import AUTOCAST_DTYPES, autocast
 from ._checkpointing import apply_checkpointing
 from ._loss_chunks import apply_loss_chunks
-from ._offload import apply_offload
+from ._offload import HostMemory, apply_offload
 from ._optimizer_variant import set_variant
 from ._patch import Patch
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of dimensions
 
 
-def apply_settings(model: nn.Module, optimizers: Sequence[Optimizer], settings: Settings) -> Patch:
+def apply_settings(
+    model: nn.Module, optimizers: Sequence[Optimizer], settings: Settings, memory: HostMemory | None = None
+) -> Patch:
     """Apply all settings that belong to a model, its optimizers and the loss; all or nothing.
+
+    Args:
+        model: the model.
+        optimizers: its optimizers.
+        settings: the settings.
+        memory: where offloaded activations are; pinned memory by default.
 
     Raises:
         UsageError: the model or an optimizer can't have a setting.
@@ -30,7 +38,7 @@ def apply_settings(model: nn.Module, optimizers: Sequence[Optimizer], settings: 
     steps: list[Callable[[], Patch]] = [
         *(lambda optimizer=optimizer: set_variant(optimizer, settings.optimizer) for optimizer in optimizers),
         lambda: apply_checkpointing(model, settings.checkpointing),
-        lambda: apply_offload(model, settings.offload),
+        lambda: apply_offload(model, settings.offload, memory),
         lambda: apply_loss_chunks(settings.loss_chunks),
         lambda: _autocast_forward(model, settings.precision),
         lambda: _set_memory_format(model, optimizers, settings.memory_format),
@@ -50,7 +58,10 @@ def apply_settings(model: nn.Module, optimizers: Sequence[Optimizer], settings: 
 
 
 def _autocast_forward(model: nn.Module, precision: str) -> Patch:
-    """Run the model's forward in autocast; it returns float32, so that a loss outside is as exact as before."""
+    """Run the model's forward in autocast; it returns float32, so that a loss outside is as exact as before.
+
+    Where the training loop has its own autocast, the forward runs in that.
+    """
     if precision not in AUTOCAST_DTYPES:
         return Patch(lambda: None)
     forward = model.forward
@@ -58,6 +69,8 @@ def _autocast_forward(model: nn.Module, precision: str) -> Patch:
 
     def in_autocast(*args: Any, **kwargs: Any) -> Any:
         device = next((param.device.type for param in model.parameters()), "cpu")
+        if torch.is_autocast_enabled(device):
+            return forward(*args, **kwargs)
         with autocast(precision, device):
             return tree_map(_to_float, forward(*args, **kwargs))
 

@@ -140,7 +140,7 @@ class _Call:
         log_probs = torch.log_softmax(logits, 1, dtype=dtype)
         ignored = (target == self.ignore_index).unsqueeze(1)
         labels = target.long().unsqueeze(1).masked_fill(ignored, 0)
-        weight = torch.ones(1, dtype=dtype, device=logits.device) if self.weight is None else self.weight.to(dtype)
+        weight = logits.new_ones(1, dtype=dtype) if self.weight is None else self.weight.to(dtype)
         row_weight = weight[labels if self.weight is not None else torch.zeros_like(labels)].masked_fill_(ignored, 0)
         weight = weight.view(1, -1, *(1,) * (logits.dim() - 2))
         classes = logits.shape[1]

@@ -7,6 +7,8 @@ from ._micro_batch import MicroBatchEstimate, estimate_micro_batch
 from ._plan import Alternative, DataLoaderPlan, Plan, PlanChange
 from ._predictor import JobPredictor, Predictor, first_micro_batches
 from ._request import GOALS, PERMISSIONS, PlanRequest, read_allowed
+from ._script_plan import plan_script
+from ._script_predictor import ScriptPredictor
 from ._step_profile import StepProfile, step_profile
 from ._which_gpu import GpuOption, next_smaller, which_gpus
 
@@ -22,6 +24,7 @@ __all__ = [
     "PlanChange",
     "PlanRequest",
     "Predictor",
+    "ScriptPredictor",
     "StepProfile",
     "estimate_micro_batch",
     "first_micro_batches",
@@ -30,6 +33,7 @@ __all__ = [
     "plan",
     "plan_fastest",
     "plan_largest_batch",
+    "plan_script",
     "read_allowed",
     "step_profile",
     "which_gpus",

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import CannotFit, UsageError, quote
+from ..errors import UsageError, quote
 from ..job import Job
 from ..machine import Target, find_target
 from ..settings import Settings
-from ..units import format_size, parse_size
+from ..units import parse_size
 from ._dataset import Collate, PlannedDataset
 from ._largest_batch import plan_largest_batch
 from ._make_plan import plan_fastest
 from ._plan import Plan
 from ._predictor import JobPredictor
-from ._request import GOALS, PlanRequest
+from ._request import GOALS, PlanRequest, read_budget
 
 
 def plan(  # noqa: PLR0913  options by name
@@ -55,13 +55,7 @@ def plan(  # noqa: PLR0913  options by name
     target = find_target(target) if isinstance(target, str) else target
     if goal not in GOALS:
         raise UsageError(f"goal is {quote(goal)}", f"set it to {' or '.join(GOALS)}")
-    available = target.memory if budget is None else min(parse_size(budget), target.memory)
-    if available <= target.outside[0]:
-        raise CannotFit(
-            f"CUDA alone takes {format_size(target.outside[0])}, and the budget is {format_size(available)}",
-            "raise the budget",
-        )
-    request = PlanRequest(settings, target, available, allow, max_slowdown)
+    request = PlanRequest(settings, target, read_budget(budget, target), allow, max_slowdown)
     make_plan = plan_fastest if goal == GOALS[0] else plan_largest_batch
     if dataset is None:
         _reject_without_dataset(collate=collate, host_budget=host_budget)

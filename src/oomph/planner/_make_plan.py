@@ -55,7 +55,7 @@ def _first_winner(search: Search, requested: Settings) -> tuple[list[Stage], Win
     winner = search.fastest(stages[-1])
     if winner is None and not _states_fit(search, stages[-1]):
         return stages, None
-    if winner is None and "precision" in search.request.allow:
+    if winner is None and "precision" in search.request.allow and "precision" not in search.request.fixed:
         for settings in slow_precision(stages[-1].settings, search.request.target):
             stages = [*stages, Stage(settings, search.predictor.profile(settings))]
             winner = search.fastest(stages[-1])

@@ -98,6 +98,8 @@ class Plan:
         alternatives: other settings, from little memory to much.
         reserved: bytes of the user's budget that were reserved beforehand for memory that isn't predicted.
         loader: how to load the dataset; None without one.
+        notes: what a plan for a script was made for and what it left out, one sentence each.
+        steps: how to carry it out in a script; lines of code follow a step's first line.
     """
 
     requested: Settings
@@ -109,6 +111,8 @@ class Plan:
     alternatives: tuple[Alternative, ...] = ()
     reserved: int = 0
     loader: DataLoaderPlan | None = None
+    notes: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
 
     def apply(self, model: nn.Module, optimizer: Optimizer | Sequence[Optimizer]) -> Patch:
         """Apply the planned settings to a model and its optimizer, in place; `undo()` of the result reverts them.

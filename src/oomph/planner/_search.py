@@ -202,6 +202,8 @@ class Search:
             return [largest]
         counts = range(-(-settings.batch // largest), settings.batch // smallest + 1)
         sizes = list(dict.fromkeys(-(-settings.batch // count) for count in counts))
+        if self.request.equal_parts:
+            sizes = [size for size in sizes if settings.batch % size == 0]
         if len(sizes) <= _MAX_COUNTS:
             return sizes or [largest]
         few = sizes[: _MAX_COUNTS // 2]

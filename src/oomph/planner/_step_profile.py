@@ -89,6 +89,36 @@ class StepProfile:
         """Return the profile on another GPU of the same architecture."""
         return replace(self, target=target, _seconds={})
 
+    def repeated(self, count: int) -> StepProfile:
+        """Return the profile of a batch that is so many times as large, in one piece."""
+        modules = {
+            path: replace(module, kept=count * module.kept, saved=count * module.saved)
+            for path, module in self.modules.items()
+        }
+        return replace(
+            self,
+            settings=replace(self.settings, batch=count * self.settings.batch),
+            activations=tuple((module, count * size) for module, size in self.activations),
+            temporary={module: count * size for module, size in self.temporary.items()},
+            other=count * self.other,
+            modules=modules,
+            costs=tuple(_repeated(cost, count) for cost in self.costs),
+            _seconds={},
+        )
+
+    def with_update(self, trace: Trace) -> StepProfile:
+        """Return the profile of a pass with the states and the update of a trace of whole steps."""
+        _, updating = _by_phase(trace.op_costs)
+        computing, _ = _by_phase(self.costs)
+        states = sum(storage.size for storage in trace.storages if storage.kind is StorageKind.STATE)
+        return replace(
+            self,
+            states=states,
+            costs=(*computing, *updating),
+            launching_update=launch_seconds(updating),
+            _seconds={},
+        )
+
     def memory(self, micro_batch: int, checkpointed: Sequence[str], offloaded: Sequence[str] = ()) -> int:
         """Estimate the peak of allocated bytes in a later step, with the batch in micro-batches of a size."""
         scale = micro_batch / self.settings.batch
@@ -222,6 +252,13 @@ def _by_phase(costs: Sequence[OpCost]) -> tuple[list[OpCost], list[OpCost]]:
     """Return the operations of forward and backward, and those of the update without the creation of its state."""
     computing = [cost for cost in costs if cost.phase is not Phase.OPTIMIZER]
     return computing, [cost for cost in costs if cost.phase is Phase.OPTIMIZER and not cost.op.startswith("zeros")]
+
+
+def _repeated(cost: OpCost, count: int) -> OpCost:
+    """Return the cost for a batch that is so many times as large; an update doesn't depend on the batch."""
+    if cost.phase is Phase.OPTIMIZER:
+        return cost
+    return replace(cost, flops=count * cost.flops, traffic=count * cost.traffic)
 
 
 def _recomputable(

@@ -225,12 +225,13 @@ def _phases(trace: Trace) -> tuple[tuple[str, int], ...]:
     for (start, step, phase), end in zip(trace.phase_starts, ends, strict=True):
         is_between = phase in _BETWEEN_STEPS
         name = phase.value if is_between else f"{'first' if step == 0 else 'steady'} step, {phase.value}"
-        if is_between:
-            maxima[name] = live
+        is_shown = step in {0, last_step} or is_between
+        if is_shown:  # a fused update allocates nothing
+            maxima[name] = max(maxima.get(name, 0), live)
         for event in trace.events[start:end]:
             size = trace.storages[abs(event) - 1].size
             live += size if event > 0 else -size
-            if step in {0, last_step} or is_between:
+            if is_shown:
                 maxima[name] = max(maxima.get(name, 0), live)
     return tuple(maxima.items())
 

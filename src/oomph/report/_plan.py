@@ -22,11 +22,19 @@ _MAX_MACHINES = 2
 
 @dataclass(frozen=True)
 class PlanReport:
-    """Report of a plan for a Job on a target."""
+    """Report of a plan on a target.
+
+    Attributes:
+        plan: the plan.
+        job: the Job or the script.
+        target: where it runs.
+        file: where a script's steps will load the plan from, if that file was not written.
+    """
 
     plan: Plan
     job: str
     target: Target
+    file: str | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the plan as a JSON document."""
@@ -36,6 +44,7 @@ class PlanReport:
         """Return the report for a terminal or a pipe."""
         return Group(
             self._verdict(),
+            *(Text(note) for note in self.plan.notes),
             Text(),
             self._comparison(plain=plain),
             *self._changes(plain=plain),
@@ -43,6 +52,7 @@ class PlanReport:
             *self._loader(),
             *self._in_use(),
             *(Text(f"Assumed: {assumption}.", "dim") for assumption in self.plan.planned_need.assumptions),
+            *self._steps(),
         )
 
     def _verdict(self) -> Text:
@@ -95,6 +105,19 @@ class PlanReport:
             speed = f"{other.settings.batch / other.seconds:,.0f}"
             rows.add_row(settings_text(other.settings), format_size(other.memory), speed, Text(other.why_not, "dim"))
         yield rows
+
+    def _steps(self) -> Iterator[RenderableType]:
+        if not self.plan.steps:
+            return
+        yield Text()
+        yield Text("To carry it out:", "bold")
+        for number, step in enumerate(self.plan.steps, 1):
+            sentence, *code = step.splitlines()
+            yield Text(f"{number}. {sentence}")
+            # Never wrapped, so that it can be copied.
+            yield from (Text(f"   {line}", "green", no_wrap=True, overflow="ignore") for line in code)
+            if code and self.file is not None:
+                yield Text(f"   The plan is not written yet: pass --out {self.file}.")
 
     def _loader(self) -> Iterator[RenderableType]:
         loader = self.plan.loader

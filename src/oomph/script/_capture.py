@@ -19,6 +19,8 @@ class ScriptRun:
         batch: samples per batch of its training DataLoader; the script's own if None.
         device: the device to trace for.
         boolean: the value of a boolean that the script reads from the device.
+        settings: settings to apply to the model and the optimizers before training starts; None for the script's own.
+        accumulates: True if optimizers update only at every second step, with the gradients of two batches.
     """
 
     path: str
@@ -26,6 +28,8 @@ class ScriptRun:
     batch: int | None
     device: EmulatedDevice
     boolean: bool = True
+    settings: Settings | None = None
+    accumulates: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,9 @@ class TrainingLoop:
         micro_batches: batches per optimizer step.
         precision: the precision of the script, as in Settings.
         steps: recorded steps of every optimizer.
+        trained: number of the models that it trains.
+        optimizer: the implementation of its updates, as in Settings.
+        memory_format: the layout of its weights, as in Settings.
     """
 
     models: tuple[Model, ...]
@@ -57,12 +64,21 @@ class TrainingLoop:
     micro_batches: int
     precision: str
     steps: int
+    trained: int = 1
+    optimizer: str = "given"
+    memory_format: str = "contiguous"
 
     @property
     def settings(self) -> Settings:
         """The loop's settings; a batch of unknown size counts as one sample."""
         samples = self.samples or 1
-        return Settings(batch=samples * self.micro_batches, micro_batch=samples, precision=self.precision)
+        return Settings(
+            batch=samples * self.micro_batches,
+            micro_batch=samples,
+            precision=self.precision,
+            optimizer=self.optimizer,
+            memory_format=self.memory_format,
+        )
 
     def describe(self) -> str:
         """Return what was captured, in one line."""
@@ -80,10 +96,17 @@ class TrainingLoop:
 
 @dataclass(frozen=True)
 class Capture:
-    """A script's training loop and the trace of its first steps."""
+    """A script's training loop.
+
+    Attributes:
+        loop: the loop.
+        trace: the trace of its first steps.
+        first_pass: the trace up to the first update, or of the first of several passes that the update waited for.
+    """
 
     loop: TrainingLoop
     trace: Trace
+    first_pass: Trace
 
 
 @dataclass(frozen=True)

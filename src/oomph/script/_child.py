@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..errors import UsageError, describe, quote
 from ..trace import trace_program
+from ._accumulation import AccumulatedSteps
 from ._capture import Capture, Failure, Model, ScriptRun, TrainingLoop
 from ._loaders import TrainingLoaders
 from ._replaced_functions import ReplacedFunctions, discard_safetensors
@@ -30,6 +32,7 @@ from ._replaced_functions import ReplacedFunctions, discard_safetensors
 STEPS = 3
 _ENOUGH_STEPS = 2  # of a script that fails later: the optimizer's state is there in the second
 _PRECISIONS: dict[torch.dtype | None, str] = {torch.bfloat16: "amp-bf16", torch.float16: "amp-fp16"}
+_IMAGE_DIMS = 4
 _OOMPH = str(Path(__file__).parents[1])
 _RANK_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}  # of torchrun
 
@@ -42,6 +45,7 @@ class ScriptProcess:
         self.live = trace_program(run.device, STEPS, self.end, boolean=run.boolean)
         self.loaders = TrainingLoaders(run.batch, self.live.tracker)
         self.replaced = ReplacedFunctions()
+        self.live.before_training = self._apply_settings
 
     def execute(self) -> NoReturn:
         """Run the script as `python script.py arguments` does, and write the result."""
@@ -54,6 +58,8 @@ class ScriptProcess:
             stack.enter_context(self.replaced.prevented())
             stack.enter_context(self.loaders.installed())
             stack.enter_context(self.live.running())
+            if self.run.accumulates:
+                stack.enter_context(AccumulatedSteps().installed())
             try:
                 runpy.run_path(self.run.path, run_name="__main__")
                 enough_steps = 1
@@ -81,7 +87,13 @@ class ScriptProcess:
             )
         trace = self.live.trace()
         assumptions = (*trace.assumptions, *self.replaced.notes)
-        self._write(Capture(self._loop(), dataclasses.replace(trace, assumptions=assumptions)))
+        trace = dataclasses.replace(trace, assumptions=assumptions)
+        self._write(Capture(self._loop(), trace, self.live.first_pass() or trace))
+
+    def _apply_settings(self, model: torch.nn.Module) -> None:
+        """Apply the settings to the first model that the script trains."""
+        if self.run.settings is not None and not self.live.tracker.trained:
+            self.live.apply(model, self.run.settings)
 
     def _loop(self) -> TrainingLoop:
         tracker, loaders = self.live.tracker, self.loaders
@@ -92,8 +104,11 @@ class ScriptProcess:
             samples=loaders.samples or tracker.samples,
             has_loader=loaders.samples is not None,
             micro_batches=max(batches // max(tracker.optimizer_steps, 1), 1),
-            precision=_PRECISIONS.get(tracker.autocast_dtype, "fp32"),
+            precision=_PRECISIONS.get(tracker.autocast_dtype) or _weight_precision(tracker.trained),
             steps=tracker.step,
+            trained=len(tracker.trained),
+            optimizer="fused" if all(map(_is_fused, tracker.optimizers)) else "given",
+            memory_format="channels_last" if any(map(_is_channels_last, tracker.trained)) else "contiguous",
         )
 
     def _progress(self) -> str:
@@ -131,6 +146,22 @@ class ScriptProcess:
 
 def _count(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _weight_precision(models: Sequence[torch.nn.Module]) -> str:
+    dtypes = {parameter.dtype for model in models for parameter in model.parameters()}
+    return "bf16" if dtypes == {torch.bfloat16} else "fp32"
+
+
+def _is_fused(optimizer: torch.optim.Optimizer) -> bool:
+    return all(group.get("fused") for group in optimizer.param_groups)
+
+
+def _is_channels_last(model: torch.nn.Module) -> bool:
+    images = [parameter for parameter in model.parameters() if parameter.dim() == _IMAGE_DIMS]
+    return any(
+        weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous() for weight in images
+    )
 
 
 def _place(trace: TracebackType | None, script: str) -> str:

@@ -38,6 +38,9 @@ class Progress(Protocol):
     def optimizer_steps(self) -> int:
         """The optimizer steps so far."""
 
+    def start_batch(self) -> None:
+        """Note that a batch was loaded."""
+
 
 class TrainingLoaders:
     """The DataLoaders that a script trains with.
@@ -104,6 +107,7 @@ class TrainingLoaders:
             self.samples = self.batch or (None if loader.batch_sampler is None else _batch_size(loader))
         if loader is self._first:
             self.batches += 1
+            self.progress.start_batch()
 
 
 class _ResizedBatches:

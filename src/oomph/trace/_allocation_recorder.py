@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -163,19 +163,18 @@ class AllocationRecorder(TorchDispatchMode):
         return tuple(dict.fromkeys(index for index in indices if index is not None))
 
     def trace(self) -> Trace:
-        """Return the recording so far."""
+        """Return the recording so far; it can go on."""
         merged = merge_sums(self._events, self._sums)
+        storages = list(self._storages)
         for index, host in merged.hosts.items():
-            if self._storages[index].kind is StorageKind.GRADIENT:
-                self._storages[host] = replace(self._storages[index], op=self._storages[host].op)
+            if storages[index].kind is StorageKind.GRADIENT:
+                storages[host] = replace(storages[index], op=storages[host].op)
         training_events = len(self._events) if self._training_events is None else self._training_events
-        self._events = list(merged.events)
-        self._phase_starts = [(merged.positions[start], step, phase) for start, step, phase in self._phase_starts]
-        self._sums.clear()
+        phase_starts = [(merged.positions[start], step, phase) for start, step, phase in self._phase_starts]
         return Trace(
-            storages=tuple(self._with_activations()),
+            storages=tuple(_with_activations(storages, merged.events, phase_starts)),
             events=merged.events,
-            phase_starts=tuple(self._phase_starts),
+            phase_starts=tuple(phase_starts),
             training_events=merged.positions[training_events],
             op_costs=tuple(self._op_costs),
             assumptions=tuple(dict.fromkeys((*_sentences(self.values.guesses), *self.assumptions))),
@@ -301,17 +300,20 @@ class AllocationRecorder(TorchDispatchMode):
                 names.append(name)
         return name
 
-    def _with_activations(self) -> Iterator[Storage]:
-        """Yield the storages; forward temporaries that live beyond the forward pass become saved activations."""
-        freed_at: dict[int, int] = {-event - 1: position for position, event in enumerate(self._events) if event < 0}
-        starts = [start for start, _, _ in self._phase_starts]
-        for index, storage in enumerate(self._storages):
-            if storage.kind is StorageKind.TEMPORARY and storage.phase is Phase.FORWARD and index in freed_at:
-                _, _, phase = self._phase_starts[max(bisect_right(starts, freed_at[index]) - 1, 0)]
-                if phase is not Phase.FORWARD:
-                    yield replace(storage, kind=StorageKind.ACTIVATION)
-                    continue
-            yield storage
+
+def _with_activations(
+    storages: Sequence[Storage], events: Sequence[int], phase_starts: Sequence[tuple[int, int, Phase]]
+) -> Iterator[Storage]:
+    """Yield the storages; forward temporaries that live beyond the forward pass become saved activations."""
+    freed_at: dict[int, int] = {-event - 1: position for position, event in enumerate(events) if event < 0}
+    starts = [start for start, _, _ in phase_starts]
+    for index, storage in enumerate(storages):
+        if storage.kind is StorageKind.TEMPORARY and storage.phase is Phase.FORWARD and index in freed_at:
+            _, _, phase = phase_starts[max(bisect_right(starts, freed_at[index]) - 1, 0)]
+            if phase is not Phase.FORWARD:
+                yield replace(storage, kind=StorageKind.ACTIVATION)
+                continue
+        yield storage
 
 
 def _sentences(guesses: Iterable[Guess]) -> Iterator[str]:

@@ -15,34 +15,42 @@ from ._trace import ModuleCall
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """A module whose forward pass has begun."""
+class RunningCall:
+    """A module whose forward pass has begun: its path, its inputs, and how often they had been written to."""
 
     path: str
     inputs: tuple[Tensor, ...]
     versions: tuple[int, ...]
+
+    @classmethod
+    def of(cls, path: str, args: Any) -> RunningCall:
+        """Return the call of the module at a path."""
+        inputs = _tensors_in(args)
+        return cls(path, inputs, tuple(tensor._version for tensor in inputs))
+
+    def end(self, output: Any, recorder: AllocationRecorder) -> None:
+        """Report the call to the recorder."""
+        written = any(tensor._version != before for tensor, before in zip(self.inputs, self.versions, strict=True))
+        recorder.add_call(
+            ModuleCall(self.path, recorder.indices_of(self.inputs), recorder.indices_of(_tensors_in(output)), written)
+        )
 
 
 @contextmanager
 def report_modules(model: nn.Module, recorder: AllocationRecorder) -> Iterator[None]:
     """Report the running module to the recorder through forward hooks."""
     paths = {id(module): path for path, module in model.named_modules()}
-    entries: list[_Entry] = []
+    calls: list[RunningCall] = []
 
     def before(module: nn.Module, args: Any, kwargs: Any) -> None:
         path = paths.get(id(module), type(module).__name__)
-        inputs = _tensors_in((args, kwargs))
-        entries.append(_Entry(path, inputs, tuple(tensor._version for tensor in inputs)))
+        calls.append(RunningCall.of(path, (args, kwargs)))
         recorder.enter_module(path)
 
     def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         del module, args, kwargs
         recorder.leave_module()
-        entry = entries.pop()
-        written = any(tensor._version != before for tensor, before in zip(entry.inputs, entry.versions, strict=True))
-        recorder.add_call(
-            ModuleCall(entry.path, recorder.indices_of(entry.inputs), recorder.indices_of(_tensors_in(output)), written)
-        )
+        calls.pop().end(output, recorder)
 
     hooks = [module.register_forward_pre_hook(before, with_kwargs=True) for module in model.modules()]
     hooks += [module.register_forward_hook(after, with_kwargs=True, always_call=True) for module in model.modules()]

@@ -17,8 +17,11 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from torch.optim.optimizer import _foreach_supported_types as _optimizer_foreach_types
 from torch.utils._foreach_utils import _foreach_supported_types
 
+from ...patches import apply_settings
+from ...settings import Settings
 from .._cuda_kernels import CudaKernels
 from .._device import CpuDevice, CudaDevice, EmulatedDevice
+from .._memory_savers import TracedHostMemory
 from .._trace import Phase, Trace
 from ..fake import DataAssumptions, ValueTracker, untraced_transformers
 from ._cuda_module import emulated_cuda, replace_attribute
@@ -31,12 +34,17 @@ from ._steps import StepTracker
 
 
 class LiveTrace:
-    """Trace of the code inside `running()`, as if it ran on a device."""
+    """Trace of the code inside `running()`, as if it ran on a device.
+
+    Attributes:
+        before_training: called with each model that the program trains, before its first training forward.
+    """
 
     def __init__(
         self, emulated: EmulatedDevice, steps: int, on_end: Callable[[], None], *, boolean: bool = True
     ) -> None:
         self.emulated = emulated
+        self.before_training: Callable[[nn.Module], object] = lambda _: None
         values = ValueTracker(DataAssumptions(boolean=boolean), floats_decide=False)  # scripts log their loss
         self.recorder = LiveRecorder(emulated.device, values)
         self.functions = DeviceFunctions(self.recorder, is_host_only=isinstance(emulated.device, CpuDevice))
@@ -69,6 +77,18 @@ class LiveTrace:
         self.recorder.end_training()
         return self.recorder.trace()
 
+    def first_pass(self) -> Trace | None:
+        """Return what was recorded up to the first update, or of the first of several passes that it waited for."""
+        return self.tracker.first_pass
+
+    def apply(self, model: nn.Module, settings: Settings) -> None:
+        """Apply settings to a model and the program's optimizers.
+
+        Raises:
+            UsageError: the model or an optimizer can't have a setting.
+        """
+        apply_settings(model, self.tracker.all_optimizers, settings, TracedHostMemory(self.recorder))
+
     def _watch_modules(self, stack: ExitStack) -> None:
         original, tracker = nn.Module.__call__, self.tracker
         evaluations = RepeatedEvaluations(self.recorder)
@@ -78,11 +98,18 @@ class LiveTrace:
             is_outermost = not tracker.is_in_model
             if is_outermost:
                 self.placement.place(module)
-            with tracker.module(module, args, kwargs):
-                if not is_outermost:
-                    return original(module, *args, **kwargs)
-                with untraced_transformers():
-                    return evaluations.run(module, (args, kwargs), lambda: original(module, *args, **kwargs))
+            if is_outermost and tracker.starts_training(module):
+                self.before_training(module)
+                tracker.add_trained(module)
+            with tracker.module(module, args, kwargs) as running:
+                if is_outermost:
+                    with untraced_transformers():
+                        output = evaluations.run(module, (args, kwargs), lambda: original(module, *args, **kwargs))
+                else:
+                    output = original(module, *args, **kwargs)
+                if running is not None:
+                    running.end(output, self.recorder)
+                return output
 
         replace_attribute(stack, nn.Module, "__call__", call)
 
