@@ -8,7 +8,7 @@ import pytest
 
 import oomph
 from oomph.cli._main import run
-from oomph.cli.plan import _smaller_model
+from oomph.cli.plan import _ways_out
 from oomph.errors import CannotFit
 
 SCRIPTS = Path(__file__).parents[1] / "script" / "scripts"
@@ -135,18 +135,20 @@ def test_dataset_is_planned_for(job: str, tmp_path: Path, capsys: pytest.Capture
     assert "host_budget has no effect without a dataset" in capsys.readouterr().err
 
 
-def test_the_largest_smaller_model_that_fits_is_named() -> None:
+def test_the_largest_smaller_model_and_tiles_that_fit_are_named() -> None:
     tried = []
 
-    def planned(name: str) -> Any:
-        tried.append(name)
-        if name != "yolov5s":
+    def planned(name: str, size: Any) -> Any:
+        tried.append((name, size))
+        if name != "yolov5s" and size != 640:
             raise CannotFit("too large", "use another")
 
-    assert _smaller_model("yolov5l", planned) == "yolov5s"
-    assert tried == ["yolov5m", "yolov5s"]
-    assert _smaller_model("yolov5n", planned) is None
-    assert _smaller_model("job.py:job", planned) is None
+    model, tiles = _ways_out("yolov5l", 4096, planned)
+    assert model == "yolov5s fits"
+    assert tiles.startswith("tiles of 640 pixels fit, at full resolution (`tiles: 640` in the settings")
+    assert tried == [("yolov5m", 4096), ("yolov5s", 4096), ("yolov5l", 1280), ("yolov5l", 640)]
+    assert list(_ways_out("yolov5n", 416, planned)) == []
+    assert list(_ways_out("job.py:job", 4096, planned)) == []
 
 
 def test_budget_below_what_cuda_takes(job: str, capsys: pytest.CaptureFixture[str]) -> None:

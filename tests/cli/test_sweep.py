@@ -152,7 +152,7 @@ def test_a_terminal_shows_bars_and_is_restored() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing is swept; add --command"),
+        ([], "nothing is swept; list values, such as --batch 16,32"),
         (["--command", "x {batch}", *METRIC, "--batch", "16,,32"], "--batch is '16,,32', which has an empty value"),
         (["--command", "x {batch}", *METRIC, "--batch", ""], "--batch is '', which has an empty value"),
         (["--command", "x {img}", *METRIC, "--img", "640x"], "'640x' in --img is not a whole number above 0"),
@@ -166,7 +166,10 @@ def test_a_terminal_shows_bars_and_is_restored() -> None:
         (["--command", "x", *METRIC, "--seeds", "0"], "--seeds is '0'"),
         (["--command", "x", *METRIC, "--jobs", "two"], "--jobs is 'two'"),
         (["--command", "x", *METRIC, "--timeout", "soon"], "'soon' is not a duration"),
-        (["--command", "x", *METRIC, "--budget", "disk=1GiB"], "'disk=1GiB' in --budget names neither gpu nor ram"),
+        (
+            ["--command", "x", *METRIC, "--budget", "disk=1GiB"],
+            "--budget is 'disk=1GiB'; write a size, or gpu=8GiB,ram=16GiB",
+        ),
         (["--command", "x", *METRIC, "--budget", "ram=x"], "'x' is not a size"),
         (["--command", "x", *METRIC, "--name", "a/b"], "is not a valid run name"),
         (["--resume"], "there is no sweep to resume in runs/sweep"),

@@ -21,7 +21,7 @@ def make_result(cell: Cell, metric: float, memory: float) -> CellResult:
         gpu_peak=int(memory * GIB),
         seconds=90.0,
         predicted=int(memory * GIB),
-        extra={"images_per_second": 12.5},
+        extra={"images/s": 12.5},
         exit_code=0,
     )
 
@@ -48,11 +48,11 @@ def test_the_report_reads_well() -> None:
 
 
 EXPECTED = """\
-batch  img  predicted      GPU    RAM     time  images per second          map50     status
-    8  320      1 GiB    1 GiB  1 GiB  90.00 s               12.5  0.510 ± 0.014  *  done
-    8  640      2 GiB    2 GiB  1 GiB  90.00 s               12.5          0.600  *  1 done, 1 killed
-   16  320    1.5 GiB  1.5 GiB  1 GiB  90.00 s               12.5          0.500     done
-   16  640      9 GiB                                                                skipped
+batch  img  predicted      GPU    RAM     time  images/s          map50     status
+    8  320      1 GiB    1 GiB  1 GiB  90.00 s      12.5  0.510 ± 0.014  *  done
+    8  640      2 GiB    2 GiB  1 GiB  90.00 s      12.5          0.600  *  1 done, 1 killed
+   16  320    1.5 GiB  1.5 GiB  1 GiB  90.00 s      12.5          0.500     done
+   16  640      9 GiB                                                       skipped
 * no other cell has a better map50 with less memory
 batch=8,img=640,seed=1: killed: by SIGKILL.
     $ dmesg
@@ -92,9 +92,7 @@ def test_the_document_has_everything() -> None:
 
 def test_csv_has_a_line_per_cell() -> None:
     lines = REPORT.csv().splitlines()
-    assert lines[0] == (
-        "batch,img,seed,status,predicted,host_peak,gpu_peak,seconds,exit_code,images_per_second,map50,why"
-    )
+    assert lines[0] == ("batch,img,seed,status,predicted,host_peak,gpu_peak,seconds,exit_code,images/s,map50,why")
     assert lines[1] == "8,320,0,done,1073741824,1073741824,1073741824,90.0,0,12.5,0.5,"
     assert lines[4] == "8,640,1,killed,,,,3.0,,,,by SIGKILL"
 

@@ -18,7 +18,7 @@ def make_summary(
 ) -> Summary:
     metrics = {"mAP50": Spread(metric, deviation)}
     if sizes is not None:
-        names = ("map_small", "map_medium", "map_large")
+        names = ("AP small", "AP medium", "AP large")
         metrics |= {name: Spread(size) for name, size in zip(names, sizes, strict=True)}
     values = (("batch", 16), ("img", img))
     return Summary(values, 1 if deviation is None else 3, metrics, int(memory * GIB), seconds)

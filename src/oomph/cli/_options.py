@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ..errors import UsageError
+from ..errors import UsageError, quote
 from ..settings import PRECISIONS
+
+if TYPE_CHECKING:
+    from ..machine import Target
 
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON document to standard output and nothing else.")]
 Gpu = Annotated[
@@ -20,7 +23,7 @@ Gpu = Annotated[
         show_default="this machine's",
     ),
 ]
-Size = Annotated[
+SampleSize = Annotated[
     str, typer.Option("--size", "--img", metavar="N|HxW", help="Image side or sequence length, for the Job's batch.")
 ]
 Precision = enum.Enum("Precision", {name: name for name in PRECISIONS}, type=str)  # type: ignore[misc]
@@ -41,3 +44,27 @@ def check_shares(confidence: float, iou: float) -> None:
     for name, value in (("--conf-thres", confidence), ("--iou-thres", iou)):
         if not 0 <= value <= 1:
             raise UsageError(f"{name} is {value}", "it must be between 0 and 1")
+
+
+def target_named(gpu: str | None) -> Target:
+    """Return the target of --gpu; without it this machine's, with the memory that is free now."""
+    from ..machine import find_target, this_target  # noqa: PLC0415
+
+    return this_target() if gpu is None else find_target(gpu)
+
+
+def split_budget(text: str | None) -> tuple[str | None, str | None]:
+    """Return the budgets of the device and of the host, from "8GiB" or "gpu=8GiB,ram=16GiB".
+
+    Raises:
+        UsageError: the text has another form.
+    """
+    if text is None or "=" not in text:
+        return text, None
+    budgets: dict[str, str | None] = {"gpu": None, "ram": None}
+    for part in text.split(","):
+        name, _, size = (piece.strip() for piece in part.partition("="))
+        if name not in budgets or not size:
+            raise UsageError(f"--budget is {quote(text)}", "write a size, or gpu=8GiB,ram=16GiB")
+        budgets[name] = size
+    return budgets["gpu"], budgets["ram"]

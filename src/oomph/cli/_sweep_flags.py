@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError, quote
 from ..units import parse_size, parse_time
+from ._options import split_budget
 
 if TYPE_CHECKING:
     from ..sweeps import Grid, Limits, Value
@@ -17,7 +18,6 @@ Flags = Mapping[str, tuple[str, ...]]
 _INTEGER_AXES = {"--batch": "batch", "--img": "img"}
 _TEXT_AXES = {"--cfg": "cfg", "--weights": "weights"}
 _MAX_COUNT = 1000
-_BUDGET_FIX = "write --budget gpu=8GiB,ram=16GiB"
 
 
 def parse_grid(flags: Flags) -> Grid:
@@ -52,24 +52,18 @@ def parse_seconds(flags: Flags, flag: str) -> float | None:
 
 
 def parse_limits(flags: Flags) -> Limits:
-    """Return the limits of --budget and --timeout."""
+    """Return the limits of --budget and --timeout; a size without a name is of the GPU, if there is one."""
+    from ..machine import this_device  # noqa: PLC0415
     from ..sweeps import Limits  # noqa: PLC0415
 
-    budget = dict(_parse_budget(flags["--budget"][0])) if "--budget" in flags else {}
-    return Limits(parse_seconds(flags, "--timeout"), host=budget.get("ram"), gpu=budget.get("gpu"))
-
-
-def _parse_budget(text: str) -> Iterator[tuple[str, int]]:
-    if "=" not in text:
-        from ..machine import this_device  # noqa: PLC0415
-
-        yield "ram" if this_device() == "cpu" else "gpu", parse_size(text)
-        return
-    for part in _split("--budget", text):
-        name, _, size = part.partition("=")
-        if name not in {"gpu", "ram"}:
-            raise UsageError(f"{quote(part)} in --budget names neither gpu nor ram", _BUDGET_FIX)
-        yield name, parse_size(size)
+    device, host = split_budget(flags.get("--budget", (None,))[0])
+    if device is not None and "=" not in flags["--budget"][0] and this_device() == "cpu":
+        device, host = None, device
+    return Limits(
+        parse_seconds(flags, "--timeout"),
+        host=None if host is None else parse_size(host),
+        gpu=None if device is None else parse_size(device),
+    )
 
 
 def _split(flag: str, text: str) -> Sequence[str]:

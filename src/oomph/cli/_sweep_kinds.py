@@ -127,6 +127,8 @@ class DetectorSweep:
         from ..sweeps import DetectorRun, Goal  # noqa: PLC0415
 
         axes = dict(grid.axes)
+        if not axes and len(grid.seeds) == 1:
+            raise UsageError("nothing is swept", "list values, such as --batch 16,32 --img 320,640")
         for size in axes.get("img", ()):
             if int(size) % _STRIDE:
                 raise UsageError(
@@ -146,7 +148,7 @@ class DetectorSweep:
             settings=flags.get("--settings", (None,))[0],
             budget=limits.host if limits.gpu is None else limits.gpu,
         )
-        return cls(run, Goal("map50"))
+        return cls(run, Goal("mAP50"))
 
     def tasks(
         self,

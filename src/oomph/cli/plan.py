@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -12,16 +12,17 @@ import typer
 
 from ..errors import CannotFit, UsageError, quote
 from ._jobs import BUILT_IN, BUILT_IN_SIZE, find_job
-from ._options import Gpu, Json, Precision, Size
+from ._options import Gpu, Json, Precision, SampleSize, split_budget, target_named
 from ._scripts import JobOrScript, MaxSeconds, Script, Yes, is_script, reject_arguments, reject_job_flags
 
 if TYPE_CHECKING:
     from ..machine import Target
     from ..planner import Plan
-    from ..settings import Settings
+    from ..settings import Settings, Size
 
 _GOALS = ("fastest", "largest-batch")
 _PLAN_FILE = "plan.json"
+_TILES = (1280, 640)  # pixels
 Goal = enum.Enum("Goal", {name: name for name in _GOALS}, type=str)  # type: ignore[misc]
 
 
@@ -33,7 +34,7 @@ def plan(
             help="Samples per optimizer step of a Job, or per batch of a script.", show_default="16, or the script's"
         ),
     ] = None,
-    size: Size = "0",
+    size: SampleSize = "0",
     gpu: Gpu = None,
     budget: Annotated[
         Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
@@ -77,13 +78,12 @@ def plan(
     costs the least time. Exits with 3 if nothing fits. A script is executed several times, up to its third optimizer
     step, and the plan ends with what to change in it.
     """
-    from ..machine import find_target, this_device  # noqa: PLC0415
     from ..planner import read_allowed  # noqa: PLC0415
     from ..report import PlanReport, emit  # noqa: PLC0415
     from ..settings import Settings, parse_sample_size  # noqa: PLC0415
 
     reference, *arguments = job
-    device_budget, host_budget = _split_budget(budget)
+    device_budget, host_budget = split_budget(budget)
     wishes = _Wishes(device_budget, goal.value, read_allowed(allow), max_slowdown, dataset, host_budget)
     if is_script(reference):
         reject_job_flags(
@@ -97,7 +97,7 @@ def plan(
         if which_gpu:
             raise UsageError("--which-gpu is for a Job, not for a script", "name a GPU with --gpu")
         script = Script(reference, tuple(arguments), batch, max_seconds, yes)
-        _report_script(script, find_target(gpu or this_device()), wishes, out, as_json=json)
+        _report_script(script, target_named(gpu), wishes, out, as_json=json)
         return
     reject_arguments(reference, arguments)
     if size == "0" and reference in BUILT_IN:
@@ -119,7 +119,7 @@ def plan(
         _reject_beside_which_gpu(*(flag for flag, value in given.items() if value is not None))
         _report_gpus(reference, settings, wishes.allow, as_json=json)
         return
-    target = find_target(gpu or this_device())
+    target = target_named(gpu)
     result = _make_plan(reference, settings, target, wishes, quiet=json)
     if out is not None:
         _save(result, out)
@@ -169,10 +169,10 @@ def _make_plan(reference: str, settings: Settings, target: Target, wishes: _Wish
     dataset = None if wishes.dataset is None else load_dataset(wishes.dataset)
     with ConsoleProgress(quiet=quiet) as console:
 
-        def planned(name: str) -> Plan:
+        def planned(name: str, size: Size) -> Plan:
             return make_plan(
                 find_job(name),
-                settings,
+                replace(settings, size=size),
                 target,
                 budget=wishes.budget,
                 goal=wishes.goal,
@@ -184,38 +184,31 @@ def _make_plan(reference: str, settings: Settings, target: Target, wishes: _Wish
             )
 
         try:
-            return planned(reference)
+            return planned(reference, settings.size)
         except CannotFit as error:
-            smaller = _smaller_model(reference, planned)
-            if smaller is None:
-                raise
-            raise CannotFit(error.why, f"{smaller} fits: {error.fix}") from None
+            ways_out = _ways_out(reference, settings.size, planned)
+            raise CannotFit(error.why, "; ".join([*ways_out, error.fix])) from None
 
 
-def _smaller_model(reference: str, planned: Callable[[str], Plan]) -> str | None:
-    """Return the largest model of the same family that is smaller and fits; None if there is none."""
+def _ways_out(reference: str, size: Size, planned: Callable[[str, Size], Plan]) -> Iterator[str]:
+    """Yield what would fit instead of a detector: the next smaller one of its family, and tiles of large images."""
+    if reference not in BUILT_IN:
+        return
     names = list(BUILT_IN)
-    smaller = names[: names.index(reference)] if reference in names else []
-    for name in reversed(smaller):
-        try:
-            planned(name)
-        except CannotFit:
-            continue
-        return name
-    return None
+    smaller = reversed(names[: names.index(reference)])
+    if model := next((name for name in smaller if _fits(planned, name, size)), None):
+        yield f"{model} fits"
+    sides = [side for side in _TILES if isinstance(size, int) and side < size]
+    if side := next((side for side in sides if _fits(planned, reference, side)), None):
+        yield f"tiles of {side} pixels fit, at full resolution (`tiles: {side}` in the settings of `oomph train`)"
 
 
-def _split_budget(text: str | None) -> tuple[str | None, str | None]:
-    """Return the budgets of the device and of the host, from "8GiB" or "gpu=8GiB,ram=16GiB"."""
-    if text is None or "=" not in text:
-        return text, None
-    budgets: dict[str, str | None] = {"gpu": None, "ram": None}
-    for part in text.split(","):
-        name, _, size = (piece.strip() for piece in part.partition("="))
-        if name not in budgets or not size:
-            raise UsageError(f"--budget is {quote(text)}", "write a size, or gpu=8GiB,ram=16GiB")
-        budgets[name] = size
-    return budgets["gpu"], budgets["ram"]
+def _fits(planned: Callable[[str, Size], Plan], name: str, size: Size) -> bool:
+    try:
+        planned(name, size)
+    except CannotFit:
+        return False
+    return True
 
 
 def _reject_beside_which_gpu(*flags: str) -> None:

@@ -11,7 +11,7 @@ import typer
 from ..errors import UsageError, quote
 from ..settings import CHECKPOINTING, MEMORY_FORMATS, OPTIMIZERS
 from ._jobs import BUILT_IN, BUILT_IN_SIZE, find_job
-from ._options import Gpu, Json, Precision, Size
+from ._options import Gpu, Json, Precision, SampleSize, target_named
 from ._scripts import JobOrScript, MaxSeconds, Script, Yes, is_script, reject_arguments, reject_job_flags
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def predict(
             help="Samples per optimizer step of a Job, or per batch of a script.", show_default="16, or the script's"
         ),
     ] = None,
-    size: Size = "0",
+    size: SampleSize = "0",
     micro_batch: Annotated[
         Optional[int],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option(help="Samples per forward and backward pass.", show_default="the whole batch"),
@@ -103,14 +103,13 @@ def predict(
 
 
 def _report_script(script: Script, gpu: str | None, allocator: str, *, as_json: bool) -> None:
-    from ..machine import find_target, this_device  # noqa: PLC0415
     from ..prediction import predict_trace  # noqa: PLC0415
     from ..report import PredictReport, emit  # noqa: PLC0415
     from ..script import capture_script  # noqa: PLC0415
     from ..settings import parse_allocator  # noqa: PLC0415
 
     parse_allocator(allocator)
-    target = find_target(gpu or this_device())
+    target = target_named(gpu)
     capture = capture_script(script.run_on(target), script.max_seconds)
     settings = replace(capture.loop.settings, allocator=allocator)
     prediction = predict_trace(capture.trace, settings, target)
@@ -122,8 +121,7 @@ def _report(reference: str, settings: Settings, gpu: str | None, *, measure: boo
     from ..prediction import predict as predict_job  # noqa: PLC0415
     from ..report import PredictReport, emit  # noqa: PLC0415
 
-    device = this_device()
-    target = find_target(gpu or device)
+    device, target = this_device(), target_named(gpu)
     is_local = target.name == find_target(device).name
     if measure and reference in BUILT_IN:
         raise UsageError(

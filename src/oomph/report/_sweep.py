@@ -184,14 +184,14 @@ def _table(
     ]
     extras = _names(result.extra for row in rows for result in row.results)
     metrics = _names(result.metrics for row in rows for result in row.results)
-    numbers = [*(title for title, _ in sizes), "time", *(name.replace("_", " ") for name in extras), *metrics]
+    numbers = [*(title for title, _ in sizes), "time", *extras, *metrics]
     shown = table(*(f">{name}" for name in (*axes, *numbers)), "", "status", plain=plain)
     for row in rows:
         shown.add_row(
             *(Text(printable(str(value))) for _, value in row.values),
             *(_size(row.largest(field)) for _, field in sizes),
             "" if row.seconds is None else duration(row.seconds),
-            *(_number(row.mean_extra(name)) for name in extras),
+            *(_count_or_number(row.mean_extra(name)) for name in extras),
             *(_spread(row.metric(name)) for name in metrics),
             _FRONT_MARK if row.values in front else "",
             Text(row.status, "" if row.status == "done" else "yellow"),
@@ -209,6 +209,10 @@ def _size(size: int | None) -> str:
 
 def _number(number: float | None) -> str:
     return "" if number is None else format_number(number)
+
+
+def _count_or_number(number: float | None) -> str:
+    return f"{number:.0f}" if number is not None and number == int(number) else _number(number)
 
 
 def _spread(metric: Spread | None) -> str:

@@ -33,7 +33,14 @@ from ._detector import DetectorRun, RunResult, write_progress
 from ._processes import CELL_MARK
 
 _MAX_NOMINAL_FACTOR = 4  # a common nominal batch larger than this many times the usual one would train too little
-_METRICS = ("map50", "map50_95", "map_small", "map_medium", "map_large")
+# Columns of results.csv, and their names in the table.
+_METRICS = {
+    "map50": "mAP50",
+    "map50_95": "mAP50-95",
+    "map_small": "AP small",
+    "map_medium": "AP medium",
+    "map_large": "AP large",
+}
 
 
 def build_config(run: DetectorRun) -> TrainConfig:
@@ -125,13 +132,13 @@ def _result_of(result: TrainResult, progress: CellProgressFile) -> RunResult:
     speeds = [row["images_per_second"] for row in progress.rows if row.get("images_per_second") is not None]
     # The first epoch is slower: kernels are chosen and caches filled.
     extra = {
-        "epoch_seconds": _median(progress.epoch_seconds[1:] or progress.epoch_seconds),
-        "images_per_second": _median(speeds[1:] or speeds),
-        "micro_batches": float(len(result.plan.settings.micro_batch_sizes)),
+        "images/s": _median(speeds[1:] or speeds),
+        "s/epoch": _median(progress.epoch_seconds[1:] or progress.epoch_seconds),
+        "micro-batches": float(len(result.plan.settings.micro_batch_sizes)),
         "retries": float(result.retries),
     }
     return RunResult(
-        metrics={name: float(best[name]) for name in _METRICS if best.get(name) is not None},
+        metrics={name: float(best[column]) for column, name in _METRICS.items() if best.get(column) is not None},
         predicted=result.predicted,
         measured=result.measured,
         uses_gpu=result.plan.planned_need.target != "cpu",

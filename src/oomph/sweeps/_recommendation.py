@@ -9,7 +9,7 @@ from ..units import format_number, format_size, format_time
 from ._front import Cost, Summary, find_front
 
 # Metrics of objects by their size; a smaller image loses small objects first.
-_BY_OBJECT_SIZE = {"map_small": "small", "map_medium": "medium", "map_large": "large"}
+_BY_OBJECT_SIZE = {"AP small": "small", "AP medium": "medium", "AP large": "large"}
 _MIN_SAVING = 0.05  # a smaller saving isn't worth a sentence
 _MAX_CHEAPER = 3  # sentences
 _ALL, _MOST = 0.95, 0.6  # shares of a difference
@@ -120,10 +120,9 @@ class _Words:
         return f"{100 * difference:.1f}" if self._in_points else format_number(difference)
 
     def loss_by_object_size(self, other: Summary, best: Summary) -> dict[str, float]:
-        """Return what is lost on objects of each size, if it is known for all sizes."""
-        if not all(name in summary.metrics for name in _BY_OBJECT_SIZE for summary in (other, best)):
-            return {}
-        return {size: max(self._loss(other, best, name), 0.0) for name, size in _BY_OBJECT_SIZE.items()}
+        """Return what is lost on objects of each size that there are; empty if there is only one."""
+        known = {name: size for name, size in _BY_OBJECT_SIZE.items() if name in other.metrics and name in best.metrics}
+        return {size: max(self._loss(other, best, name), 0.0) for name, size in known.items()} if len(known) > 1 else {}
 
 
 def _savings(other: Summary, best: Summary) -> str:

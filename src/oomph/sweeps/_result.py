@@ -33,7 +33,7 @@ class CellResult:
         gpu_peak: The largest GPU memory of its process tree on one GPU, in bytes; None without a GPU.
         seconds: The time it ran.
         predicted: The predicted peak, in bytes: of the GPU, or of the host on the CPU.
-        extra: Other numbers by name: images_per_second, micro_batches, retries.
+        extra: Other numbers by name: images/s, micro-batches, retries.
         why: The reason why it is not done, one sentence without a period.
         fix: What to do about it, one step per line; a line that starts with "$ " is a command.
         exit_code: The exit code of its command.
