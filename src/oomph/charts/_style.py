@@ -1,0 +1,32 @@
+"""Colors and the font of everything that is drawn."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from PIL import ImageFont
+
+# Twelve colors that are easy to tell apart on photographs; further lines and classes reuse them.
+COLORS = (
+    (230, 60, 60),
+    (60, 130, 240),
+    (40, 180, 90),
+    (250, 160, 30),
+    (160, 80, 220),
+    (20, 190, 200),
+    (240, 90, 170),
+    (150, 110, 60),
+    (110, 110, 240),
+    (190, 190, 30),
+    (90, 150, 130),
+    (240, 130, 110),
+)
+INK, GRID, PAPER = (40, 40, 40), (225, 225, 225), (255, 255, 255)
+
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+
+@cache
+def font(size: int) -> Font:
+    """Return Pillow's built-in font."""
+    return ImageFont.load_default(size)
