@@ -5,8 +5,8 @@ import math
 import pytest
 from PIL import Image
 
-from oomph.charts import COLORS, Chart, Line, draw_chart
-from oomph.charts._draw import _PlotArea, ticks
+from oomph.charts import COLORS, Chart, Line, draw_chart, draw_charts
+from oomph.charts._draw import plot_area
 
 
 def line_chart(x: tuple[float, ...], y: tuple[float, ...]) -> Chart:
@@ -31,23 +31,16 @@ def test_charts_with_few_points_are_drawn(values: tuple[float, ...]) -> None:
     assert draw_chart(line_chart(tuple(range(len(values))), values)).size == (800, 500)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "integers", "expected"),
-    [
-        (1, 2, True, [1, 2]),
-        (1, 1 + 1e-9, True, [1]),
-        (1, 15, True, [5, 10, 15]),
-        (1, 300, True, [100, 200, 300]),
-        (0, 1, False, [0, 0.2, 0.4, 0.6, 0.8, 1]),
-        (0, 0.57, False, [0, 0.2, 0.4]),
-    ],
-)
-def test_ticks_are_round(low: float, high: float, *, integers: bool, expected: list[float]) -> None:
-    assert ticks(low, high, integers=integers) == expected
+def test_a_line_without_a_name_needs_no_legend() -> None:
+    named, unnamed = (Chart("", "", "", (Line(name, (0, 1), (0, 1)),)) for name in ("a", ""))
+    assert plot_area(unnamed).frame[2] > plot_area(named).frame[2]
+    frame = plot_area(unnamed).frame
+    assert not has_color(draw_chart(unnamed).crop((int(frame[2]) + 3, 0, 800, 500)), COLORS[0])
 
 
-@pytest.mark.parametrize("values", [(0.1, 0.5), (-1.0, -0.5), (2.0, 2.0)])
-def test_there_is_space_above_the_highest_line(values: tuple[float, float]) -> None:
-    area = _PlotArea.around(line_chart((1, 2), values))
-    assert area.high > max(values)
-    assert area.low <= min(values)
+def test_charts_are_drawn_side_by_side() -> None:
+    left, right = line_chart((0, 1), (0, 1)), line_chart((0, 1), (1, 0))
+    image = draw_charts([left, right])
+    assert image.size == (1600, 500)
+    assert image.crop((0, 0, 800, 500)).tobytes() == draw_chart(left).tobytes()
+    assert image.crop((800, 0, 1600, 500)).tobytes() == draw_chart(right).tobytes()

@@ -21,8 +21,9 @@ COLORS = (
     (90, 150, 130),
     (240, 130, 110),
 )
-INK, GRID, PAPER = (40, 40, 40), (225, 225, 225), (255, 255, 255)
+INK, GRAY, GRID, PAPER = (40, 40, 40), (120, 120, 120), (225, 225, 225), (255, 255, 255)
 
+Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
@@ -30,3 +31,13 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 def font(size: int) -> Font:
     """Return Pillow's built-in font."""
     return ImageFont.load_default(size)
+
+
+def fit_text(text: str, size: int, width: float) -> str:
+    """Return a text, shortened at its end if it is wider than `width` pixels."""
+    if font(size).getlength(text) <= width:
+        return text
+    kept = len(text)
+    while kept and font(size).getlength(text[:kept].rstrip() + "...") > width:
+        kept -= 1
+    return text[:kept].rstrip() + "..."

@@ -9,6 +9,7 @@ from ._live import LiveView
 from ._plan import PlanReport, WhichGpuReport
 from ._predict import PredictReport
 from ._sweep import SweepReport
+from ._sweep_plot import save_sweep_plot, sweep_plot
 from ._sweep_progress import SweepProgress
 from ._text import printable
 from ._train import ConsoleProgress, TrainReport
@@ -34,4 +35,6 @@ __all__ = [
     "WhichGpuReport",
     "emit",
     "printable",
+    "save_sweep_plot",
+    "sweep_plot",
 ]
