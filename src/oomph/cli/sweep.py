@@ -195,7 +195,7 @@ def _resumed_flags(saved: Flags, given: Flags, folder: Path) -> Flags:
 
 def _run(request: SweepRequest, results: ResultsFile, *, as_json: bool) -> None:
     from ..files import write_atomically  # noqa: PLC0415
-    from ..report import SweepProgress, SweepReport, emit  # noqa: PLC0415
+    from ..report import SweepProgress, SweepReport, emit, save_sweep_plot  # noqa: PLC0415
 
     with (
         _print_resume_hint(results.folder),
@@ -204,6 +204,7 @@ def _run(request: SweepRequest, results: ResultsFile, *, as_json: bool) -> None:
         _run_cells(request, results, progress)
     report = SweepReport(request.grid, results.results, request.kind.goal, str(results.folder))
     write_atomically(results.folder / "results.csv", lambda file: file.write(report.csv().encode()))
+    save_sweep_plot(report, results.folder / "plot.png")
     emit(report, as_json=as_json)
     if not any(result.is_done for result in results.results):
         raise typer.Exit(1)

@@ -9,6 +9,7 @@ from ._live import LiveView
 from ._plan import PlanReport, WhichGpuReport
 from ._predict import PredictReport
 from ._sweep import SweepReport, forecast_table
+from ._sweep_plot import save_sweep_plot, sweep_plot
 from ._sweep_progress import SweepProgress
 from ._text import printable
 from ._train import ConsoleProgress, TrainReport
@@ -35,4 +36,6 @@ __all__ = [
     "emit",
     "forecast_table",
     "printable",
+    "save_sweep_plot",
+    "sweep_plot",
 ]

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from oomph.charts import COLORS
 from oomph.detect import DrawnBox, draw_boxes, label_boxes, prediction_boxes
 from oomph.detect.dataset import gray_canvas
-from oomph.detect.plots._drawing import COLORS, truth_boxes
+from oomph.detect.plots._drawing import truth_boxes
 
 
 def test_a_box_is_drawn_in_the_color_of_its_class() -> None:

@@ -1,17 +1,14 @@
 """Charts, boxes drawn on images, and grids of images."""
 
-from ._charts import Chart, Line, draw_chart, epoch_chart, precision_recall_chart
+from ._charts import epoch_chart, precision_recall_chart
 from ._drawing import DrawnBox, draw_boxes, label_boxes, prediction_boxes
 from ._grids import image_grid, prediction_grid, training_grid
 from ._thumbnails import detection_image
 
 __all__ = [
-    "Chart",
     "DrawnBox",
-    "Line",
     "detection_image",
     "draw_boxes",
-    "draw_chart",
     "epoch_chart",
     "image_grid",
     "label_boxes",

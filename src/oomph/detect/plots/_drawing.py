@@ -4,30 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
+from ...charts import COLORS, Font, font
 from ..dataset import Pixels
-
-# Twelve colors that are easy to tell apart on photographs; further classes reuse them.
-COLORS = (
-    (230, 60, 60),
-    (60, 130, 240),
-    (40, 180, 90),
-    (250, 160, 30),
-    (160, 80, 220),
-    (20, 190, 200),
-    (240, 90, 170),
-    (150, 110, 60),
-    (110, 110, 240),
-    (190, 190, 30),
-    (90, 150, 130),
-    (240, 130, 110),
-)
-_Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 @dataclass(frozen=True)
@@ -63,12 +46,6 @@ def label_boxes(rows: NDArray[np.float32], height: int, width: int) -> list[Draw
     ]
 
 
-@cache
-def font(size: int) -> _Font:
-    """Return Pillow's built-in font."""
-    return ImageFont.load_default(size)
-
-
 def draw_boxes(image: Pixels, boxes: Sequence[DrawnBox], names: Sequence[str]) -> Pixels:
     """Return a copy of an image with boxes and class names, the most confident on top."""
     canvas = Image.fromarray(image)
@@ -81,7 +58,7 @@ def draw_boxes(image: Pixels, boxes: Sequence[DrawnBox], names: Sequence[str]) -
 
 
 def _draw_box(
-    drawing: ImageDraw.ImageDraw, box: DrawnBox, names: Sequence[str], line_width: int, text_font: _Font
+    drawing: ImageDraw.ImageDraw, box: DrawnBox, names: Sequence[str], line_width: int, text_font: Font
 ) -> None:
     color = COLORS[box.label % len(COLORS)]
     left, right = sorted((box.corners[0], box.corners[2]))

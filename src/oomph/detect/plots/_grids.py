@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from ...charts import font
 from ...data import ImageIndex
 from ..dataset import Pixels, gray_canvas, scale_into
 from ..metrics import ImageResult
 from ..model import nms_indices
-from ._drawing import draw_boxes, font, label_boxes
+from ._drawing import draw_boxes, label_boxes
 from ._thumbnails import labels_and_predictions
 
 _MAX_TRAIN_IMAGES = 9

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from ...charts import COLORS
 from ...data import Header, Window, decode, decode_cost, decode_windows, fit_size
 from ...units import MIB
 from ..dataset import Pixels
 from ..metrics import ImageResult
-from ._drawing import COLORS, DrawnBox, draw_boxes, prediction_boxes, truth_boxes
+from ._drawing import DrawnBox, draw_boxes, prediction_boxes, truth_boxes
 
 _MAX_FULL_SIDE = 4096  # images up to this side are drawn at full size
 _DOWNSCALED_SIDES = (2560, 2048, 1536, 1024, 640)

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from ...charts import Chart, draw_chart
 from ...data import ImageIndex
 from ...errors import InvalidFile, MissingFile, OomphError, UsageError
 from ...files import write_atomically
@@ -23,7 +24,7 @@ from ...units import GIB
 from ..checkpoint import open_checkpoint, read_checkpoint, save_weights
 from ..dataset import Pixels
 from ..metrics import ImageResult, Scores, write_results
-from ..plots import Chart, draw_chart, epoch_chart, precision_recall_chart, prediction_grid
+from ..plots import epoch_chart, precision_recall_chart, prediction_grid
 from ._train_loss import LOSS_PARTS
 
 _log = logging.getLogger("oomph")
@@ -173,11 +174,14 @@ class RunDirectory:
 
     def save_chart(self, name: str, chart: Chart) -> None:
         """Write a chart as PNG."""
-        self.save_image(name, draw_chart(chart))
+        self._save_png(name, draw_chart(chart))
 
     def save_image(self, name: str, pixels: Pixels) -> None:
         """Write an image as PNG."""
-        path, image = self.folder / f"{name}.png", Image.fromarray(pixels)
+        self._save_png(name, Image.fromarray(pixels))
+
+    def _save_png(self, name: str, image: Image.Image) -> None:
+        path = self.folder / f"{name}.png"
         self._try_write(
             path.name,
             lambda: write_atomically(path, lambda file: image.save(file, format="PNG", compress_level=1)),
