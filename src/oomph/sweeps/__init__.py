@@ -6,10 +6,12 @@ from ._command import CommandResult, CommandTemplate, Metric, command_tasks, par
 from ._explain_cell import CellExplanation, explain_cell
 from ._front import Point, Spread, Summary, find_front, spread, summarize
 from ._grid import Cell, Grid, Value
+from ._limits import parse_limits
 from ._queue import CellProgress, CellTask, run_cells, run_task
 from ._recommendation import Goal, recommend
 from ._result import CellResult, Status
 from ._results_file import RESULTS_FILE, ResultsFile, SweepHeader, lock_sweep
+from ._sweep import SweepResult, sweep
 
 __all__ = [
     "LOG_FILE",
@@ -35,11 +37,13 @@ __all__ = [
     "Status",
     "Summary",
     "SweepHeader",
+    "SweepResult",
     "Value",
     "command_tasks",
     "explain_cell",
     "find_front",
     "lock_sweep",
+    "parse_limits",
     "parse_metrics",
     "read_free_memory",
     "recommend",
@@ -47,4 +51,5 @@ __all__ = [
     "run_task",
     "spread",
     "summarize",
+    "sweep",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import document
-from ..errors import MissingFile
+from ..errors import CannotFit, MissingFile, OomphError
 from ._cell_files import LOG_FILE, CellOutcome, Limits
 from ._explain_cell import CellExplanation, explain_cell, last_line
 from ._grid import Cell
@@ -16,7 +16,7 @@ from ._result import CellResult, Status
 RUNS_FOLDER = "runs"
 RESULT_FILE = "cell.json"
 _PROGRESS_FILE = "progress"
-_CANNOT_FIT = 3  # exit code
+_PREFIX = "oomph: "  # of an error
 _KIND, _VERSION = "sweep result", 1
 
 
@@ -81,10 +81,20 @@ class FinishedRun:
         return replace(row, metrics=result.metrics, predicted=result.predicted, extra=result.extra, **peaks)
 
     def _explain(self, folder: Path, outcome: CellOutcome) -> CellExplanation:
-        if outcome.exit_code == _CANNOT_FIT:
-            why, _, fix = last_line(folder / LOG_FILE).removeprefix("oomph: ").partition("; ")
-            return CellExplanation(Status.OUT_OF_MEMORY, why, (fix,))
-        return explain_cell(folder, outcome, self.limits)
+        line = last_line(folder / LOG_FILE)
+        if outcome.exit_code and line.startswith(_PREFIX):
+            why, _, fix = line.removeprefix(_PREFIX).partition("; ")
+            status = Status.OUT_OF_MEMORY if outcome.exit_code == CannotFit.exit_code else Status.FAILED
+            return CellExplanation(status, why, (fix,))
+        explanation = explain_cell(folder, outcome, self.limits)
+        if explanation.status is Status.DONE:  # the user's code called sys.exit(0)
+            return CellExplanation(Status.FAILED, "it ended without a result", (f"See {folder / LOG_FILE}.",))
+        return explanation
+
+
+def error_line(error: OomphError) -> str:
+    """Return the last line of the output of a run that failed, from which the row of its cell is made."""
+    return f"{_PREFIX}{error}"
 
 
 def write_progress(folder: Path, fraction: float) -> None:
