@@ -5,7 +5,17 @@ from pathlib import Path
 import pytest
 
 from oomph.errors import UsageError
-from oomph.sweeps import LOG_FILE, Cell, CellOutcome, CommandResult, CommandTemplate, Grid, Limits, Status, parse_metrics
+from oomph.sweeps import (
+    LOG_FILE,
+    Cell,
+    CellOutcome,
+    CommandResult,
+    CommandTemplate,
+    Grid,
+    Limits,
+    Status,
+    parse_metrics,
+)
 
 GRID = Grid((("batch", (16,)), ("name", ("a b; rm",))))
 

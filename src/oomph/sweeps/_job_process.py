@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ from ..failures import classify_exception
 from ..job import Job, load_job_and_metric
 from ..machine import Target, find_target, peak_rss_bytes, rss_bytes
 from ..patches import configure_allocator
-from ..planner import Plan, plan
-from ..prediction import rss_growth_after_planning
+from ..planner import JobPredictor, Plan, PlanRequest, plan, plan_fastest
+from ..prediction import Prediction, rss_growth_after_planning
 from ..recovery import guard
 from ..settings import Settings, Size
 from ._job import JOB_MARK, JobRun
@@ -49,13 +49,12 @@ def run_training(run: JobRun) -> RunResult:
     job, metric = load_job_and_metric(run.job, run.metric)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     job_plan = plan_run(run, job, device)
-    predicted = predicted_peak(job_plan)
     set_seed(run.seed)
     model, training = train(run, job, job_plan, device)
     measured = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_rss_bytes()
     return RunResult(
         metrics=compute_metrics(metric, model, run.sample_size, run.metric),
-        predicted=predicted,
+        predicted=predicted_peak(job_plan.planned_need),
         measured=measured,
         uses_gpu=device.type == "cuda",
         extra=training.numbers(),
@@ -79,11 +78,25 @@ def plan_run(run: JobRun, job: Job, device: torch.device) -> Plan:
         CannotFit: nothing fits.
     """
     settings = Settings(batch=run.batch, size=run.sample_size, allocator=configure_allocator(device))
-    budget = run.gpu_budget if device.type == "cuda" else run.host_budget
-    job_plan = plan(job, settings, _target_of(device), budget=budget)
+    target = _target_of(device)
+    if target.is_cpu:
+        budget = min(run.host_budget or target.memory, target.memory)
+        job_plan = plan_fastest(PlanRequest(settings, target, budget), ProcessPredictor(job, target))
+    else:
+        job_plan = plan(job, settings, target, budget=run.gpu_budget)
     for change in job_plan.changes:
         _log.info("plan: %s, because %s", change.what, change.why)
     return job_plan
+
+
+class ProcessPredictor(JobPredictor):
+    """Predicts the RSS of this process on the CPU, whose imports are known, where `oomph.plan` has to assume some."""
+
+    def predict(self, settings: Settings) -> Prediction:
+        """Return the prediction for settings."""
+        prediction = super().predict(settings)
+        total = rss_growth_after_planning(prediction.allocated).plus(rss_bytes())
+        return replace(prediction, device=total, host=total)
 
 
 def _target_of(device: torch.device) -> Target:
@@ -94,12 +107,9 @@ def _target_of(device: torch.device) -> Target:
     return target.with_free_memory(torch.cuda.mem_get_info(device)[0] + target.outside[0])
 
 
-def predicted_peak(job_plan: Plan) -> int:
-    """Return the prediction of what is measured: allocated on a GPU; on the CPU, the RSS of a process that planned."""
-    need = job_plan.planned_need
-    if need.target != "cpu":
-        return int(need.allocated.value)
-    return rss_bytes() + int(rss_growth_after_planning(need.allocated).value)
+def predicted_peak(need: Prediction) -> int:
+    """Return the prediction of what is measured."""
+    return int((need.host if need.target == "cpu" else need.allocated).value)
 
 
 @dataclass
