@@ -14,6 +14,7 @@ import oomph
 from oomph.errors import UsageError
 from oomph.sweeps import CellProgress, CellResult, Status, SweepResult
 from oomph.sweeps._job_process import compute_metrics
+from oomph.sweeps._run_files import read_progress
 from oomph.units import MIB
 
 from . import small_jobs
@@ -50,6 +51,7 @@ def train_alone(batch: int, size: int, seed: int, steps: int) -> nn.Module:
 def test_two_by_two_cells_measure_what_plain_loops_compute() -> None:
     readings: list[CellProgress] = []
     result = sweep(metric="several", batch=(4, 64), size=(16, 64), on_progress=readings.append)
+    assert {reading.cell for reading in readings} == {row.cell for row in result.results}
     assert [row.status for row in result.results] == [Status.DONE] * 4
     for row in result.results:
         batch, size = (int(value) for _, value in row.cell.values)
@@ -63,10 +65,11 @@ def test_two_by_two_cells_measure_what_plain_loops_compute() -> None:
     memory = {tuple(value for _, value in row.cell.values): row.memory or 0 for row in result.results}
     assert memory[64, 64] > memory[4, 64] + 60 * MIB
     assert memory[64, 64] > memory[64, 16] + 60 * MIB
-    assert {reading.fraction for reading in readings} > {None}
+    assert [read_progress(result.folder / "cells" / row.cell.name) for row in result.results] == [1.0] * 4
     assert result.folder == Path("runs/sweep/sweep")
     assert result.metric == "output"
-    assert result.front == tuple(summary for summary in result.summaries if is_on_front(summary, result))
+    front = [summary for summary in result.summaries if is_on_front(summary, result)]
+    assert list(result.front) == sorted(front, key=lambda summary: summary.memory or 0)
     assert re.match(r"batch \d+, size \d+ has the best output: ", result.recommendation[0])
 
 

@@ -145,7 +145,7 @@ class Training:
         self.micro_batches = max(self.micro_batches, micro_batches)
         if self.done == self.steps:
             self._seconds = self._now() - self._started
-        if time.monotonic() >= self._next_write:
+        if time.monotonic() >= self._next_write or self.done == self.steps:
             self._next_write = time.monotonic() + _PROGRESS_INTERVAL
             write_progress(Path(os.environ.get(CELL_MARK, ".")), self.done / self.steps)
 
