@@ -166,7 +166,7 @@ def test_a_terminal_shows_bars_and_is_restored() -> None:
         (["--command", "x", *METRIC, "--seeds", "0"], "--seeds is '0'"),
         (["--command", "x", *METRIC, "--jobs", "two"], "--jobs is 'two'"),
         (["--command", "x", *METRIC, "--timeout", "soon"], "'soon' is not a duration"),
-        (["--command", "x", *METRIC, "--budget", "disk=1GiB"], "'disk=1GiB' in the budget names neither gpu nor ram"),
+        (["--command", "x", *METRIC, "--budget", "disk=1GiB"], "'disk=1GiB' in --budget names neither gpu nor ram"),
         (["--command", "x", *METRIC, "--budget", "ram=x"], "'x' is not a size"),
         (["--command", "x", *METRIC, "--name", "a/b"], "is not a valid run name"),
         (["--resume"], "there is no sweep to resume in runs/sweep"),

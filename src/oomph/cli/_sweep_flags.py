@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError, quote
+from ..units import parse_size, parse_time
 
 if TYPE_CHECKING:
     from ..sweeps import Grid, Limits, Value
@@ -15,6 +16,7 @@ Flags = Mapping[str, tuple[str, ...]]
 
 _INTEGER_AXES = {"--batch": "batch", "--img": "img"}
 _MAX_COUNT = 1000
+_BUDGET_FIX = "write --budget gpu=8GiB,ram=16GiB"
 
 
 def parse_grid(flags: Flags) -> Grid:
@@ -44,9 +46,24 @@ def parse_count(flags: Flags, flag: str) -> int:
 
 def parse_limits(flags: Flags) -> Limits:
     """Return the limits of --budget and --timeout."""
-    from .. import sweeps  # noqa: PLC0415
+    from ..sweeps import Limits  # noqa: PLC0415
 
-    return sweeps.parse_limits(flags.get("--budget", (None,))[0], flags.get("--timeout", (None,))[0])
+    budget = dict(_parse_budget(flags["--budget"][0])) if "--budget" in flags else {}
+    seconds = parse_time(flags["--timeout"][0]) if "--timeout" in flags else None
+    return Limits(seconds, host=budget.get("ram"), gpu=budget.get("gpu"))
+
+
+def _parse_budget(text: str) -> Iterator[tuple[str, int]]:
+    if "=" not in text:
+        from ..machine import this_device  # noqa: PLC0415
+
+        yield "ram" if this_device() == "cpu" else "gpu", parse_size(text)
+        return
+    for part in _split("--budget", text):
+        name, _, size = part.partition("=")
+        if name not in {"gpu", "ram"}:
+            raise UsageError(f"{quote(part)} in --budget names neither gpu nor ram", _BUDGET_FIX)
+        yield name, parse_size(size)
 
 
 def _split(flag: str, text: str) -> Sequence[str]:
