@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .recovery import guard as guard
     from .recovery import split_batch as split_batch
     from .settings import Settings as Settings
+    from .sweeps import sweep as sweep
 
 _HOME = {
     "AmbiguousName": "errors",
@@ -66,6 +67,7 @@ _HOME = {
     "plan": "planner",
     "predict": "prediction",
     "split_batch": "recovery",
+    "sweep": "sweeps",
     "watch": "monitor",
 }
 
@@ -100,6 +102,7 @@ __all__ = [
     "plan",
     "predict",
     "split_batch",
+    "sweep",
     "watch",
 ]
 

@@ -1,13 +1,16 @@
-"""Atomic file writes."""
+"""Atomic file writes, and the folders of runs."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
+
+from .errors import UsageError
 
 _TORCH_WRITE_ERRORS = ("PytorchStreamWriter", "unexpected pos")
 
@@ -74,3 +77,45 @@ def _sync_folder(folder: Path) -> None:
         pass  # some file systems don't support it
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def create_run_dir(name: str, runs: Path = Path("runs/train")) -> Iterator[Path]:
+    """Create a folder of that name, with a number if it exists; removed at the end if it is still empty.
+
+    It is created at once, so that two runs that start together never share one.
+
+    Raises:
+        UsageError: the name is invalid, or the folder can't be created.
+    """
+    check_run_name(name)
+    try:
+        folder = _create(name, runs)
+    except OSError as error:
+        raise not_writable(runs, error) from None
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):  # not empty
+            folder.rmdir()
+
+
+def _create(name: str, runs: Path) -> Path:
+    runs.mkdir(parents=True, exist_ok=True)
+    folder, number = runs / name, 2
+    while True:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+            return folder
+        folder, number = runs / f"{name}{number}", number + 1
+
+
+def not_writable(folder: Path, error: OSError) -> UsageError:
+    """Return the error for a folder that can't be written."""
+    return UsageError(f"{str(folder)!r} is not writable ({error.strerror})", "run oomph in a folder that is")
+
+
+def check_run_name(name: str) -> None:
+    """Raise UsageError for a name that can't be that of a folder."""
+    if not name or set(name) & set("/\\") or name in {".", ".."}:
+        raise UsageError(f"{name!r} is not a valid run name", "use a name without slashes")

@@ -158,9 +158,7 @@ def load_job(reference: str) -> Job:
         UsageError: the reference is malformed, the file or the function fails or exits, or the result is not a Job.
     """
     job, folder = _call_function(reference, "a Job")
-    if not isinstance(job, Job):
-        raise UsageError(f"{reference} returned a value of type {type(job).__name__}", "return an oomph.Job")
-    return _importing_from(folder, job)
+    return _importing_from(folder, _check_job(reference, job))
 
 
 def load_dataset(reference: str) -> Any:
@@ -179,10 +177,39 @@ def load_dataset(reference: str) -> Any:
     return dataset
 
 
+def load_job_and_metric(job: str, metric: str) -> tuple[Job, Callable[..., Any]]:
+    """Return the Job that one function returns, and another function; their file runs once if it is the same.
+
+    The folders of the files stay on the import path, and the Job's functions are unchanged, so that torch's own losses
+    are recognized. This is for a process that runs nothing else.
+
+    Raises:
+        MissingFile: a file does not exist.
+        UsageError: a reference is malformed, a file or the first function fails or exits, or the result is not a Job.
+    """
+    names: dict[str, dict[str, Any]] = {}
+    functions = []
+    for reference, what in ((job, "a Job"), (metric, "a metric")):
+        file, name = _parse_reference(reference, what)
+        if file not in names:
+            sys.path.insert(0, _folder_of(file))
+            names[file] = _run_file(file)
+        functions.append(_find_function(names[file], file, name, what))
+    return _check_job(job, _call(job, functions[0], fix="fix the function")), functions[1]
+
+
 def _call_function(reference: str, what: str) -> tuple[Any, str]:
     """Return what a function of a file returns, and the file's folder."""
-    import runpy  # noqa: PLC0415  only the command line needs it
-    from pathlib import Path  # noqa: PLC0415
+    file, name = _parse_reference(reference, what)
+    folder = _folder_of(file)
+    with _on_path(folder):
+        function = _find_function(_run_file(file), file, name, what)
+        return _call(reference, function, fix="fix the function"), folder
+
+
+def _parse_reference(reference: str, what: str) -> tuple[str, str]:
+    """Return the file and the name of a function."""
+    from pathlib import Path  # noqa: PLC0415  only the command line needs it
 
     file, colon, name = reference.rpartition(":")
     if not colon or not file.endswith(".py") or not name.isidentifier():
@@ -190,17 +217,36 @@ def _call_function(reference: str, what: str) -> tuple[Any, str]:
             f"{quote(reference)} does not name {what}",
             f"write path/to/file.py:function, a function that returns {what}",
         )
-    path = Path(file)
-    if not path.is_file():
+    if not Path(file).is_file():
         raise MissingFile(f"the file {quote(file, 200)} does not exist", "check the path")
-    folder = str(path.resolve().parent)
-    with _on_path(folder):
-        function = _call(file, lambda: runpy.run_path(str(path)).get(name), fix="fix the file")
-        if not callable(function):
-            raise UsageError(
-                f"{file} has no function {quote(name)}", f"name a function of that file that returns {what}"
-            )
-        return _call(reference, function, fix="fix the function"), folder
+    return file, name
+
+
+def _folder_of(file: str) -> str:
+    from pathlib import Path  # noqa: PLC0415
+
+    return str(Path(file).resolve().parent)
+
+
+def _run_file(file: str) -> dict[str, Any]:
+    """Run a file and return its global names."""
+    import runpy  # noqa: PLC0415
+
+    names: dict[str, Any] = _call(file, lambda: runpy.run_path(file), fix="fix the file")
+    return names
+
+
+def _find_function(names: dict[str, Any], file: str, name: str, what: str) -> Callable[..., Any]:
+    function = names.get(name)
+    if not callable(function):
+        raise UsageError(f"{file} has no function {quote(name)}", f"name a function of that file that returns {what}")
+    return function  # type: ignore[no-any-return]  # callable() narrows to less
+
+
+def _check_job(reference: str, job: object) -> Job:
+    if not isinstance(job, Job):
+        raise UsageError(f"{reference} returned a value of type {type(job).__name__}", "return an oomph.Job")
+    return job
 
 
 def _importing_from(folder: str, job: Job) -> Job:

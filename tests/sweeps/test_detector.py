@@ -22,8 +22,8 @@ from oomph.sweeps import (
     forecast_cells,
     skipped_cell,
 )
-from oomph.sweeps._detector import DetectorResult, RunResult, read_progress, write_progress
 from oomph.sweeps._detector_process import build_config, nominal_batch
+from oomph.sweeps._run_files import FinishedRun, RunResult, read_progress, write_progress
 
 CELL = Cell((("batch", 8), ("img", 64), ("cfg", "n"), ("lr0", 0.02)), seed=3)
 RUN = DetectorRun(data="data.yaml", demo="demo", run_dir="", batches=(8, 16), epochs=2)
@@ -71,7 +71,7 @@ def test_a_setting_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 def test_a_complete_run_is_done_whatever_became_of_its_process(tmp_path: Path) -> None:
     result = RunResult({"mAP50": 0.5}, 100, 90, uses_gpu=True, extra={"images/s": 7.0})
     result.save(tmp_path)
-    row = DetectorResult(str(tmp_path), Limits())(CELL, tmp_path, CellOutcome(signal=9, host_peak=5, gpu_peak=99))
+    row = FinishedRun(str(tmp_path), Limits())(CELL, tmp_path, CellOutcome(signal=9, host_peak=5, gpu_peak=99))
     assert (row.status, row.metrics, row.predicted, row.gpu_peak, row.host_peak) == (
         Status.DONE,
         {"mAP50": 0.5},
@@ -81,13 +81,13 @@ def test_a_complete_run_is_done_whatever_became_of_its_process(tmp_path: Path) -
     )
     on_cpu = replace(result, uses_gpu=False)
     on_cpu.save(tmp_path)
-    row = DetectorResult(str(tmp_path), Limits())(CELL, tmp_path, CellOutcome(exit_code=0, host_peak=5, gpu_peak=99))
+    row = FinishedRun(str(tmp_path), Limits())(CELL, tmp_path, CellOutcome(exit_code=0, host_peak=5, gpu_peak=99))
     assert (row.gpu_peak, row.host_peak, row.memory) == (None, 90, 90)
 
 
 def test_a_run_that_cannot_fit_says_why(tmp_path: Path) -> None:
     (tmp_path / LOG_FILE).write_text("train: 4 images\noomph: it needs 9 GiB, and the budget is 1 GiB; use less.\n")
-    row = DetectorResult(str(tmp_path), Limits())(CELL, tmp_path, CellOutcome(exit_code=3))
+    row = FinishedRun(str(tmp_path), Limits())(CELL, tmp_path, CellOutcome(exit_code=3))
     assert (row.status, row.why, row.fix) == (
         Status.OUT_OF_MEMORY,
         "it needs 9 GiB, and the budget is 1 GiB",

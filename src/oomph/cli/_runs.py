@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import MissingFile, UsageError, quote
+from ..files import check_run_name, create_run_dir, not_writable
+
+__all__ = ["SWEEPS", "create_run_dir", "default_resume", "find_run", "find_sweep", "not_writable"]
 
 _RUNS, SWEEPS = Path("runs/train"), Path("runs/sweep")
 NEWEST = "newest"
@@ -23,42 +25,6 @@ def default_resume(arguments: Sequence[str]) -> list[str]:
         if after == len(result) or result[after].startswith("-"):
             result.insert(after, NEWEST)
     return result
-
-
-@contextlib.contextmanager
-def create_run_dir(name: str, runs: Path = _RUNS) -> Iterator[Path]:
-    """Create a folder of that name, with a number if it exists; removed at the end if it is still empty.
-
-    It is created at once, so that two runs that start together never share one.
-
-    Raises:
-        UsageError: the name is invalid, or the folder can't be created.
-    """
-    _check_name(name)
-    try:
-        folder = _create(name, runs)
-    except OSError as error:
-        raise not_writable(runs, error) from None
-    try:
-        yield folder
-    finally:
-        with contextlib.suppress(OSError):  # not empty
-            folder.rmdir()
-
-
-def _create(name: str, runs: Path) -> Path:
-    runs.mkdir(parents=True, exist_ok=True)
-    folder, number = runs / name, 2
-    while True:
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir()
-            return folder
-        folder, number = runs / f"{name}{number}", number + 1
-
-
-def not_writable(folder: Path, error: OSError) -> UsageError:
-    """Return the error for a folder that can't be written."""
-    return UsageError(f"{str(folder)!r} is not writable ({error.strerror})", "run oomph in a folder that is")
 
 
 def find_run(run: str, name: str | None) -> Path:
@@ -102,15 +68,10 @@ def find_sweep(sweep: str, name: str | None, results_file: str) -> Path:
 
 def _newest_run(name: str | None) -> Path:
     if name is not None:
-        _check_name(name)
+        check_run_name(name)
     pattern = re.compile(".*" if name is None else re.escape(name) + r"\d*")
     states = [path for path in _RUNS.glob(_STATE_FILES) if pattern.fullmatch(path.parent.parent.name)]
     if not states:
         run = "no run" if name is None else f"no run {name!r}"
         raise MissingFile(f"there is {run} to resume in {_RUNS}", "check the name, or remove --resume")
     return max(states, key=lambda path: path.stat().st_mtime).parent.parent
-
-
-def _check_name(name: str) -> None:
-    if not name or set(name) & set("/\\") or name in {".", ".."}:
-        raise UsageError(f"{name!r} is not a valid run name", "use a name without slashes")

@@ -7,10 +7,12 @@ from ._detector import CellForecast, DetectorRun, detector_task, forecast_cells,
 from ._explain_cell import CellExplanation, explain_cell
 from ._front import Point, Spread, Summary, find_front, spread, summarize
 from ._grid import Cell, Grid, Value
+from ._limits import parse_limits
 from ._queue import CellProgress, CellTask, run_cells, run_task
 from ._recommendation import Goal, recommend
 from ._result import CellResult, Status
 from ._results_file import RESULTS_FILE, ResultsFile, SweepHeader, lock_sweep
+from ._sweep import SweepResult, sweep
 from ._time_budget import TimeBudget
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "Status",
     "Summary",
     "SweepHeader",
+    "SweepResult",
     "TimeBudget",
     "Value",
     "command_tasks",
@@ -47,6 +50,7 @@ __all__ = [
     "find_front",
     "forecast_cells",
     "lock_sweep",
+    "parse_limits",
     "parse_metrics",
     "read_free_memory",
     "recommend",
@@ -55,4 +59,5 @@ __all__ = [
     "skipped_cell",
     "spread",
     "summarize",
+    "sweep",
 ]

@@ -11,17 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import document
-from ..errors import MissingFile, OomphError, UsageError
-from ._cell_files import LOG_FILE, CellOutcome, CellRequest, Limits
-from ._explain_cell import CellExplanation, explain_cell, last_line
+from ..errors import OomphError, UsageError
+from ._cell_files import CellRequest, Limits
 from ._grid import Cell, Value
 from ._queue import CellTask
 from ._result import CellResult, Status
+from ._run_files import RUNS_FOLDER, FinishedRun, read_progress
 
-RUNS_FOLDER = "runs"
-RESULT_FILE = "cell.json"
-_PROGRESS_FILE = "progress"
-_CANNOT_FIT = 3  # exit code
 _MODULE = f"{__package__}._detector_process"
 _KIND, _VERSION = "sweep run", 1
 
@@ -78,40 +74,6 @@ class DetectorRun:
 
 
 _FIELDS = {"batch": "batch", "img": "imgsz", "cfg": "cfg", "weights": "weights"}  # by the name of the axis
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """What a training run measured.
-
-    Attributes:
-        metrics: mAP of the best epoch, by name.
-        predicted: predicted peak: allocated by torch on a GPU, RSS of the process on the CPU.
-        measured: measured peak of the same kind.
-        uses_gpu: True if it ran on a GPU.
-        extra: other numbers by name.
-    """
-
-    metrics: Mapping[str, float]
-    predicted: int
-    measured: int
-    uses_gpu: bool
-    extra: Mapping[str, float]
-
-    def save(self, run_dir: Path) -> None:
-        """Write the result into the folder of its run; it marks the run as complete."""
-        from ..files import write_atomically  # noqa: PLC0415  only the process of a run needs it
-
-        content = document.dumps(document.write("sweep result", _VERSION, self)).encode()
-        write_atomically(run_dir / RESULT_FILE, lambda file: file.write(content))
-
-    @classmethod
-    def load(cls, run_dir: Path) -> RunResult | None:
-        """Return the result of a run; None if it is not complete."""
-        try:
-            return document.read("sweep result", _VERSION, cls, document.load(run_dir / RESULT_FILE))
-        except MissingFile:
-            return None
 
 
 @dataclass(frozen=True)
@@ -195,63 +157,17 @@ def _predict(runs: Sequence[str], cwd: Path, log: Callable[[str], object]) -> It
         raise OomphError(f"the cells can't be predicted: {last}", "run `oomph train` with one of them to see why")
 
 
-@dataclass(frozen=True)
-class DetectorResult:
-    """Makes the result of a cell from the files of its run."""
-
-    run_dir: str
-    limits: Limits
-
-    def __call__(self, cell: Cell, folder: Path, outcome: CellOutcome) -> CellResult:
-        """Return the result with the metrics, or with the reason why there are none."""
-        result = RunResult.load(Path(self.run_dir))
-        explanation = CellExplanation(Status.DONE) if result is not None else self._explain(folder, outcome)
-        row = CellResult(
-            cell,
-            explanation.status,
-            host_peak=outcome.host_peak,
-            gpu_peak=outcome.gpu_peak,
-            seconds=outcome.seconds,
-            why=explanation.why,
-            fix=explanation.fix,
-            exit_code=outcome.exit_code,
-        )
-        if result is None:
-            return row
-        peaks = {"gpu_peak": result.measured} if result.uses_gpu else {"host_peak": result.measured, "gpu_peak": None}
-        return replace(row, metrics=result.metrics, predicted=result.predicted, extra=result.extra, **peaks)
-
-    def _explain(self, folder: Path, outcome: CellOutcome) -> CellExplanation:
-        if outcome.exit_code == _CANNOT_FIT:
-            why, _, fix = last_line(folder / LOG_FILE).removeprefix("oomph: ").partition("; ")
-            return CellExplanation(Status.OUT_OF_MEMORY, why, (fix,))
-        return explain_cell(folder, outcome, self.limits)
-
-
 def detector_task(run: DetectorRun, forecast: CellForecast, folder: Path, request: CellRequest) -> CellTask:
     """Return the task that trains a cell; `request` has what all cells share."""
     own = run.of(forecast.cell, folder)
     return CellTask(
         forecast.cell,
         replace(request, argv=(sys.executable, "-m", _MODULE, "train", own.argument())),
-        DetectorResult(own.run_dir, request.limits),
+        FinishedRun(own.run_dir, request.limits),
         read_fraction=read_progress,
         need=Limits(host=forecast.host, gpu=forecast.gpu),
         seconds=forecast.seconds,
     )
-
-
-def write_progress(folder: Path, fraction: float) -> None:
-    """Write how much of a cell is done into its folder."""
-    (folder / _PROGRESS_FILE).write_text(f"{fraction:.4f}", encoding="ascii")
-
-
-def read_progress(folder: Path) -> float | None:
-    """Return how much of a cell is done, from 0 to 1; None if it is unknown."""
-    try:
-        return float((folder / _PROGRESS_FILE).read_text(encoding="ascii"))
-    except (OSError, ValueError):  # not written yet, or being written
-        return None
 
 
 def skipped_cell(forecast: CellForecast) -> CellResult:

@@ -78,12 +78,12 @@ def explain_cell(folder: Path, outcome: CellOutcome, limits: Limits) -> CellExpl
 def _explain_limit(outcome: CellOutcome, limits: Limits) -> CellExplanation:
     if outcome.exceeded is Limit.TIME:
         ran = format_time(limits.seconds or 0)
-        return CellExplanation(Status.TIMED_OUT, f"it ran longer than {ran}", ("Raise --timeout.",))
+        return CellExplanation(Status.TIMED_OUT, f"it ran longer than {ran}", ("Raise the timeout.",))
     is_host = outcome.exceeded is Limit.HOST
     used, budget = (outcome.host_peak, limits.host) if is_host else (outcome.gpu_peak, limits.gpu)
     name, flag = ("RAM", "ram") if is_host else ("GPU memory", "gpu")
     why = f"it used {format_size(used or 0)} of {name}, and the budget is {format_size(budget or 0)}"
-    return CellExplanation(Status.OUT_OF_MEMORY, why, (f"Use smaller values, or raise --budget {flag}=SIZE.",))
+    return CellExplanation(Status.OUT_OF_MEMORY, why, (f"Use smaller values, or raise the budget: {flag}=SIZE.",))
 
 
 def _signal_number(outcome: CellOutcome) -> int | None:
