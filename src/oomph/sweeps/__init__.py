@@ -7,6 +7,7 @@ from ._explain_cell import CellExplanation, explain_cell
 from ._front import Point, Spread, Summary, find_front, spread, summarize
 from ._grid import Cell, Grid, Value
 from ._queue import CellProgress, CellTask, run_cells, run_task
+from ._ray_queue import run_cells_on_ray
 from ._recommendation import Goal, recommend
 from ._result import CellResult, Status
 from ._results_file import RESULTS_FILE, ResultsFile, SweepHeader, lock_sweep
@@ -44,6 +45,7 @@ __all__ = [
     "read_free_memory",
     "recommend",
     "run_cells",
+    "run_cells_on_ray",
     "run_task",
     "spread",
     "summarize",
