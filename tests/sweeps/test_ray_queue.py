@@ -58,6 +58,14 @@ def test_the_largest_machine_that_can_run_a_cell_limits_its_request_for_memory()
 
 @needs_ray
 @pytest.mark.large
+def test_a_cluster_that_is_not_there_is_one_sentence_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(UsageError, match=r"the Ray cluster 127\.0\.0\.1:1 can't be reached"):
+        run_cells_on_ray((), tmp_path, lambda _: None)
+
+
+@needs_ray
+@pytest.mark.large
 def test_cells_are_the_same_as_on_the_local_queue(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     modes, handler = ("good", "grow", "killed", "crash", "hang"), signal.getsignal(signal.SIGTERM)
     readings: list[CellProgress] = []

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from ..errors import UsageError, shorten
 from ..units import MIB
 
 _OBJECT_STORE = 80 * MIB  # nearly Ray's minimum: results are small, and its default is a third of the RAM
+_CONNECT_SECONDS = 10.0
 _MAX_ERROR = 200  # characters
 
 
@@ -57,14 +59,22 @@ def _import_ray() -> Any:
 
 
 def _init_cluster(ray: Any, quiet: Mapping[str, bool]) -> None:
+    address = os.environ.get("RAY_ADDRESS", "")
     try:
+        _check_port(address)
         ray.init(**quiet)
-    except (ConnectionError, ValueError) as error:
-        address = os.environ.get("RAY_ADDRESS", "of `ray start`")
+    except (OSError, ValueError) as error:
         raise UsageError(
-            f"the Ray cluster {address} can't be reached ({shorten(str(error), _MAX_ERROR)})",
+            f"the Ray cluster {address or 'of `ray start`'} can't be reached ({shorten(str(error), _MAX_ERROR)})",
             "start it, or set RAY_ADDRESS=local to run on this machine",
         ) from None
+
+
+def _check_port(address: str) -> None:
+    """Raise an OSError at once if nobody listens; Ray would try for many minutes."""
+    host, _, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
 
 
 @contextlib.contextmanager
