@@ -9,6 +9,7 @@ from ._front import Point, Spread, Summary, find_front, spread, summarize
 from ._grid import Cell, Grid, Value
 from ._limits import parse_limits
 from ._queue import CellProgress, CellTask, run_cells, run_task
+from ._ray_queue import run_cells_on_ray
 from ._recommendation import Goal, recommend
 from ._result import CellResult, Status
 from ._results_file import RESULTS_FILE, ResultsFile, SweepHeader, lock_sweep
@@ -55,6 +56,7 @@ __all__ = [
     "read_free_memory",
     "recommend",
     "run_cells",
+    "run_cells_on_ray",
     "run_task",
     "skipped_cell",
     "spread",
