@@ -117,3 +117,20 @@ def format_number(value: float) -> str:
 def count_of(number: int, noun: str, plural: str | None = None) -> str:
     """Return a count with its noun: `"1 image"`, `"2 images"`, `"3 boxes"`."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def split_budget(text: str | None) -> tuple[str | None, str | None]:
+    """Return the budgets of the device and of the host, from "8GiB" or "gpu=8GiB,ram=16GiB".
+
+    Raises:
+        UsageError: the text has another form.
+    """
+    if text is None or "=" not in text:
+        return text, None
+    budgets: dict[str, str | None] = {"gpu": None, "ram": None}
+    for part in text.split(","):
+        name, _, size = (piece.strip() for piece in part.partition("="))
+        if name not in budgets or not size:
+            raise UsageError(f"the budget is {quote(text)}", "write a size, or gpu=8GiB,ram=16GiB")
+        budgets[name] = size
+    return budgets["gpu"], budgets["ram"]

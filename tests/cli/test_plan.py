@@ -91,7 +91,7 @@ def test_what_cannot_fit_exits_with_3(job: str, capsys: pytest.CaptureFixture[st
         (["yolov5s", "--gpu", "H200", "--", "--epochs", "3"], "'yolov5s' is a Job, which takes no arguments"),
         (["yolov5s", "--gpu", "H200", "--allow", "model"], "'model' can't be allowed"),
         (["yolov5s", "--gpu", "H200", "--budget", "many"], "many"),
-        (["yolov5s", "--gpu", "H200", "--budget", "disk=8GiB"], "--budget is 'disk=8GiB'; write a size, or gpu=8GiB"),
+        (["yolov5s", "--gpu", "H200", "--budget", "disk=8GiB"], "the budget is 'disk=8GiB'; write a size, or gpu=8GiB"),
         (["train.py", "--yes", "--gpu", "H200", "--budget", "ram=8GiB"], "--budget ram= is for a Job"),
         (["yolov5s", "--gpu", "H200", "--max-slowdown", "0.5"], "max_slowdown is 0.5"),
         (["yolov5s", "--gpu", "H200", "--batch", "0"], "batch is 0"),

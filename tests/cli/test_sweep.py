@@ -168,7 +168,7 @@ def test_a_terminal_shows_bars_and_is_restored() -> None:
         (["--command", "x", *METRIC, "--timeout", "soon"], "'soon' is not a duration"),
         (
             ["--command", "x", *METRIC, "--budget", "disk=1GiB"],
-            "--budget is 'disk=1GiB'; write a size, or gpu=8GiB,ram=16GiB",
+            "the budget is 'disk=1GiB'; write a size, or gpu=8GiB,ram=16GiB",
         ),
         (["--command", "x", *METRIC, "--budget", "ram=x"], "'x' is not a size"),
         (["--command", "x", *METRIC, "--name", "a/b"], "is not a valid run name"),

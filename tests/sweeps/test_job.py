@@ -145,7 +145,7 @@ def test_a_stopped_sweep_is_resumed_and_another_one_is_refused(tmp_path: Path) -
         ({"steps": 0}, "steps is 0; set steps to a whole number of at least 1."),
         ({"seeds": 0}, "seeds is 0; set seeds to a whole number of at least 1."),
         ({"jobs": 0.5}, "jobs is 0.5; set jobs to a whole number of at least 1."),
-        ({"budget": "disk=1GiB"}, "'disk=1GiB' in the budget names neither gpu nor ram; write a budget such as "),
+        ({"budget": "disk=1GiB"}, "the budget is 'disk=1GiB'; write a size, or gpu=8GiB,ram=16GiB"),
         ({"timeout": "soon"}, "'soon' is not a duration; write a number and a unit, such as 90s, 10m or 2h."),
         ({"name": "a/b"}, "'a/b' is not a valid run name; use a name without slashes."),
     ],

@@ -17,6 +17,7 @@ import pytest
 from oomph.sweeps import (
     LOG_FILE,
     CellProgress,
+    CellRequest,
     CellResult,
     CellTask,
     CommandTemplate,
@@ -39,7 +40,8 @@ def make_tasks(folder: Path, *modes: str, limits: Limits | None = None, jobs: in
     template = CommandTemplate(f"{sys.executable} {SCRIPT} {{mode}} {folder / 'ran'}")
     cells = Grid((("mode", modes),)).cells()
     metrics = parse_metrics([r"score: (\S+)"])
-    return command_tasks(template, cells, metrics, limits or Limits(), cwd=folder, jobs=jobs)
+    request = CellRequest((), str(folder), limits=limits or Limits(), is_alone=jobs == 1)
+    return command_tasks(template, cells, metrics, request)
 
 
 def run(folder: Path, *modes: str, limits: Limits | None = None, jobs: int = 1) -> dict[object, CellResult]:
@@ -73,7 +75,7 @@ def test_each_way_to_die_is_a_result_and_nothing_is_left_running(tmp_path: Path)
 
 def test_a_command_that_does_not_exist_is_a_result(tmp_path: Path) -> None:
     tasks = command_tasks(
-        CommandTemplate("no-such-program-1"), Grid(()).cells(), parse_metrics(["(a)"]), Limits(), cwd=tmp_path
+        CommandTemplate("no-such-program-1"), Grid(()).cells(), parse_metrics(["(a)"]), CellRequest((), str(tmp_path))
     )
     result = run_task(tasks[0], tmp_path / "cell")
     assert result.status is Status.FAILED
@@ -114,7 +116,7 @@ def test_a_killed_supervisor_takes_its_cell_with_it(tmp_path: Path) -> None:
             return  # until the command has started its own processes
         for process in psutil.process_iter(["cmdline"]):
             line = process.info["cmdline"] or []
-            if "oomph.sweeps._cell_process" in line and line[-1].startswith(str(tmp_path)):
+            if "oomph.sweeps.supervisor._cell_process" in line and line[-1].startswith(str(tmp_path)):
                 process.kill()
 
     for task in make_tasks(tmp_path, "hang", "escape"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ..errors import UsageError, quote
+from ..errors import UsageError
 from ..settings import PRECISIONS
 
 if TYPE_CHECKING:
@@ -51,20 +51,3 @@ def target_named(gpu: str | None) -> Target:
     from ..machine import find_target, this_target  # noqa: PLC0415
 
     return this_target() if gpu is None else find_target(gpu)
-
-
-def split_budget(text: str | None) -> tuple[str | None, str | None]:
-    """Return the budgets of the device and of the host, from "8GiB" or "gpu=8GiB,ram=16GiB".
-
-    Raises:
-        UsageError: the text has another form.
-    """
-    if text is None or "=" not in text:
-        return text, None
-    budgets: dict[str, str | None] = {"gpu": None, "ram": None}
-    for part in text.split(","):
-        name, _, size = (piece.strip() for piece in part.partition("="))
-        if name not in budgets or not size:
-            raise UsageError(f"--budget is {quote(text)}", "write a size, or gpu=8GiB,ram=16GiB")
-        budgets[name] = size
-    return budgets["gpu"], budgets["ram"]

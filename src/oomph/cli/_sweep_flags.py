@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError, quote
-from ..units import parse_size, parse_time
-from ._options import split_budget
+from ..units import parse_time
 
 if TYPE_CHECKING:
-    from ..sweeps import Grid, Limits, Value
+    from ..sweeps import Grid, Value
 
 Flags = Mapping[str, tuple[str, ...]]
 
@@ -46,24 +46,38 @@ def parse_count(flags: Flags, flag: str) -> int:
     return int(text)
 
 
+@dataclass(frozen=True)
+class RayShare:
+    """What a cell gets of a Ray cluster: a number of GPUs, or a share of one; None for one, if the cluster has GPUs."""
+
+    gpus: float | None = None
+
+
+def parse_place(flags: Flags) -> RayShare | None:
+    """Return the share of --on ray; None for this machine.
+
+    Raises:
+        UsageError: the flag has another form.
+    """
+    text = flags.get("--on", ("local",))[0]
+    if text == "local":
+        return None
+    name, _, share = text.partition(":")
+    if name != "ray" or (":" in text and not _is_share(share)):
+        raise UsageError(f"--on is {quote(text)}", "write local, ray, or ray:0.5 for half a GPU per cell")
+    return RayShare(float(share) if share else None)
+
+
+def _is_share(text: str) -> bool:
+    """Return True for a part of a GPU or a whole number of GPUs, which is what Ray accepts."""
+    if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,4})?", text):
+        return False
+    return float(text) < 1 or float(text) == int(float(text))
+
+
 def parse_seconds(flags: Flags, flag: str) -> float | None:
     """Return the value of a flag that is a time; None without the flag."""
     return parse_time(flags[flag][0]) if flag in flags else None
-
-
-def parse_limits(flags: Flags) -> Limits:
-    """Return the limits of --budget and --timeout; a size without a name is of the GPU, if there is one."""
-    from ..machine import this_device  # noqa: PLC0415
-    from ..sweeps import Limits  # noqa: PLC0415
-
-    device, host = split_budget(flags.get("--budget", (None,))[0])
-    if device is not None and "=" not in flags["--budget"][0] and this_device() == "cpu":
-        device, host = None, device
-    return Limits(
-        parse_seconds(flags, "--timeout"),
-        host=None if host is None else parse_size(host),
-        gpu=None if device is None else parse_size(device),
-    )
 
 
 def _split(flag: str, text: str) -> Sequence[str]:

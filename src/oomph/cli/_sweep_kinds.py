@@ -8,11 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import MissingFile, UsageError, quote
-from ._sweep_flags import Flags, parse_count, parse_grid, parse_limits
+from ._sweep_flags import Flags, RayShare, parse_count, parse_grid, parse_place
 
 if TYPE_CHECKING:
     from ..report import SweepProgress
-    from ..sweeps import Cell, CellResult, CellTask, CommandTemplate, DetectorRun, Goal, Grid, Limits, Metric
+    from ..sweeps import (
+        Cell,
+        CellRequest,
+        CellResult,
+        CellTask,
+        CommandTemplate,
+        DetectorRun,
+        Goal,
+        Grid,
+        Limits,
+        Metric,
+    )
 
 _COMMAND_FLAGS = ("--metric", "--minimize")
 _DETECTOR_FLAGS = ("--data", "--cfg", "--weights", "--epochs", "--settings")
@@ -28,15 +39,23 @@ class SweepRequest:
         flags: The flags with their texts.
         grid: The cells.
         limits: The limits of each cell.
-        jobs: The number of cells that may run side by side.
+        jobs: The number of cells that may run side by side; None on a Ray cluster without --jobs, for as many as fit.
+        ray: The share of a Ray cluster that a cell gets; None to run on this machine.
         kind: What is swept.
     """
 
     flags: Flags
     grid: Grid
     limits: Limits
-    jobs: int
+    jobs: int | None
+    ray: RayShare | None
     kind: SweepKind
+
+    def shared(self, cwd: Path) -> CellRequest:
+        """Return what the supervisors of all cells are asked for, without a command."""
+        from ..sweeps import CellRequest  # noqa: PLC0415
+
+        return CellRequest((), str(cwd), limits=self.limits, is_alone=self.jobs == 1)
 
     @classmethod
     def parse(cls, flags: Flags, cwd: Path) -> SweepRequest:
@@ -45,14 +64,19 @@ class SweepRequest:
         Raises:
             UsageError: a flag is invalid, or belongs to the other kind of sweep.
         """
+        from ..sweeps import parse_limits  # noqa: PLC0415
+
         is_command = "--command" in flags
         other = _DETECTOR_FLAGS if is_command else _COMMAND_FLAGS
         if misplaced := next((flag for flag in other if flag in flags), None):
             which = "detectors, without --command" if is_command else "a --command"
             raise UsageError(f"{misplaced} is for sweeps of {which}", "remove one of them")
-        grid, limits = parse_grid(flags), parse_limits(flags)
+        grid = parse_grid(flags)
+        limits = parse_limits(flags.get("--budget", (None,))[0], flags.get("--timeout", (None,))[0])
         kind = CommandSweep.of(flags, grid) if is_command else DetectorSweep.of(flags, grid, limits, cwd)
-        return cls(flags, grid, limits, parse_count(flags, "--jobs"), kind)
+        ray = parse_place(flags)
+        jobs = None if ray is not None and "--jobs" not in flags else parse_count(flags, "--jobs")
+        return cls(flags, grid, limits, jobs, ray, kind)
 
 
 @dataclass(frozen=True)
@@ -111,7 +135,7 @@ class CommandSweep:
         from ..sweeps import command_tasks  # noqa: PLC0415
 
         del progress, on_result
-        return command_tasks(self.template, cells, self.metrics, request.limits, cwd=place.cwd, jobs=request.jobs)
+        return command_tasks(self.template, cells, self.metrics, request.shared(place.cwd))
 
 
 @dataclass(frozen=True)
@@ -160,7 +184,7 @@ class DetectorSweep:
     ) -> Sequence[CellTask]:
         """Predict all cells, show the predictions, and return those that can fit."""
         from ..report import forecast_table  # noqa: PLC0415
-        from ..sweeps import CellRequest, detector_task, forecast_cells, skipped_cell  # noqa: PLC0415
+        from ..sweeps import detector_task, forecast_cells, skipped_cell  # noqa: PLC0415
 
         if not cells:
             return ()
@@ -170,7 +194,7 @@ class DetectorSweep:
         for forecast in forecasts:
             if not forecast.fits:
                 on_result(skipped_cell(forecast))
-        shared = CellRequest((), str(place.cwd), limits=request.limits, is_alone=request.jobs == 1)
+        shared = request.shared(place.cwd)
         return [detector_task(self.run, forecast, place.folder, shared) for forecast in forecasts if forecast.fits]
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from ..errors import CannotFit, UsageError, quote
+from ..units import split_budget
 from ._jobs import BUILT_IN, BUILT_IN_SIZE, find_job
-from ._options import Gpu, Json, Precision, SampleSize, split_budget, target_named
+from ._options import Gpu, Json, Precision, SampleSize, target_named
 from ._scripts import JobOrScript, MaxSeconds, Script, Yes, is_script, reject_arguments, reject_job_flags
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..sweeps import ResultsFile
 
 # Flags that may change when a sweep is resumed: they don't affect what a cell computes.
-_CHANGEABLE = ("--budget", "--timeout", "--jobs", "--max-time")
+_CHANGEABLE = ("--budget", "--timeout", "--jobs", "--max-time", "--on")
 
 
 def sweep(
@@ -107,6 +107,14 @@ def sweep(
         Optional[str],  # noqa: UP045
         typer.Option(metavar="NUMBER", help="Cells that run side by side if they fit together.", show_default="1"),
     ] = None,
+    on: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="local|ray[:SHARE]",
+            help="Run on a Ray cluster, with a GPU, or a share of one, per cell.",
+            show_default="local",
+        ),
+    ] = None,
     name: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help="Name of the sweep: a folder in runs/sweep.", show_default="sweep"),
@@ -144,6 +152,7 @@ def sweep(
         "--timeout": timeout,
         "--max-time": max_time,
         "--jobs": jobs,
+        "--on": on,
     }
     flags = {
         flag: (text,) if isinstance(text, str) else tuple(text) for flag, text in texts.items() if text is not None
@@ -170,6 +179,10 @@ def _resume(flags: Flags, sweep_name: str, name: str | None, *, as_json: bool) -
     folder = find_sweep(sweep_name, name, RESULTS_FILE)
     with _report_disk_errors(folder), lock_sweep(folder):
         results = ResultsFile(folder)
+        if "job" in results.header.flags:
+            raise UsageError(
+                f"the sweep in {folder} was started in Python", "resume it there, with oomph.sweep(…, resume=True)"
+            )
         cwd = Path(results.header.cwd)
         if not cwd.is_dir():
             raise MissingFile(f"the folder {quote(str(cwd))} that the cells run in does not exist", "start a new sweep")
@@ -212,7 +225,7 @@ def _run(request: SweepRequest, results: ResultsFile, *, as_json: bool) -> None:
 
 def _run_cells(request: SweepRequest, results: ResultsFile, progress: SweepProgress) -> None:
     """Run the cells that have no result yet."""
-    from ..sweeps import CellResult, TimeBudget, read_free_memory, run_cells  # noqa: PLC0415
+    from ..sweeps import CellResult, TimeBudget, read_free_memory, run_cells, run_cells_on_ray  # noqa: PLC0415
 
     finished = {result.cell for result in results.results}
     cells = [cell for cell in request.grid.cells() if cell not in finished]
@@ -234,12 +247,18 @@ def _run_cells(request: SweepRequest, results: ResultsFile, progress: SweepProgr
         on_result(result)
         time_budget.record(result)
 
+    if request.ray is not None:
+        in_time = [task for task in time_budget.tasks if time_budget.allows(task)]
+        run_cells_on_ray(
+            in_time, results.folder, on_run, jobs=request.jobs, gpus=request.ray.gpus, on_progress=progress.on_progress
+        )
+        return
     run_cells(
         time_budget.tasks,
         results.folder,
         on_run,
-        jobs=request.jobs,
-        admit=read_free_memory().admits if request.jobs > 1 else lambda *_: True,
+        jobs=request.jobs or 1,
+        admit=read_free_memory().admits if request.jobs != 1 else lambda *_: True,
         worth_starting=time_budget.allows,
         on_progress=progress.on_progress,
     )

@@ -1,20 +1,19 @@
 """Sweeps: grids of settings, one process per cell, and the comparison of what they cost. Imports no torch."""
 
 from ._admission import FreeMemory, read_free_memory
-from ._cell_files import LOG_FILE, CellOutcome, CellRequest, Limit, Limits
 from ._command import CommandResult, CommandTemplate, Metric, command_tasks, parse_metrics
 from ._detector import CellForecast, DetectorRun, detector_task, forecast_cells, skipped_cell
-from ._explain_cell import CellExplanation, explain_cell
 from ._front import Point, Spread, Summary, find_front, spread, summarize
 from ._grid import Cell, Grid, Value
 from ._limits import parse_limits
 from ._queue import CellProgress, CellTask, run_cells, run_task
-from ._ray_queue import run_cells_on_ray
 from ._recommendation import Goal, recommend
 from ._result import CellResult, Status
 from ._results_file import RESULTS_FILE, ResultsFile, SweepHeader, lock_sweep
 from ._sweep import SweepResult, sweep
 from ._time_budget import TimeBudget
+from .on_ray import run_cells_on_ray
+from .supervisor import LOG_FILE, CellExplanation, CellOutcome, CellRequest, Limit, Limits, explain_cell
 
 __all__ = [
     "LOG_FILE",

@@ -7,16 +7,15 @@ import re
 import shlex
 import string
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import UsageError, quote
 from ..units import MIB
-from ._cell_files import LOG_FILE, CellOutcome, CellRequest, Limits
-from ._explain_cell import explain_cell
 from ._grid import SEED, Cell, Grid
 from ._queue import CellTask
 from ._result import CellResult, Status
+from .supervisor import LOG_FILE, CellOutcome, CellRequest, Limits, explain_cell
 
 _FIRST_WORD = re.compile(r"[A-Za-z][\w@./-]*")
 _MAX_OUTPUT = 64 * MIB  # of a longer output, only its end is searched
@@ -179,21 +178,8 @@ def _read_metrics(metrics: Sequence[Metric], log: Path) -> tuple[dict[str, float
 
 
 def command_tasks(
-    template: CommandTemplate,
-    cells: Sequence[Cell],
-    metrics: tuple[Metric, ...],
-    limits: Limits,
-    *,
-    cwd: Path,
-    jobs: int = 1,
+    template: CommandTemplate, cells: Sequence[Cell], metrics: tuple[Metric, ...], request: CellRequest
 ) -> tuple[CellTask, ...]:
-    """Return the tasks that run a command once per cell."""
-    finish = CommandResult(metrics, limits)
-    return tuple(
-        CellTask(
-            cell,
-            CellRequest(template.argv(cell), str(cwd), limits=limits, is_alone=jobs == 1),
-            finish,
-        )
-        for cell in cells
-    )
+    """Return the tasks that run a command once per cell; `request` has what all cells share."""
+    finish = CommandResult(metrics, request.limits)
+    return tuple(CellTask(cell, replace(request, argv=template.argv(cell)), finish) for cell in cells)

@@ -12,11 +12,11 @@ from typing import Any
 
 from .. import document
 from ..errors import OomphError, UsageError
-from ._cell_files import CellRequest, Limits
 from ._grid import Cell, Value
 from ._queue import CellTask
 from ._result import CellResult, Status
 from ._run_files import RUNS_FOLDER, FinishedRun, read_progress
+from .supervisor import CellRequest, Limits
 
 _MODULE = f"{__package__}._detector_process"
 _KIND, _VERSION = "sweep run", 1

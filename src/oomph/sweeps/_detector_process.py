@@ -30,8 +30,8 @@ from ..detect import (
 from ..errors import CannotFit, MissingFile, OomphError
 from ..planner import Plan
 from ._detector import DetectorRun
-from ._processes import CELL_MARK
 from ._run_files import RunResult, write_progress
+from .supervisor import CELL_MARK
 
 _MAX_NOMINAL_FACTOR = 4  # a common nominal batch larger than this many times the usual one would train too little
 # Columns of results.csv, and their names in the table.

@@ -12,10 +12,10 @@ from typing import Any
 from .. import document
 from ..errors import OomphError, UsageError, shorten
 from ..settings import Size, parse_sample_size
-from ._cell_files import CellRequest, Limits
 from ._grid import Cell
 from ._queue import CellTask
 from ._run_files import RUNS_FOLDER, FinishedRun, read_progress
+from .supervisor import CellRequest, Limits
 
 JOB_MARK = "OOMPH_SWEEP_JOB"  # an environment variable of the processes that load a Job
 _MODULE = f"{__package__}._job_process"

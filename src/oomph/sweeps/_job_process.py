@@ -29,8 +29,8 @@ from ..prediction import Prediction, rss_growth_after_planning
 from ..recovery import guard
 from ..settings import Settings, Size
 from ._job import JOB_MARK, JobRun
-from ._processes import CELL_MARK
 from ._run_files import RunResult, error_line, write_progress
+from .supervisor import CELL_MARK
 
 _log = logging.getLogger("oomph")
 _WARMUP_STEPS = 3  # in which kernels are chosen and the guard checks the loss

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from ..errors import UsageError, quote
 from ..machine import this_device
-from ..units import parse_size, parse_time
-from ._cell_files import Limits
+from ..units import parse_size, parse_time, split_budget
+from .supervisor import Limits
 
 
 def parse_limits(budget: str | int | None, timeout: str | float | None) -> Limits:
@@ -20,19 +17,9 @@ def parse_limits(budget: str | int | None, timeout: str | float | None) -> Limit
     Raises:
         UsageError: one of them has another form.
     """
-    sizes = {} if budget is None else dict(_parse_budget(budget))
     seconds = None if timeout is None else parse_time(str(timeout))
-    return Limits(seconds, host=sizes.get("ram"), gpu=sizes.get("gpu"))
-
-
-def _parse_budget(budget: str | int) -> Iterator[tuple[str, int]]:
-    if isinstance(budget, int) or "=" not in budget:
-        yield "ram" if this_device() == "cpu" else "gpu", parse_size(budget)
-        return
-    for part in budget.split(","):
-        name, _, size = part.strip().partition("=")
-        if name not in {"gpu", "ram"}:
-            raise UsageError(
-                f"{quote(part)} in the budget names neither gpu nor ram", "write a budget such as gpu=8GiB,ram=16GiB"
-            )
-        yield name, parse_size(size)
+    if isinstance(budget, int) or (budget is not None and "=" not in budget):
+        size = parse_size(budget)
+        return Limits(seconds, host=size) if this_device() == "cpu" else Limits(seconds, gpu=size)
+    gpu, ram = split_budget(budget)
+    return Limits(seconds, host=None if ram is None else parse_size(ram), gpu=None if gpu is None else parse_size(gpu))

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ._cell_files import CellOutcome, CellRequest, Limits, read_outcome, write_request
 from ._grid import Cell
-from ._processes import CELL_MARK, kill_cell
 from ._result import CellResult, Status
+from .supervisor import CELL_MARK, CellOutcome, CellRequest, Limits, kill_cell, read_outcome, write_request
 
 CELLS_FOLDER = "cells"
 _SUPERVISOR_LOG = "supervisor.log"
@@ -102,7 +101,7 @@ def _run_supervisor(task: CellTask, folder: Path, on_progress: OnProgress, stop:
     mark = str(folder.absolute())
     with (folder / _SUPERVISOR_LOG).open("wb") as log:
         supervisor = subprocess.Popen(  # noqa: S603  our own interpreter and module
-            [sys.executable, "-m", f"{__package__}._cell_process", mark],
+            [sys.executable, "-m", f"{__package__}.supervisor._cell_process", mark],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from .. import document
 from ..errors import CannotFit, MissingFile, OomphError
-from ._cell_files import LOG_FILE, CellOutcome, Limits
-from ._explain_cell import CellExplanation, explain_cell, last_line
 from ._grid import Cell
 from ._result import CellResult, Status
+from .supervisor import LOG_FILE, CellExplanation, CellOutcome, Limits, explain_cell, last_line
 
 RUNS_FOLDER = "runs"
 RESULT_FILE = "cell.json"

@@ -15,7 +15,6 @@ from ..errors import UsageError, quote
 from ..files import check_run_name, create_run_dir, not_writable
 from ..settings import Size, parse_sample_size
 from ._admission import read_free_memory
-from ._cell_files import Limits
 from ._front import Summary, find_front, summarize
 from ._grid import Grid, Value
 from ._job import JOB_MARK, JobRun, check_job, job_request, job_task
@@ -24,6 +23,7 @@ from ._queue import CellProgress, run_cells
 from ._recommendation import Goal, recommend
 from ._result import CellResult
 from ._results_file import RESULTS_FILE, ResultsFile, SweepHeader, lock_sweep
+from .supervisor import Limits
 
 _SWEEPS = Path("runs/sweep")
 _SOURCE = "source"  # hash of the files, in the header

@@ -1,4 +1,4 @@
-"""A process between a Ray worker and the supervisor of its cell: `python -m oomph.sweeps._ray_cell_process`.
+"""A process between a Ray worker and the supervisor of its cell: `python -m oomph.sweeps.on_ray._cell_process`.
 
 A Ray worker that ends kills its children, but not theirs: if the supervisor were one, its command would go on. This
 process is one instead. When it is killed, or its worker is gone, the standard input of the supervisor ends, and the
@@ -16,8 +16,8 @@ import signal
 import sys
 import threading
 
-from ._queue import run_task
-from ._result import CellResult
+from .._queue import run_task
+from .._result import CellResult
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The supervisor of one cell, a process of its own: `python -m oomph.sweeps._cell_process FOLDER`.
+"""The supervisor of one cell, a process of its own: `python -m oomph.sweeps.supervisor._cell_process FOLDER`.
 
 It runs the command of the folder's request, measures its process tree, enforces its limits and writes the outcome. A
 line of JSON on its standard output reports a reading. When its standard input ends, the sweep has stopped or died: then
@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-from ..errors import describe
+from ...errors import describe
 from ._cell_files import LOG_FILE, CellOutcome, CellRequest, Limit, read_request, write_outcome
 from ._memory_use import MemoryUse
 from ._processes import CELL_MARK, adopt_orphans, descendants, kill_cell

@@ -11,8 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from ._queue import CellTask
-from ._result import CellResult, Status
+from .._queue import CellTask
+from .._result import CellResult, Status
 
 THREADS = "OMP_NUM_THREADS"
 _POLL_SECONDS = 0.1
@@ -28,7 +28,7 @@ def run_on_worker(task: CellTask, folder: Path, threads: str | None) -> CellResu
     """
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(  # noqa: S603  our own interpreter and module
-            [sys.executable, "-m", f"{__package__}._ray_cell_process"],
+            [sys.executable, "-m", f"{__package__}._cell_process"],
             stdin=subprocess.PIPE,
             stdout=output,
             env=_environment(threads),

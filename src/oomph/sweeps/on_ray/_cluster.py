@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..errors import UsageError, shorten
-from ..units import MIB
+from ...errors import UsageError, shorten
+from ...units import MIB
 
 _OBJECT_STORE = 80 * MIB  # nearly Ray's minimum: results are small, and its default is a third of the RAM
 _CONNECT_SECONDS = 10.0

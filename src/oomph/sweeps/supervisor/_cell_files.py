@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from .. import document
-from ..errors import InvalidFile, MissingFile
-from ..files import write_atomically
+from ... import document
+from ...errors import InvalidFile, MissingFile
+from ...files import write_atomically
 
 REQUEST_FILE, OUTCOME_FILE, LOG_FILE = "request.json", "outcome.json", "output.log"
 _VERSION = 1

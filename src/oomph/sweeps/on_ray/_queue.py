@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ._processes import kill_cell
-from ._queue import CELLS_FOLDER, CellProgress, CellTask, OnProgress
-from ._ray_cluster import connect_to_ray, largest_memory
-from ._ray_worker import THREADS, run_on_worker
-from ._result import CellResult, Status
+from .._queue import CELLS_FOLDER, CellProgress, CellTask, OnProgress
+from .._result import CellResult, Status
+from ..supervisor import kill_cell
+from ._cluster import connect_to_ray, largest_memory
+from ._worker import THREADS, run_on_worker
 
 _POLL_SECONDS = 0.25
 _STOP_SECONDS = 15.0  # a cell ends in less than a second; the driver may take longer to release GPU memory

@@ -16,11 +16,10 @@ import pytest
 
 from oomph.errors import UsageError
 from oomph.sweeps import CellProgress, CellResult, CellTask, Limits, Status, run_cells, run_cells_on_ray
-from oomph.sweeps._ray_cluster import largest_memory
+from oomph.sweeps.on_ray._cluster import largest_memory
 from oomph.units import MIB
-
-from .processes import processes_with, wait_until_gone
-from .test_queue import make_tasks
+from tests.sweeps.processes import processes_with, wait_until_gone
+from tests.sweeps.test_queue import make_tasks
 
 has_ray = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not has_ray, reason="ray isn't installed: pip install 'oomph[ray]'")
@@ -109,7 +108,7 @@ def test_a_worker_that_dies_is_a_row_and_takes_its_cell_with_it(
             return
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if any("_ray_cell_process" in child.cmdline()[-1] for child in process.children()):
+                if any("on_ray._cell_process" in child.cmdline()[-1] for child in process.children()):
                     process.kill()
 
     rows: list[CellResult] = []

@@ -6,12 +6,12 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import shorten
-from ..failures import FailureKind
-from ..monitor import explain
-from ..units import format_size, format_time
+from ...errors import shorten
+from ...failures import FailureKind
+from ...monitor import explain
+from ...units import format_size, format_time
+from .._result import Status
 from ._cell_files import LOG_FILE, CellOutcome, Limit, Limits
-from ._result import Status
 
 _OUT_OF_MEMORY = {
     FailureKind.CUDA_OOM,

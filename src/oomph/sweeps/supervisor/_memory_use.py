@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import psutil
 
-from ..machine import GpuMemoryReader, GpuReading
-from ..units import KIB
+from ...machine import GpuMemoryReader, GpuReading
+from ...units import KIB
 
 
 class MemoryUse:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import psutil
 
-from ..errors import UsageError
-from ..monitor import ProcessTree
+from ...errors import UsageError
+from ...monitor import ProcessTree
 
 CELL_MARK = "OOMPH_SWEEP_CELL"  # an environment variable; its value is the cell's folder
 

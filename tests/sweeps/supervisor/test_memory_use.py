@@ -5,8 +5,8 @@ import os
 import pytest
 
 from oomph.machine import GpuReading
-from oomph.sweeps import _memory_use
-from oomph.sweeps._memory_use import MemoryUse
+from oomph.sweeps.supervisor import _memory_use
+from oomph.sweeps.supervisor._memory_use import MemoryUse
 from oomph.units import GIB
 
 FOREIGN = 2**22 + 1  # above the largest pid of Linux, as pids of another namespace may be
