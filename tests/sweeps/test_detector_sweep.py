@@ -159,3 +159,15 @@ def test_what_cannot_fit_is_skipped_before_anything_runs(data: Path) -> None:
     assert [row["status"] for row in rows()] == ["skipped", "done"]
     assert "and the budget is" in rows()[0]["why"]
     assert not (SWEEP / "cells" / "batch=4,img=640,cfg=n,seed=0").exists()
+
+
+def test_ray_gives_the_same_cells_as_this_machine(data: Path) -> None:
+    pytest.importorskip("ray", reason="the extra oomph[ray] is not installed")
+    command = [*OOMPH, "sweep", "--data", str(data), "--batch", "4,8", "--img", "64", "--cfg", "n", "--epochs", "1"]
+    documents = [
+        json.loads(subprocess.run([*command, "--json", *place], capture_output=True, text=True, check=True).stdout)
+        for place in (["--name", "local"], ["--name", "on-ray", "--on", "ray", "--jobs", "2"])
+    ]
+    local, on_ray = ([(row["cell"], row["status"], row["metrics"]) for row in one["cells"]] for one in documents)
+    assert [status for _, status, _ in local] == ["done", "done"]
+    assert on_ray == local

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import OomphError, UsageError, describe, quote
+from ..errors import CannotFit, OomphError, UsageError, describe, quote
 from ..failures import classify_exception
 from ..job import Job, load_job_and_metric
 from ..machine import Target, find_target, peak_rss_bytes, rss_bytes
@@ -28,11 +28,13 @@ from ..planner import JobPredictor, Plan, PlanRequest, plan, plan_fastest
 from ..prediction import Prediction, rss_growth_after_planning
 from ..recovery import guard
 from ..settings import Settings, Size
+from ..units import MIB, format_size
 from ._job import JOB_MARK, JobRun
 from ._run_files import RunResult, error_line, write_progress
 from .supervisor import CELL_MARK
 
 _log = logging.getLogger("oomph")
+_HEADROOM = 64 * MIB  # of RAM: the guard keeps it free, and the heap fragments
 _WARMUP_STEPS = 3  # in which kernels are chosen and the guard checks the loss
 _PROGRESS_INTERVAL = 0.25  # seconds
 _MAX_SEED = 2**32  # of NumPy
@@ -80,13 +82,21 @@ def plan_run(run: JobRun, job: Job, device: torch.device) -> Plan:
     settings = Settings(batch=run.batch, size=run.sample_size, allocator=configure_allocator(device))
     target = _target_of(device)
     if target.is_cpu:
-        budget = min(run.host_budget or target.memory, target.memory)
-        job_plan = plan_fastest(PlanRequest(settings, target, budget), ProcessPredictor(job, target))
+        job_plan = _plan_on_cpu(settings, job, target, min(run.host_budget or target.memory, target.memory))
     else:
         job_plan = plan(job, settings, target, budget=run.gpu_budget)
     for change in job_plan.changes:
         _log.info("plan: %s, because %s", change.what, change.why)
     return job_plan
+
+
+def _plan_on_cpu(settings: Settings, job: Job, target: Target, budget: int) -> Plan:
+    request = PlanRequest(settings, target, budget - _HEADROOM)
+    try:
+        return plan_fastest(request, ProcessPredictor(job, target))
+    except CannotFit as error:
+        reserved = f"{format_size(budget)} minus {format_size(_HEADROOM)} for the guard"
+        raise CannotFit(f"{error.why} ({reserved})", error.fix) from None
 
 
 class ProcessPredictor(JobPredictor):

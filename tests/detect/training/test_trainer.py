@@ -88,9 +88,9 @@ def test_losses_are_the_means_of_their_epoch(finished_run: tuple[TrainResult, Pa
         "cls_loss",
         "map50",
         "map50_95",
-        "precision",
-        "recall",
-        "lr",
+        "map_small",
+        "map_medium",
+        "map_large",
     ]
     for row in rows:
         loss, *parts = map(float, row[1:5])
