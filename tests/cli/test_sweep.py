@@ -152,6 +152,15 @@ def test_a_terminal_shows_bars_and_is_restored() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--img", "330"], "330 in --img is no multiple of 32, the stride of the network; write 320"),
+        (["--img", "64", "--data", "nosuch.yaml"], "there is no file 'nosuch.yaml', which --data names"),
+        (["--img", "64", "--weights", "nosuch.pt"], "there is no file 'nosuch.pt', which --weights names"),
+        (["--img", "64", "--epochs", "0"], "--epochs is '0'; write a whole number"),
+        (["--img", "64", *METRIC], "--metric is for sweeps of a --command"),
+        (["--command", "x", *METRIC, "--cfg", "n"], "--cfg is for sweeps of detectors, without --command"),
+        (["--img", "64", "--on", "spark"], "--on is 'spark'; write local, ray, or ray:0.5"),
+        (["--img", "64", "--on", "ray:1.5"], "--on is 'ray:1.5'; write local, ray, or ray:0.5"),
+        (["--img", "64", "--max-time", "soon"], "'soon' is not a duration"),
         ([], "nothing is swept; list values, such as --batch 16,32"),
         (["--command", "x {batch}", *METRIC, "--batch", "16,,32"], "--batch is '16,,32', which has an empty value"),
         (["--command", "x {batch}", *METRIC, "--batch", ""], "--batch is '', which has an empty value"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import MissingFile, UsageError, quote
-from ._sweep_flags import Flags, RayShare, parse_count, parse_grid, parse_place
+from ._sweep_flags import Flags, RayShare, parse_count, parse_grid, parse_place, parse_seconds
 
 if TYPE_CHECKING:
     from ..report import SweepProgress
@@ -36,18 +36,18 @@ class SweepRequest:
     """The parsed flags.
 
     Attributes:
-        flags: The flags with their texts.
         grid: The cells.
         limits: The limits of each cell.
         jobs: The number of cells that may run side by side; None on a Ray cluster without --jobs, for as many as fit.
+        max_seconds: The time of the whole sweep; None for any.
         ray: The share of a Ray cluster that a cell gets; None to run on this machine.
         kind: What is swept.
     """
 
-    flags: Flags
     grid: Grid
     limits: Limits
     jobs: int | None
+    max_seconds: float | None
     ray: RayShare | None
     kind: SweepKind
 
@@ -76,7 +76,7 @@ class SweepRequest:
         kind = CommandSweep.of(flags, grid) if is_command else DetectorSweep.of(flags, grid, limits, cwd)
         ray = parse_place(flags)
         jobs = None if ray is not None and "--jobs" not in flags else parse_count(flags, "--jobs")
-        return cls(flags, grid, limits, jobs, ray, kind)
+        return cls(grid, limits, jobs, parse_seconds(flags, "--max-time"), ray, kind)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ..units import format_time
 from ._options import Json
 from ._runs import SWEEPS, create_run_dir, find_sweep, not_writable
 from ._signals import exit_on_sigterm
-from ._sweep_flags import Flags, parse_seconds
+from ._sweep_flags import Flags
 from ._sweep_kinds import SweepPlace, SweepRequest
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def _run_cells(request: SweepRequest, results: ResultsFile, progress: SweepProgr
 
     place = SweepPlace(results.folder, Path(results.header.cwd))
     tasks = request.kind.tasks(request, cells, place, progress, on_result)
-    time_budget = TimeBudget(parse_seconds(request.flags, "--max-time"), tasks)
+    time_budget = TimeBudget(request.max_seconds, tasks)
     if time_budget.total:
         progress.log(f"estimated time of all cells: {format_time(time_budget.total)}")
 
