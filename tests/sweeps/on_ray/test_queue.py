@@ -25,13 +25,13 @@ has_ray = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not has_ray, reason="ray isn't installed: pip install 'oomph[ray]'")
 
 
-def ray_processes() -> set[int]:
-    found = set()
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.name() in {"raylet", "gcs_server"} and process.status() != psutil.STATUS_ZOMBIE:
-                found.add(process.pid)
-    return found
+def ray_processes(driver: int) -> set[psutil.Process]:
+    """Return the processes of the local Ray that a driver has started; other tests may have their own."""
+    return {
+        process
+        for process in psutil.Process(driver).children(recursive=True)
+        if process.name() in {"raylet", "gcs_server"} and process.status() != psutil.STATUS_ZOMBIE
+    }
 
 
 def test_the_missing_extra_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,6 @@ def test_cells_are_the_same_as_on_the_local_queue(tmp_path: Path, capfd: pytest.
         assert all((row.host_peak or 0) > MIB for row in rows)
         return {row.cell.name: (row.status, row.metrics, row.exit_code, row.fix) for row in rows}
 
-    before = ray_processes()
     on_ray = results(tmp_path / "ray", on_ray=True)
     assert on_ray == results(tmp_path / "local", on_ray=False)
     assert {status for status, *_ in on_ray.values()} == {
@@ -93,7 +92,7 @@ def test_cells_are_the_same_as_on_the_local_queue(tmp_path: Path, capfd: pytest.
         Status.TIMED_OUT,
     }
     assert max(reading.seconds for reading in readings if "hang" in reading.cell.name) > 1
-    assert ray_processes() <= before
+    assert ray_processes(os.getpid()) == set()
     assert signal.getsignal(signal.SIGTERM) is handler
     assert capfd.readouterr() == ("", "")
 
@@ -157,11 +156,12 @@ from oomph.sweeps import run_cells_on_ray
 folder = Path({str(tmp_path)!r})
 run_cells_on_ray(make_tasks(folder, "hang", "escape", "slow"), folder, print, jobs=2)
 """
-    before = ray_processes()
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
     deadline = time.monotonic() + 60
     while not {"sleep 987", "sleep 985"} <= set(processes_with(str(tmp_path))) and time.monotonic() < deadline:
         time.sleep(0.05)
+    ray = ray_processes(process.pid)
+    assert {one.name() for one in ray} == {"raylet", "gcs_server"}
     if number is signal.SIGINT:
         os.killpg(process.pid, number)  # as the terminal does
     else:
@@ -169,7 +169,5 @@ run_cells_on_ray(make_tasks(folder, "hang", "escape", "slow"), folder, print, jo
     output, _ = process.communicate()
     assert output == b""
     assert wait_until_gone(str(tmp_path), 10) == []
-    deadline = time.monotonic() + 20
-    while not ray_processes() <= before and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert ray_processes() <= before
+    _, left = psutil.wait_procs(ray, timeout=20)
+    assert left == []
