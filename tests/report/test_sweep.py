@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 
 from rich.console import Console
@@ -53,7 +54,7 @@ batch  img  predicted      GPU    RAM     time  images/s          map50     stat
     8  640      2 GiB    2 GiB  1 GiB  90.00 s      12.5          0.600  *  1 done, 1 killed
    16  320    1.5 GiB  1.5 GiB  1 GiB  90.00 s      12.5          0.500     done
    16  640      9 GiB                                                       skipped
-* no other cell has a better map50 with less memory
+* every cell with a better map50 needs more memory
 batch=8,img=640,seed=1: killed: by SIGKILL.
     $ dmesg
 batch=16,img=640,seed=0: skipped: it needs 9 GiB.
@@ -131,3 +132,19 @@ def test_progress_in_a_pipe_is_a_line_per_cell(capsys: object) -> None:
         "[2/8] batch=8,img=320,seed=1: map50 0.520, 1 GiB, 90.00 s",
         "[3/8] batch=8,img=640,seed=1: killed: by SIGKILL",
     ]
+
+
+def test_numbers_are_never_cut_on_a_narrow_terminal() -> None:
+    console = Console(file=io.StringIO(), width=40, force_terminal=True, color_system=None)
+    console.print(REPORT.render(plain=False), crop=False)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "0.510 ± 0.014" in shown
+    assert "…" not in shown
+
+
+def test_columns_in_which_nothing_is_unusual_are_left_out() -> None:
+    usual = tuple(dataclasses.replace(row, extra={"micro-batches": 1.0, "retries": 0.0}) for row in RESULTS)
+    assert "retries" not in text(dataclasses.replace(REPORT, results=usual))
+    retried = (dataclasses.replace(usual[0], extra={"micro-batches": 1.0, "retries": 2.0}), *usual[1:])
+    assert "retries" in text(dataclasses.replace(REPORT, results=retried))
+    assert "micro-batches" not in text(dataclasses.replace(REPORT, results=retried))

@@ -83,7 +83,7 @@ def test_invalid_metrics_are_one_sentence(patterns: list[str], message: str) -> 
     [
         (b"loss: 3\nmAP: 0.1\r\xff mAP: 0.25\nbye", Status.DONE, {"mAP": 0.25, "loss": 3}, ""),
         (b"mAP: 1.2.3 loss: 1", Status.FAILED, {}, "the metric mAP is '1.2.3', which is not a number"),
-        (b"mAP: nan loss: 1", Status.FAILED, {}, "the metric mAP is nan"),
+        (b"mAP: nan loss: 1", Status.FAILED, {}, "the metric mAP is nan, which is not finite"),
         (b"mAP: 1", Status.FAILED, {}, "the metric loss was not found in its output"),
         (b"", Status.FAILED, {}, "the metric mAP was not found in its output"),
     ],

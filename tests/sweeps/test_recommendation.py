@@ -86,3 +86,22 @@ def test_one_cell_and_none() -> None:
 def test_the_cheaper_of_two_equal_cells_is_the_best() -> None:
     summaries = [make_summary(640, 0.6, memory=4), make_summary(320, 0.6, memory=1)]
     assert recommend(summaries, GOAL)[0].startswith("batch 16, img 320 has the best mAP50")
+
+
+def test_of_equal_cells_the_faster_one_is_best_whatever_a_few_kilobytes_say() -> None:
+    slow, fast = make_summary(320, 0.6, memory=1.0, seconds=90), make_summary(416, 0.6, memory=1.004, seconds=30)
+    assert recommend([slow, fast], GOAL)[0].startswith("batch 16, img 416 has the best mAP50")
+
+
+def test_a_cell_that_saves_as_much_as_another_one_and_is_no_better_is_not_mentioned() -> None:
+    summaries = [
+        make_summary(640, 0.6, memory=4, seconds=100),
+        make_summary(320, 0.5, memory=1, seconds=50),
+        make_summary(352, 0.49, memory=1.02, seconds=49.5),  # on the front of time by half a second
+    ]
+    assert len(recommend(summaries, GOAL)) == 3
+
+
+def test_cells_that_have_learned_nothing_are_not_compared() -> None:
+    summaries = [make_summary(640, 0.001, memory=4), make_summary(320, 0.0002)]
+    assert recommend(summaries, GOAL)[1:] == ("No cell has learned anything yet: train longer.",)

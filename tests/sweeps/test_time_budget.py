@@ -42,3 +42,14 @@ def test_without_predictions_the_mean_of_the_cells_so_far_is_expected() -> None:
     assert budget.allows(second)
     budget.record(CellResult(first.cell, Status.DONE, seconds=6.0))
     assert not budget.allows(second)
+
+
+def test_without_predictions_another_seed_of_the_same_values_takes_as_long() -> None:
+    long, short = task(8, 1), task(4, 1)
+    now = [0.0]
+    budget = TimeBudget(10, [task(8), task(4), long, short], clock=lambda: now[0])
+    budget.record(CellResult(task(8).cell, Status.DONE, seconds=5.0))
+    budget.record(CellResult(task(4).cell, Status.DONE, seconds=1.0))
+    now[0] = 7.0
+    assert not budget.allows(long)
+    assert budget.allows(short)

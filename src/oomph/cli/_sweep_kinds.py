@@ -70,7 +70,8 @@ class SweepRequest:
         other = _DETECTOR_FLAGS if is_command else _COMMAND_FLAGS
         if misplaced := next((flag for flag in other if flag in flags), None):
             which = "detectors, without --command" if is_command else "a --command"
-            raise UsageError(f"{misplaced} is for sweeps of {which}", "remove one of them")
+            fix = "remove one of them" if is_command else "add --command, or remove it"
+            raise UsageError(f"{misplaced} is for sweeps of {which}", fix)
         grid = parse_grid(flags)
         limits = parse_limits(flags.get("--budget", (None,))[0], flags.get("--timeout", (None,))[0])
         kind = CommandSweep.of(flags, grid) if is_command else DetectorSweep.of(flags, grid, limits, cwd)

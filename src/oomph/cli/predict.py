@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -53,7 +54,7 @@ def predict(
         typer.Option(
             metavar="default|expandable|OPTIONS",
             help="Torch's allocator, or its PYTORCH_ALLOC_CONF.",
-            show_default="expandable for a Job, default for a script",
+            show_default="expandable for a Job, PYTORCH_ALLOC_CONF for a script",
         ),
     ] = None,
     measure: Annotated[
@@ -84,7 +85,7 @@ def predict(
             }
         )
         script = Script(reference, tuple(arguments), batch, max_seconds, yes)
-        _report_script(script, gpu, allocator or "default", as_json=json)
+        _report_script(script, gpu, allocator or _environment_allocator(), as_json=json)
         return
     reject_arguments(reference, arguments)
     if size == "0" and reference in BUILT_IN:
@@ -100,6 +101,19 @@ def predict(
         optimizer=optimizer.value,
     )
     _report(reference, settings, gpu, measure=measure, as_json=json)
+
+
+def _environment_allocator() -> str:
+    """Return the allocator that `python train.py` would run with in this environment, if oomph models its options."""
+    from ..settings import parse_allocator  # noqa: PLC0415
+
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    text = next((os.environ[name] for name in names if os.environ.get(name)), "default")
+    try:
+        parse_allocator(text)
+    except UsageError:
+        return "default"
+    return text
 
 
 def _report_script(script: Script, gpu: str | None, allocator: str, *, as_json: bool) -> None:

@@ -51,7 +51,7 @@ def sweep(
     ] = None,
     epochs: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="NUMBER", help="Number of epochs.", show_default="100"),
+        typer.Option(metavar="NUMBER", help="Number of epochs.", show_default="100; 24 for the generated dataset"),
     ] = None,
     settings: Annotated[
         Optional[str],  # noqa: UP045
@@ -170,7 +170,12 @@ def _start(flags: Flags, name: str, *, as_json: bool) -> None:
     request = SweepRequest.parse(flags, Path.cwd())
     with create_run_dir(name, SWEEPS) as folder, _report_disk_errors(folder), lock_sweep(folder):
         results = ResultsFile.create(folder, SweepHeader(request.grid, flags, str(Path.cwd())))
-        _run(request, results, as_json=as_json)
+        try:
+            _run(request, results, as_json=as_json)
+        except UsageError:
+            if not results.results:
+                results.remove()  # nothing has run: the folder is not worth resuming
+            raise
 
 
 def _resume(flags: Flags, sweep_name: str, name: str | None, *, as_json: bool) -> None:

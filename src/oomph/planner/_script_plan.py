@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import UsageError
+from ..errors import CannotFit, UsageError
 from ..machine import Target
 from ..script import ScriptRun, TrainingLoop
 from ._largest_batch import plan_largest_batch
@@ -61,12 +61,21 @@ def plan_script(  # noqa: PLR0913  options by name
     request = PlanRequest(
         loop_settings(loop), target, available, allow, max_slowdown, fixed=_fixed(loop), equal_parts=True
     )
+    try:
+        plan = _planned(goal, request, predictor, Path(run.path).name)
+    except CannotFit as error:
+        if loop.has_loader:
+            raise
+        why = f"{error.why}; the batch can't be split, because it doesn't come from a torch DataLoader"
+        raise CannotFit(why, f"use one, or a smaller batch; or {error.fix}") from None
+    return replace(plan, notes=(*_notes(loop), *plan.notes), steps=tuple(_steps(plan, loop, file)))
+
+
+def _planned(goal: str, request: PlanRequest, predictor: ScriptPredictor, name: str) -> Plan:
     if goal == GOALS[0]:
-        plan = _fastest(request, predictor)
-    else:
-        _check_batch_can_change(Path(run.path).name, loop)
-        plan = plan_largest_batch(request, predictor)
-    return replace(plan, notes=(*_notes(loop), *plan.notes), steps=tuple(_steps(plan, file)))
+        return _fastest(request, predictor)
+    _check_batch_can_change(name, predictor.loop)
+    return plan_largest_batch(request, predictor)
 
 
 def _fastest(request: PlanRequest, predictor: ScriptPredictor) -> Plan:
@@ -114,13 +123,14 @@ def _check_batch_can_change(name: str, loop: TrainingLoop) -> None:
         )
 
 
-def _steps(plan: Plan, file: str) -> Iterator[str]:
+def _steps(plan: Plan, loop: TrainingLoop, file: str) -> Iterator[str]:
     requested, planned = plan.requested, plan.settings
     if planned.allocator != requested.allocator:
         yield "Set the environment variable PYTORCH_ALLOC_CONF=expandable_segments:True."
     if changes_model(requested, planned):
         yield (
-            "After the optimizer is built, add these lines:\n"
+            f"After the optimizer is built, add these lines, with the names of your model ({loop.models[0].name}) and "
+            f"optimizer ({loop.optimizers[0]}):\n"
             "import oomph\n"
             f'plan = oomph.Plan.load("{file}")\n'
             "plan.apply(model, optimizer)"
@@ -129,4 +139,7 @@ def _steps(plan: Plan, file: str) -> Iterator[str]:
     if max(planned.micro_batch_sizes) != max(requested.micro_batch_sizes):
         yield f"Set the DataLoader's batch_size to {max(planned.micro_batch_sizes)}."
     if batches != len(requested.micro_batch_sizes):
-        yield f"Take an optimizer step after every {batches} batches, with the loss divided by {batches}."
+        yield (
+            f"Call optimizer.step() and optimizer.zero_grad() only after every {batches} batches, and divide the loss "
+            f"by {batches}."
+        )

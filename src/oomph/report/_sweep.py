@@ -29,11 +29,12 @@ from ..sweeps import (
 )
 from ..units import count_of, format_number, format_size, format_time
 from ._scatter_plot import scatter_plot
-from ._table import table
+from ._table import FullWidth, table
 from ._text import body_line, duration, printable
 
 _MIN_PLOT_POINTS = 3
 _FRONT_MARK = "*"
+_USUAL = {"micro-batches": 1, "micro_batches": 1, "retries": 0}  # a column that has only this value isn't shown
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class SweepReport:
 
     def _footnotes(self) -> Iterator[RenderableType]:
         if self._front_values():
-            yield Text(f"{_FRONT_MARK} no other cell has a better {self.goal.metric} with less memory", "dim")
+            yield Text(f"{_FRONT_MARK} every cell with a better {self.goal.metric} needs more memory", "dim")
         failed = [result for result in self.results if not result.is_done]
         for fix, group in itertools.groupby(failed, key=lambda result: result.fix):
             for result in group:
@@ -182,10 +183,16 @@ def _table(
         for title, field in (("predicted", "predicted"), ("GPU", "gpu_peak"), ("RAM", "host_peak"))
         if any(row.largest(field) is not None for row in rows)
     ]
-    extras = _names(result.extra for row in rows for result in row.results)
+    extras = [
+        name
+        for name in _names(result.extra for row in rows for result in row.results)
+        if any(row.mean_extra(name) != _USUAL.get(name) for row in rows if row.done)
+    ]
     metrics = _names(result.metrics for row in rows for result in row.results)
     numbers = [*(title for title, _ in sizes), "time", *extras, *metrics]
     shown = table(*(f">{name}" for name in (*axes, *numbers)), "", "status", plain=plain)
+    for column in shown.columns:
+        column.no_wrap = True
     for row in rows:
         shown.add_row(
             *(Text(printable(str(value))) for _, value in row.values),
@@ -196,7 +203,7 @@ def _table(
             _FRONT_MARK if row.values in front else "",
             Text(row.status, "" if row.status == "done" else "yellow"),
         )
-    return shown
+    return FullWidth(shown)
 
 
 def _names(mappings: Iterable[Mapping[str, float]]) -> list[str]:
@@ -218,7 +225,15 @@ def _count_or_number(number: float | None) -> str:
 def _spread(metric: Spread | None) -> str:
     if metric is None:
         return ""
-    return _number(metric.mean) if metric.deviation is None else f"{_number(metric.mean)} ± {_number(metric.deviation)}"
+    mean = _number(metric.mean)
+    if metric.deviation is None:
+        return mean
+    has_decimals = "." in mean and "e" not in mean
+    return (
+        f"{mean} ± {metric.deviation:.{len(mean.partition('.')[2])}f}"
+        if has_decimals
+        else f"{mean} ± {_number(metric.deviation)}"
+    )
 
 
 def _values_document(point: Point) -> dict[str, Value]:
@@ -227,7 +242,7 @@ def _values_document(point: Point) -> dict[str, Value]:
 
 def forecast_table(forecasts: Sequence[CellForecast], axes: Sequence[str], *, plain: bool) -> RenderableType:
     """Return the predictions of all cells, once per combination of values."""
-    rows = table(*(f">{name}" for name in (*axes, "predicted", "time", "micro-batches")), "", plain=plain)
+    rows = table(*(f">{name}" for name in (*axes, "predicted", "training", "micro-batches")), "", plain=plain)
     for forecast in {forecast.cell.values: forecast for forecast in forecasts}.values():
         rows.add_row(
             *(Text(printable(str(value))) for _, value in forecast.cell.values),

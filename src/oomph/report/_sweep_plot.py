@@ -48,14 +48,14 @@ class _CostAxis:
     Attributes:
         points: the points of the chart.
         name, quantity: memory or time, and what exactly was measured.
-        cheaper: how a cell that costs less is called.
+        more: what a cell that costs more does.
         factor, unit: the unit of the axis.
     """
 
     points: tuple[Point, ...]
     name: str
     quantity: str
-    cheaper: str
+    more: str
     factor: float
     unit: str
 
@@ -63,14 +63,14 @@ class _CostAxis:
 def _memory_axis(report: SweepReport) -> _CostAxis:
     points = report.memory_points
     unit = (GIB, "GiB") if _largest_cost(points) >= GIB else (MIB, "MiB")
-    return _CostAxis(points, "memory", _memory_quantity(report), "with less memory", *unit)
+    return _CostAxis(points, "memory", _memory_quantity(report), "needs more memory", *unit)
 
 
 def _time_axis(report: SweepReport) -> _CostAxis:
     points = report.time_points
     longest = _largest_cost(points)
     unit = next((factor, unit) for least, factor, unit in _TIME_UNITS if longest >= least)
-    return _CostAxis(points, "time", "time", "in less time", *unit)
+    return _CostAxis(points, "time", "time", "takes more time", *unit)
 
 
 def _largest_cost(points: Sequence[Point]) -> float:
@@ -91,7 +91,7 @@ def _chart(report: SweepReport, axis: _CostAxis) -> Chart:
         _metric_label(report, markers),
         (Line("", tuple(marker.x for marker in front), tuple(marker.y for marker in front)),),
         markers=markers,
-        filled_meaning=f"front: no other cell is better {axis.cheaper}",
+        filled_meaning=f"front: every better cell {axis.more}",
         hollow_meaning="" if len(front) == len(markers) else "not on the front",
     )
 

@@ -18,6 +18,7 @@ from ._result import CellResult, Status
 from .supervisor import LOG_FILE, CellOutcome, CellRequest, Limits, explain_cell
 
 _FIRST_WORD = re.compile(r"[A-Za-z][\w@./-]*")
+_NOT_FINITE = ", which is not finite"
 _MAX_OUTPUT = 64 * MIB  # of a longer output, only its end is searched
 
 
@@ -94,7 +95,7 @@ class CommandTemplate:
         if unknown := sorted(used - known):
             raise UsageError(
                 f"the command uses {{{unknown[0]}}}, which has no values",
-                f"add --set {unknown[0]}=…, or write one of {', '.join(f'{{{name}}}' for name in sorted(known))}",
+                f"add {_axis_flag(unknown[0])}…, or write one of {', '.join(f'{{{name}}}' for name in sorted(known))}",
             )
         if unused := [name for name in grid.names if name not in used]:
             raise UsageError(f"the command doesn't use {{{unused[0]}}}", f"add {{{unused[0]}}} to it")
@@ -113,6 +114,10 @@ class CommandTemplate:
         if not words:
             raise UsageError("the command is empty", "write one such as 'python train.py --batch {batch}'")
         return words
+
+
+def _axis_flag(name: str) -> str:
+    return f"--{name} " if name in {"batch", "img"} else f"--set {name}="
 
 
 def _placeholders(word: str) -> Iterator[str]:
@@ -144,7 +149,7 @@ class CommandResult:
         if status is Status.DONE:
             metrics, why = _read_metrics(self.metrics, folder / LOG_FILE)
             if why:
-                status, fix = Status.FAILED, (f"Compare the regular expression with {folder / LOG_FILE}.",)
+                status, fix = Status.FAILED, (_metric_fix(why, folder / LOG_FILE),)
         return CellResult(
             cell,
             status,
@@ -156,6 +161,12 @@ class CommandResult:
             fix=fix,
             exit_code=outcome.exit_code,
         )
+
+
+def _metric_fix(why: str, log: Path) -> str:
+    if why.endswith(_NOT_FINITE):
+        return f"The training may have diverged; see {log}."
+    return f"Compare the regular expression with {log}."
 
 
 def _read_metrics(metrics: Sequence[Metric], log: Path) -> tuple[dict[str, float], str]:
@@ -173,7 +184,7 @@ def _read_metrics(metrics: Sequence[Metric], log: Path) -> tuple[dict[str, float
         except ValueError:
             return {}, f"the metric {metric.name} is {quote(text)}, which is not a number"
         if not math.isfinite(values[metric.name]):
-            return {}, f"the metric {metric.name} is {text}"
+            return {}, f"the metric {metric.name} is {text}{_NOT_FINITE}"
     return values, ""
 
 

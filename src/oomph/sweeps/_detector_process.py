@@ -161,14 +161,23 @@ class _PrintedLog(CellProgressFile):
 def print_forecasts(runs: Sequence[DetectorRun]) -> None:
     """Print what each run needs as a line of JSON."""
     configs = [build_config(run) for run in runs]
-    nominal = configs[0].hyp.nominal_batch
-    _print_json({"log": f"every cell updates the weights after {nominal} images"})
-    for config in configs:
-        if nominal % config.batch:
-            images = config.batch * max(round(nominal / config.batch), 1)
-            _print_json({"log": f"but those with batch {config.batch} after {images}, so that they don't compare well"})
+    _print_json({"log": _describe_updates(configs)})
     for result in forecast(configs, _PrintedLog()):
         _print_json(_row_of(result))
+
+
+def _describe_updates(configs: Sequence[TrainConfig]) -> str:
+    nominal = configs[0].hyp.nominal_batch
+    others = {
+        config.batch: config.batch * max(round(nominal / config.batch), 1)
+        for config in configs
+        if nominal % config.batch
+    }
+    sentence = f"every cell updates the weights after {nominal} images"
+    if not others:
+        return sentence
+    exceptions = ", ".join(f"with batch {batch} after {images}" for batch, images in others.items())
+    return f"{sentence}, but those {exceptions}, so that these don't compare well"
 
 
 def _row_of(result: TrainForecast | CannotFit) -> dict[str, Any]:

@@ -12,6 +12,9 @@ from ._front import Cost, Summary, find_front
 _BY_OBJECT_SIZE = {"AP small": "small", "AP medium": "medium", "AP large": "large"}
 _MIN_SAVING = 0.05  # a smaller saving isn't worth a sentence
 _MAX_CHEAPER = 3  # sentences
+_SAME_MEMORY = 1.01  # sizes that differ by a smaller factor are the same
+_SAME_SAVING = 0.02
+_LEARNED = 0.01  # a metric between 0 and 1 that is smaller is noise
 _ALL, _MOST = 0.95, 0.6  # shares of a difference
 
 
@@ -30,6 +33,8 @@ def recommend(summaries: Sequence[Summary], goal: Goal) -> tuple[str, ...]:
         return ()
     best = _best(compared, goal)
     words = _Words(goal, compared)
+    if words.in_points and best.metrics[goal.metric].mean < _LEARNED:
+        return (words.best(best, is_only=len(compared) == 1), "No cell has learned anything yet: train longer.")
     sentences = [
         words.best(best, is_only=len(compared) == 1),
         *(words.cheaper(summary, best) for summary in _cheaper(compared, best, goal)),
@@ -40,16 +45,13 @@ def recommend(summaries: Sequence[Summary], goal: Goal) -> tuple[str, ...]:
 
 
 def _best(summaries: Sequence[Summary], goal: Goal) -> Summary:
-    """Return the cell with the best metric; of equal ones, that with the least memory, then time."""
-    sign = 1 if goal.minimize else -1
-    infinity = float("inf")
-
-    def order(summary: Summary) -> tuple[float, float, float]:
-        memory = infinity if summary.memory is None else float(summary.memory)
-        seconds = infinity if summary.seconds is None else summary.seconds
-        return sign * summary.metrics[goal.metric].mean, memory, seconds
-
-    return min(summaries, key=order)
+    """Return the cell with the best metric; of equal ones, the fastest of those with the least memory."""
+    choose = min if goal.minimize else max
+    best = choose(summary.metrics[goal.metric].mean for summary in summaries)
+    equal = [summary for summary in summaries if summary.metrics[goal.metric].mean == best]
+    least = min((summary.memory for summary in equal if summary.memory is not None), default=0)
+    small = [summary for summary in equal if (summary.memory or 0) <= _SAME_MEMORY * least]
+    return min(small, key=lambda summary: float("inf") if summary.seconds is None else summary.seconds)
 
 
 def _cheaper(summaries: Sequence[Summary], best: Summary, goal: Goal) -> list[Summary]:
@@ -60,7 +62,19 @@ def _cheaper(summaries: Sequence[Summary], best: Summary, goal: Goal) -> list[Su
         for point in reversed(find_front(summaries, goal.metric, cost, minimize=goal.minimize)):
             if point.on_front and _saving(point.summary, best, cost) >= _MIN_SAVING:
                 found.setdefault(point.summary.values, point.summary)
-    return list(found.values())[:_MAX_CHEAPER]
+    cheaper: list[Summary] = []
+    for summary in found.values():
+        if not any(_is_as_good(other, summary, best, goal) for other in cheaper):
+            cheaper.append(summary)
+    return cheaper[:_MAX_CHEAPER]
+
+
+def _is_as_good(other: Summary, summary: Summary, best: Summary, goal: Goal) -> bool:
+    """Return True if a cell saves about as much as another one and is not worse."""
+    gain = other.metrics[goal.metric].mean - summary.metrics[goal.metric].mean
+    costs: tuple[Cost, ...] = ("memory", "seconds")
+    saves = all(_saving(other, best, cost) >= _saving(summary, best, cost) - _SAME_SAVING for cost in costs)
+    return saves and (-gain if goal.minimize else gain) >= 0
 
 
 def _saving(other: Summary, best: Summary, cost: Cost) -> float:
@@ -76,7 +90,7 @@ class _Words:
         self.goal = goal
         means = [summary.metrics[goal.metric].mean for summary in summaries]
         # Shares such as mAP are compared in points of percent.
-        self._in_points = not goal.minimize and all(0 <= mean <= 1 for mean in means)
+        self.in_points = not goal.minimize and all(0 <= mean <= 1 for mean in means)
 
     def best(self, best: Summary, *, is_only: bool) -> str:
         """Name the best cell with its numbers."""
@@ -114,10 +128,10 @@ class _Words:
         return max((deviation for deviation in deviations if deviation is not None), default=None)
 
     def _amount(self, difference: float) -> str:
-        return f"{self._number(difference)} points" if self._in_points else self._number(difference)
+        return f"{self._number(difference)} points" if self.in_points else self._number(difference)
 
     def _number(self, difference: float) -> str:
-        return f"{100 * difference:.1f}" if self._in_points else format_number(difference)
+        return f"{100 * difference:.1f}" if self.in_points else format_number(difference)
 
     def loss_by_object_size(self, other: Summary, best: Summary) -> dict[str, float]:
         """Return what is lost on objects of each size that there are; empty if there is only one."""

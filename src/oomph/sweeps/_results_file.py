@@ -96,6 +96,11 @@ class ResultsFile:
             os.fsync(file.fileno())
         self._rows[name] = result
 
+    def remove(self) -> None:
+        """Delete the file and the lock, so that an otherwise empty folder can be deleted."""
+        for name in (RESULTS_FILE, _LOCK_FILE):
+            (self.folder / name).unlink(missing_ok=True)
+
     def _parse(self, data: bytes) -> list[Any]:
         """Return the JSON values of the complete lines, and remember where these end."""
         values: list[Any] = []

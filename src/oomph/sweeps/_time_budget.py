@@ -37,12 +37,14 @@ class TimeBudget:
             self.tasks = tuple(sorted(tasks, key=lambda task: (task.cell.seed, task.seconds or 0.0)))
         self._by_cell = {task.cell: task for task in tasks}
         self._ratios: list[float] = []
-        self._times: list[float] = []
+        self._times: dict[object, list[float]] = {}  # by the values of a cell
 
     def estimate(self, task: CellTask) -> float | None:
         """Return the estimated seconds of a cell; None if nothing is known."""
         if task.seconds is None:
-            return statistics.fmean(self._times) if self._times else None
+            same = self._times.get(task.cell.values, [])
+            known = same or [seconds for times in self._times.values() for seconds in times]
+            return statistics.fmean(known) if known else None
         ratio = statistics.fmean(self._ratios) if self._ratios else 1.0
         return ratio * (task.seconds + _START_SECONDS)
 
@@ -62,7 +64,7 @@ class TimeBudget:
         """Learn from the time of a cell that is done."""
         if not result.is_done or result.seconds is None:
             return
-        self._times.append(result.seconds)
+        self._times.setdefault(result.cell.values, []).append(result.seconds)
         predicted = self._by_cell[result.cell].seconds
         if predicted is not None:
             self._ratios.append(result.seconds / (predicted + _START_SECONDS))

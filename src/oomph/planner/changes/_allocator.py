@@ -16,7 +16,7 @@ def _improved(settings: Settings, context: Context) -> tuple[Settings, ...]:
 
 def _describe(before: Settings, after: Settings) -> tuple[str, str]:
     del before, after
-    return "torch's allocator uses expandable segments", "Nothing"
+    return "torch's allocator uses expandable segments", "None"
 
 
 ALLOCATOR = Change("allocator", _describe, _improved)

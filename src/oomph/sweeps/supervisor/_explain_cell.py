@@ -68,22 +68,26 @@ def explain_cell(folder: Path, outcome: CellOutcome, limits: Limits) -> CellExpl
         return CellExplanation(Status.OUT_OF_MEMORY, shorten(first.evidence, _MAX_LINE), first.fix)
     number = _signal_number(outcome)
     if number is not None:
-        return _explain_signal(number)
+        return _explain_signal(number, log)
     ending = f"exit code {outcome.exit_code}"
     line = last_line(log) if first is None else first.evidence
     why = f"{shorten(line, _MAX_LINE)} ({ending})" if line else f"it ended with {ending} and printed nothing"
-    return CellExplanation(Status.FAILED, why, ("Run the command itself to see why.",) if first is None else first.fix)
+    return CellExplanation(Status.FAILED, why, (*(() if first is None else first.fix), f"See {log}."))
 
 
 def _explain_limit(outcome: CellOutcome, limits: Limits) -> CellExplanation:
     if outcome.exceeded is Limit.TIME:
         ran = format_time(limits.seconds or 0)
-        return CellExplanation(Status.TIMED_OUT, f"it ran longer than {ran}", ("Raise the timeout.",))
+        return CellExplanation(
+            Status.TIMED_OUT, f"it ran longer than {ran}", ("Start a new sweep with a larger timeout.",)
+        )
     is_host = outcome.exceeded is Limit.HOST
     used, budget = (outcome.host_peak, limits.host) if is_host else (outcome.gpu_peak, limits.gpu)
     name, flag = ("RAM", "ram") if is_host else ("GPU memory", "gpu")
     why = f"it used {format_size(used or 0)} of {name}, and the budget is {format_size(budget or 0)}"
-    return CellExplanation(Status.OUT_OF_MEMORY, why, (f"Use smaller values, or raise the budget: {flag}=SIZE.",))
+    return CellExplanation(
+        Status.OUT_OF_MEMORY, why, (f"Use smaller values, or start a new sweep with a larger budget: {flag}=SIZE.",)
+    )
 
 
 def _signal_number(outcome: CellOutcome) -> int | None:
@@ -93,7 +97,7 @@ def _signal_number(outcome: CellOutcome) -> int | None:
     return number if number in {signal.SIGTERM, *_FATAL_SIGNALS} else None
 
 
-def _explain_signal(number: int) -> CellExplanation:
+def _explain_signal(number: int, log: Path) -> CellExplanation:
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     if name == "SIGKILL":
         return CellExplanation(
@@ -102,7 +106,7 @@ def _explain_signal(number: int) -> CellExplanation:
             ("Check whether the kernel killed it:", "$ sudo dmesg -T | oomph explain -"),
         )
     if number in _FATAL_SIGNALS:
-        return CellExplanation(Status.KILLED, f"by {name}: it crashed", ("Run the command itself to see where.",))
+        return CellExplanation(Status.KILLED, f"by {name}: it crashed", (f"See {log}.",))
     return CellExplanation(Status.KILLED, f"by {name}: another process ended it", ("Run the cell again.",))
 
 
