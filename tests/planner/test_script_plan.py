@@ -74,8 +74,10 @@ def test_of_two_models_only_the_batch_is_planned() -> None:
     assert plan.steps == (
         "Set the environment variable PYTORCH_ALLOC_CONF=expandable_segments:True.",
         f"Set the DataLoader's batch_size to {micro_batch}.",
-        f"Call optimizer.step() and optimizer.zero_grad() only after every {batches} batches, and divide the loss by "
-        f"{batches}.",
+        (
+            f"Call optimizer.step() and optimizer.zero_grad() only after every {batches} batches, and divide the loss by "
+            f"{batches}."
+        ),
     )
 
 
