@@ -70,11 +70,11 @@ def test_of_two_models_only_the_batch_is_planned() -> None:
     assert micro_batch is not None
     assert plan.settings == replace(plan.requested, micro_batch=micro_batch, allocator="expandable")
     assert "The script calls 2 models that it trains: only its batch and the allocator were planned." in plan.notes
-    count = 4096 // micro_batch
+    k = 4096 // micro_batch
     assert plan.steps == (
         "Set the environment variable PYTORCH_ALLOC_CONF=expandable_segments:True.",
         f"Set the DataLoader's batch_size to {micro_batch}.",
-        f"Call optimizer.step() and optimizer.zero_grad() only after every {count} batches, and divide the loss by {count}.",
+        f"Call optimizer.step() and optimizer.zero_grad() only after every {k} batches, and divide the loss by {k}.",
     )
 
 
