@@ -39,7 +39,11 @@ def train(
     ] = None,
     cfg: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="n|s|m|l|x", help="Size of the network.", show_default="that of the weights, or s"),
+        typer.Option(
+            metavar="n|s|m|l|x|NAME",
+            help="The network: a size of YOLOv5, or its neck on mobilenet, shufflenet or depthwise.",
+            show_default="that of the weights, or s",
+        ),
     ] = None,
     img: Annotated[
         Optional[int],  # noqa: UP045
@@ -111,7 +115,7 @@ def train(
     values = {
         "data": data,
         "weights": None if weights == Path() else weights,  # YOLOv5's `--weights ''` means fresh weights
-        "cfg": None if cfg is None else _network_size(cfg),
+        "cfg": None if cfg is None else _network_name(cfg),
         "imgsz": img,
         "batch": batch,
         "epochs": epochs,
@@ -245,6 +249,6 @@ def _print_resume_hint(run_dir: Path, dist: DistContext) -> Iterator[None]:
         raise
 
 
-def _network_size(cfg: str) -> str:
-    """Return the size in a YOLOv5 config name such as models/yolov5s.yaml."""
+def _network_name(cfg: str) -> str:
+    """Return the network that a name means; YOLOv5's names such as models/yolov5s.yaml mean its sizes."""
     return Path(cfg).stem.lower().removeprefix("yolov5")

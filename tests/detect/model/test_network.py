@@ -95,7 +95,9 @@ def test_memory_format_and_precision_change_predictions_little() -> None:
 
 
 def test_invalid_arguments_are_rejected() -> None:
-    with pytest.raises(UsageError, match="'t' is not a YOLOv5 size; choose one of n, s, m, l, x"):
+    with pytest.raises(
+        UsageError, match="'t' is not a network; choose one of n, s, m, l, x, mobilenet, shufflenet, depthwise"
+    ):
         yolov5("t")
     with pytest.raises(UsageError, match="classes is 0"):
         yolov5("n", classes=0)

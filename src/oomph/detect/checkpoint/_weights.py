@@ -201,7 +201,7 @@ def _identify(state: dict[str, Tensor], candidates: Sequence[str], path: Path) -
     for name in candidates:
         prefix = _head_prefix(find_architecture(name))
         last = state.get(f"{prefix}m.0.weight")
-        if last is None or len(last) % 3 or len(last) // 3 <= _BOX_OUTPUTS:
+        if last is None or last.dim() == 0 or len(last) % 3 or len(last) // 3 <= _BOX_OUTPUTS:
             continue
         state.pop(f"{prefix}anchor_grid", None)  # older files store what follows from the anchors
         classes = len(last) // 3 - _BOX_OUTPUTS
