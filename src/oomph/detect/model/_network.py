@@ -72,9 +72,8 @@ class Yolov5(nn.Module):
             x = layer(*(x if source < 0 else saved.pop(source) for source in spec.inputs))
             if index in self.architecture.saved_layers:
                 saved[index] = x
-        outputs: list[Tensor] | tuple[Tensor, list[Tensor]] = self.head(
-            [saved[level] for level in self.architecture.levels]
-        )
+        features = [saved[level] for level in self.architecture.levels]
+        outputs: list[Tensor] | tuple[Tensor, list[Tensor]] = self.head(features)
         return outputs
 
 
