@@ -73,16 +73,12 @@ def test_train_val_and_detect(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.medium
-def test_a_small_backbone_is_trained_resumed_scored_and_used(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_small_backbone_is_trained_scored_and_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = str(write_demo_dataset(tmp_path / "data", DemoSize(train=8, val=4)))
     flags = ["--data", data, "--img", "64", "--batch", "4", "--epochs", "1", "--device", "cpu"]
     assert run(["train", *flags, "--cfg", "mobilenet", "--json"]) == 0
     folder = json.loads(capsys.readouterr().out)["run_dir"]
     weights = f"{folder}/weights/last.pt"
-    assert run(["train", "--resume", folder, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["epochs"] == 1
     assert run(["val", "--data", data, "--weights", weights, "--img", "64", "--device", "cpu", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["images"] == 4
     source = str(tmp_path / "data" / "images" / "val")

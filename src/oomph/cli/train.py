@@ -202,7 +202,9 @@ def _new_config(values: dict[str, Any], run_dir: Path) -> TrainConfig:
         raise MissingFile(f"there is no file {str(weights)!r}", "download it first: oomph downloads nothing")
     config = TrainConfig(values["data"], run_dir) if "data" in values else demo_config(_DEMO_DATA, run_dir)
     if weights is not None:  # read now, so that an invalid file is reported before anything is planned
-        config = replace(config, cfg=read_weights(weights).size)
+        content = read_weights(weights)
+        content.check_network(values.get("cfg", content.size))
+        config = replace(config, cfg=content.size)
     above_start = None if "budget" in values else config.budget_above_start
     return replace(config, **values, budget_above_start=above_start)
 

@@ -45,6 +45,19 @@ class Weights:
         model.load_state_dict(self.state, strict=True)
         return model
 
+    def check_network(self, size: str) -> None:
+        """Check that these are weights of a network, by the name of its architecture.
+
+        Raises:
+            UsageError: they are those of another network.
+        """
+        if self.size != size:
+            label = find_architecture(self.size).label
+            raise UsageError(
+                f"the weights are {label} and the network is {find_architecture(size).label}",
+                f"train {label}, or pass other weights",
+            )
+
 
 def read_weights(path: Path) -> Weights:
     """Read a reference checkpoint, a plain state dict or an oomph weights file, executing nothing from it.
@@ -70,12 +83,7 @@ def load_weights(model: Yolov5, weights: Weights) -> str | None:
     Raises:
         UsageError: the weights are those of another network.
     """
-    if weights.size != model.size:
-        label = find_architecture(weights.size).label
-        raise UsageError(
-            f"the weights are {label} and the network is {model.architecture.label}",
-            f"train {label}, or pass other weights",
-        )
+    weights.check_network(model.size)
     if weights.classes == model.classes:
         model.load_state_dict(weights.state, strict=True)
         return None
