@@ -30,7 +30,7 @@ def test_every_saved_layer_is_read_once(name: str) -> None:
 # Parameters of the papers' classifiers, minus what a detector doesn't have:
 # MobileNetV3-Small: 2,542,856 (2.5 M in table 3), minus the 1x1 convolution to 576 channels (56,448) and the
 # classifier (576 to 1024 to 1000: 1,615,848).
-# ShuffleNetV2 1.0x: 2,278,604 (2.3 M in table 8), minus Conv5 (477,184) and the classifier (1,025,000).
+# ShuffleNetV2 1.0x: 2,278,604 (2.3 M in table 5), minus Conv5 (477,184) and the classifier (1,025,000).
 # depthwise: YOLOv5n (881,760); each 3x3 convolution of a x b weights becomes 9 a + a b, with a BatchNorm of 2 a more.
 BACKBONES = {"mobilenet": 870_560, "shufflenet": 776_420, "depthwise": 292_832}
 
