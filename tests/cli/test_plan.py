@@ -148,6 +148,7 @@ def test_the_largest_smaller_model_and_tiles_that_fit_are_named() -> None:
     assert tiles.startswith("tiles of 640 pixels fit, at full resolution (`tiles: 640` in the settings")
     assert tried == [("yolov5m", 4096), ("yolov5s", 4096), ("yolov5l", 1280), ("yolov5l", 640)]
     assert list(_ways_out("yolov5n", 416, planned)) == []
+    assert list(_ways_out("mobilenet", 416, planned)) == []  # no YOLOv5 is a smaller mobilenet
     assert list(_ways_out("job.py:job", 4096, planned)) == []
 
 

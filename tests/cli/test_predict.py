@@ -41,7 +41,12 @@ def test_built_in_names_work(capsys: pytest.CaptureFixture[str]) -> None:
     assert {owner["module_class"] for owner in owners} == {"Conv2d"}
     parameters = sum(parameter.numel() for parameter in detection_job("n", classes=80).model().parameters())
     assert document["prediction"]["allocated"]["value"] > 3 * 4 * parameters  # weights, gradients, momentum
+    assert run(["predict", "mobilenet", "--batch", "1", "--gpu", "T4", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    owners = [owner for owner in document["prediction"]["peak"]["owners"] if owner["module"] == "model.2.depthwise"]
+    assert {owner["module_class"] for owner in owners} == {"ConvNorm"}
     assert run(["predict", "yolov5z"]) == 2
+    assert "or one of yolov5n, yolov5s, yolov5m, yolov5l, yolov5x, mobilenet" in capsys.readouterr().err
     assert run(["predict", "yolov5n", "--measure"]) == 2
 
 

@@ -34,6 +34,10 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--device", "cuda:99"], "there is no GPU 99"),
         (["--budget", "lots"], "lots"),
         (["--settings", "none.yaml"], "none.yaml"),
+        (
+            ["--cfg", "nonsense"],
+            "'nonsense' is not a network; choose one of n, s, m, l, x, mobilenet, shufflenet, depthwise",
+        ),
         (["--workers", "-3"], "workers is -3; use at least 1, or 0 for an automatic choice"),
     ],
 )
@@ -66,3 +70,22 @@ def test_train_val_and_detect(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert run(["detect", source, *weights]) == 0
     assert len(json.loads(capsys.readouterr().out)["images"]) == 4
     assert len(list(Path("runs/detect/exp").glob("*.jpg"))) == 4
+
+
+@pytest.mark.medium
+def test_a_small_backbone_is_trained_scored_and_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = str(write_demo_dataset(tmp_path / "data", DemoSize(train=8, val=4)))
+    flags = ["--data", data, "--img", "64", "--batch", "4", "--epochs", "1", "--device", "cpu"]
+    assert run(["train", *flags, "--cfg", "mobilenet", "--json"]) == 0
+    folder = json.loads(capsys.readouterr().out)["run_dir"]
+    weights = f"{folder}/weights/last.pt"
+    assert run(["val", "--data", data, "--weights", weights, "--img", "64", "--device", "cpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["images"] == 4
+    source = str(tmp_path / "data" / "images" / "val")
+    assert run(["detect", source, "--weights", weights, "--img", "64", "--device", "cpu", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["images"]) == 4
+    assert run(["train", *flags, "--weights", weights, "--name", "finetuned", "--json"]) == 0
+    assert json.loads(Path("runs/train/finetuned/config.json").read_text())["requested"]["cfg"] == "mobilenet"
+    capsys.readouterr()
+    assert run(["train", *flags, "--weights", weights, "--cfg", "n"]) == 2
+    assert "the weights are mobilenet and the network is yolov5n" in capsys.readouterr().err

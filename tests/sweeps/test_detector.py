@@ -124,5 +124,5 @@ def test_cells_are_predicted_in_a_process_of_their_own(tmp_path: Path) -> None:
     assert 0 < (first.peak or 0) < (last.peak or 0) < (last.host or 0)
     assert messages[:2] == ["every cell updates the weights after 64 images", "train: 8 images, 43 boxes"]
     assert not (tmp_path / "runs").exists()
-    with pytest.raises(UsageError, match="'q' is not a YOLOv5 size"):
+    with pytest.raises(UsageError, match="'q' is not a network"):
         list(forecast_cells(run, [Cell((("cfg", "q"),))], tmp_path, tmp_path, messages.append))

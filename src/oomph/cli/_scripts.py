@@ -19,7 +19,7 @@ JobOrScript = Annotated[
     typer.Argument(
         metavar="JOB|SCRIPT [-- ARGS...]",
         help="What to train: path/to/file.py:function, which returns an oomph.Job; an unmodified training script, "
-        "path/to/train.py, with its own flags after --; or yolov5n, s, m, l, x.",
+        "path/to/train.py, with its own flags after --; or yolov5n, s, m, l, x, mobilenet, shufflenet, depthwise.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Run a script without asking.")]

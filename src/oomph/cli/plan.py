@@ -12,7 +12,7 @@ import typer
 
 from ..errors import CannotFit, UsageError, quote
 from ..units import split_budget
-from ._jobs import BUILT_IN, BUILT_IN_SIZE, find_job
+from ._jobs import BUILT_IN_SIZE, built_in_jobs, find_job
 from ._options import Gpu, Json, Precision, SampleSize, target_named
 from ._scripts import JobOrScript, MaxSeconds, Script, Yes, is_script, reject_arguments, reject_job_flags
 
@@ -101,7 +101,7 @@ def plan(
         _report_script(script, target_named(gpu), wishes, out, as_json=json)
         return
     reject_arguments(reference, arguments)
-    if size == "0" and reference in BUILT_IN:
+    if size == "0" and reference in built_in_jobs():
         size = BUILT_IN_SIZE
     settings = Settings(
         batch=16 if batch is None else batch,
@@ -192,11 +192,12 @@ def _make_plan(reference: str, settings: Settings, target: Target, wishes: _Wish
 
 
 def _ways_out(reference: str, size: Size, planned: Callable[[str, Size], Plan]) -> Iterator[str]:
-    """Yield what would fit instead of a detector: the next smaller one of its family, and tiles of large images."""
-    if reference not in BUILT_IN:
+    """Yield what would fit instead of a detector: the next smaller YOLOv5, and tiles of large images."""
+    names = list(built_in_jobs())
+    if reference not in names:
         return
-    names = list(BUILT_IN)
-    smaller = reversed(names[: names.index(reference)])
+    # Detectors on other backbones have no order of size, so none of them is smaller than another.
+    smaller = reversed(names[: names.index(reference)]) if reference.startswith("yolov5") else ()
     if model := next((name for name in smaller if _fits(planned, name, size)), None):
         yield f"{model} fits"
     sides = [side for side in _TILES if isinstance(size, int) and side < size]

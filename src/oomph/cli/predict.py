@@ -11,7 +11,7 @@ import typer
 
 from ..errors import UsageError, quote
 from ..settings import CHECKPOINTING, MEMORY_FORMATS, OPTIMIZERS
-from ._jobs import BUILT_IN, BUILT_IN_SIZE, find_job
+from ._jobs import BUILT_IN_SIZE, built_in_jobs, find_job
 from ._options import Gpu, Json, Precision, SampleSize, target_named
 from ._scripts import JobOrScript, MaxSeconds, Script, Yes, is_script, reject_arguments, reject_job_flags
 
@@ -88,7 +88,7 @@ def predict(
         _report_script(script, gpu, allocator or _environment_allocator(), as_json=json)
         return
     reject_arguments(reference, arguments)
-    if size == "0" and reference in BUILT_IN:
+    if size == "0" and reference in built_in_jobs():
         size = BUILT_IN_SIZE
     settings = Settings(
         batch=16 if batch is None else batch,
@@ -137,7 +137,7 @@ def _report(reference: str, settings: Settings, gpu: str | None, *, measure: boo
 
     device, target = this_device(), target_named(gpu)
     is_local = target.name == find_target(device).name
-    if measure and reference in BUILT_IN:
+    if measure and reference in built_in_jobs():
         raise UsageError(
             f"--measure runs a Job of a file, not {quote(reference)}", "write a file with a function that returns it"
         )

@@ -43,7 +43,7 @@ def sweep(
     ] = None,
     cfg: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="LIST", help="Sizes of the network: n,s.", show_default="s"),
+        typer.Option(metavar="LIST", help="Networks: n,s,mobilenet.", show_default="s"),
     ] = None,
     weights: Annotated[
         Optional[str],  # noqa: UP045

@@ -39,7 +39,11 @@ def train(
     ] = None,
     cfg: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(metavar="n|s|m|l|x", help="Size of the network.", show_default="that of the weights, or s"),
+        typer.Option(
+            metavar="n|s|m|l|x|NAME",
+            help="The network: a size of YOLOv5, or its neck on mobilenet, shufflenet or depthwise.",
+            show_default="that of the weights, or s",
+        ),
     ] = None,
     img: Annotated[
         Optional[int],  # noqa: UP045
@@ -111,7 +115,7 @@ def train(
     values = {
         "data": data,
         "weights": None if weights == Path() else weights,  # YOLOv5's `--weights ''` means fresh weights
-        "cfg": None if cfg is None else _network_size(cfg),
+        "cfg": None if cfg is None else _network_name(cfg),
         "imgsz": img,
         "batch": batch,
         "epochs": epochs,
@@ -198,7 +202,9 @@ def _new_config(values: dict[str, Any], run_dir: Path) -> TrainConfig:
         raise MissingFile(f"there is no file {str(weights)!r}", "download it first: oomph downloads nothing")
     config = TrainConfig(values["data"], run_dir) if "data" in values else demo_config(_DEMO_DATA, run_dir)
     if weights is not None:  # read now, so that an invalid file is reported before anything is planned
-        config = replace(config, cfg=read_weights(weights).size)
+        content = read_weights(weights)
+        content.check_network(values.get("cfg", content.size))
+        config = replace(config, cfg=content.size)
     above_start = None if "budget" in values else config.budget_above_start
     return replace(config, **values, budget_above_start=above_start)
 
@@ -245,6 +251,6 @@ def _print_resume_hint(run_dir: Path, dist: DistContext) -> Iterator[None]:
         raise
 
 
-def _network_size(cfg: str) -> str:
-    """Return the size in a YOLOv5 config name such as models/yolov5s.yaml."""
+def _network_name(cfg: str) -> str:
+    """Return the network that a name means; YOLOv5's names such as models/yolov5s.yaml mean its sizes."""
     return Path(cfg).stem.lower().removeprefix("yolov5")

@@ -21,11 +21,12 @@ _SUBPACKAGES = ("dataset", "model", "checkpoint", "metrics", "plots", "inference
 
 __all__ = [
     "ANCHORS",
+    "ARCHITECTURES",
     "FLAGS",
-    "SIZES",
     "STRIDES",
     "VAL_NMS",
     "AnchorCheck",
+    "Architecture",
     "Augmentation",
     "ClassScore",
     "DataIssue",

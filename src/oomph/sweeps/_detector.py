@@ -30,7 +30,7 @@ class DetectorRun:
         data: the data.yaml; the demo dataset, written to `demo`, if None.
         demo: folder of the demo dataset.
         run_dir: folder of the run's files.
-        cfg: size of the network, "n" to "x"; that of the weights, or "s", if None.
+        cfg: the network, as in `oomph train --cfg`; that of the weights, or "s", if None.
         imgsz: side of the images; 640, or that of the demo, if None.
         batch: images per iteration; 16, or that of the demo, if None.
         batches: the batches of all cells, which share one nominal batch.

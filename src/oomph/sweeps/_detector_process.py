@@ -59,7 +59,9 @@ def build_config(run: DetectorRun) -> TrainConfig:
     else:
         config = TrainConfig(Path(run.data), run_dir)
     if run.weights is not None:
-        config = dataclasses.replace(config, cfg=read_weights(Path(run.weights)).size, weights=Path(run.weights))
+        weights = read_weights(Path(run.weights))
+        weights.check_network(run.cfg or weights.size)
+        config = dataclasses.replace(config, cfg=weights.size, weights=Path(run.weights))
     if run.settings is not None:
         config, _ = read_settings(Path(run.settings), config)
     config, _ = change_settings(config, run.overrides, "--set")

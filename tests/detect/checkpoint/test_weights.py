@@ -99,6 +99,37 @@ def test_weights_of_another_size_are_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.medium
+@pytest.mark.parametrize("size", ["mobilenet", "shufflenet", "depthwise"])
+def test_the_architecture_is_saved_and_built_again(tmp_path: Path, size: str) -> None:
+    torch.manual_seed(0)
+    model, images = yolov5(size, classes=3), torch.rand(2, 3, 64, 64)
+    model(images)  # so that the statistics of BatchNorm aren't the initial ones
+    save_weights(tmp_path / "w.pt", model, NAMES)
+    weights = read_weights(tmp_path / "w.pt")
+    assert (weights.size, weights.classes) == (size, 3)
+    with torch.no_grad():
+        assert torch.equal(weights.build().eval()(images)[0], model.eval()(images)[0])
+    with pytest.raises(UsageError, match=f"the weights are {size} and the network is yolov5n; train {size}, or"):
+        load_weights(yolov5("n", classes=3), weights)
+    other = yolov5(size, classes=5)
+    assert "all layers but the head were loaded" in str(load_weights(other, weights))
+    assert torch.equal(other.state_dict()["model.0.conv.weight"], weights.state["model.0.conv.weight"])
+    torch.save(model.state_dict(), tmp_path / "plain.pt")
+    assert read_weights(tmp_path / "plain.pt").size == size
+
+
+def test_an_unknown_architecture_is_rejected(tmp_path: Path) -> None:
+    save_weights(tmp_path / "w.pt", yolov5("n", classes=3), NAMES)
+    content = torch.load(tmp_path / "w.pt", weights_only=True)
+    torch.save({**content, "size": "resnet"}, tmp_path / "w.pt")
+    with pytest.raises(UsageError, match=r"are those of 'resnet', a network that .*; use weights of one of n, s, m"):
+        read_weights(tmp_path / "w.pt")
+    torch.save({**content, "size": "mobilenet"}, tmp_path / "w.pt")
+    with pytest.raises(UsageError, match="are not those of YOLOv5"):
+        read_weights(tmp_path / "w.pt")
+
+
+@pytest.mark.medium
 def test_saved_weights_are_read_by_oomph_and_by_torch(tmp_path: Path) -> None:
     model = yolov5("n", classes=2, anchors=[[(8, 16)] * 3, [(20, 30)] * 3, [(99, 88)] * 3])
     path = tmp_path / "runs" / "best.pt"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from oomph.detect import Yolov5, yolov5
+from oomph.detect import DetectionLoss, Yolov5, yolov5
 from oomph.errors import UsageError
 
 # Number of tensors, SHA-256 of the lines "name shape", and parameters of the reference's checkpoints with 80 classes.
@@ -18,6 +18,7 @@ CHECKPOINTS = {
     "l": (613, "c15f57264fe8b0fcd9b6809e9485e68c99d74acbd212d30047df8cd051ca54ad", 46_563_709),
     "x": (745, "7fc50b91e179dd3540485ec7d15de3daca5891bf910e19766b946ed655ea0332", 86_749_405),
 }
+SMALL = ("mobilenet", "shufflenet", "depthwise")
 BIASES = {"model.24.m.0.bias", "model.24.m.1.bias", "model.24.m.2.bias"}
 
 
@@ -95,7 +96,9 @@ def test_memory_format_and_precision_change_predictions_little() -> None:
 
 
 def test_invalid_arguments_are_rejected() -> None:
-    with pytest.raises(UsageError, match="'t' is not a YOLOv5 size; choose one of n, s, m, l, x"):
+    with pytest.raises(
+        UsageError, match="'t' is not a network; choose one of n, s, m, l, x, mobilenet, shufflenet, depthwise"
+    ):
         yolov5("t")
     with pytest.raises(UsageError, match="classes is 0"):
         yolov5("n", classes=0)
@@ -104,6 +107,64 @@ def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(UsageError, match="the images are 100 x 64 pixels; make both sides multiples of 32"):
         yolov5("n")(torch.rand(1, 3, 100, 64))
     assert isinstance(yolov5("yolov5s", classes=1), Yolov5)
+
+
+@pytest.mark.parametrize("size", SMALL)
+def test_every_backbone_gives_features_at_strides_8_16_and_32(size: str) -> None:
+    model = yolov5(size, classes=3)
+    images = torch.rand(2, 3, 64, 96)
+    shapes = [(2, 3, 8, 12, 8), (2, 3, 4, 6, 8), (2, 3, 2, 3, 8)]
+    assert [tuple(level.shape) for level in model(images)] == shapes
+    assert model.eval()(images)[0].shape == (2, 3 * (96 + 24 + 6), 8)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("size", SMALL)
+def test_gradients_reach_every_parameter(size: str) -> None:
+    torch.manual_seed(0)
+    model = yolov5(size, classes=3)
+    sum(level.square().mean() for level in model(torch.rand(2, 3, 64, 64))).backward()
+    missing = [name for name, value in model.named_parameters() if value.grad is None or not value.grad.any()]
+    assert missing == []
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("size", SMALL)
+def test_every_network_runs_in_channels_last_and_in_bf16(size: str) -> None:
+    torch.manual_seed(0)
+    model = yolov5(size, classes=2).eval()
+    images = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        plain = model(images)[0]
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        last = model(images.to(memory_format=torch.channels_last))[0]
+        with torch.autocast("cpu", torch.bfloat16):
+            low = model(images)[0]
+    assert torch.allclose(plain, last, atol=1e-3)
+    assert low.dtype == torch.float32
+    assert torch.allclose(plain[..., :4], low[..., :4], atol=1.0)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("size", SMALL)
+def test_every_network_learns_a_batch(size: str) -> None:
+    torch.manual_seed(0)
+    model = yolov5(size, classes=2)
+    loss = DetectionLoss(model, imgsz=64)
+    optimizer = torch.optim.AdamW(model.parameters(), 0.002)
+    images, targets = (
+        torch.rand(4, 3, 64, 64) / 4,
+        torch.tensor([[float(image), 1, 0.5, 0.5, 0.5, 0.5] for image in range(4)]),
+    )
+    images[:, :, 16:48, 16:48] += 0.75
+    losses = []
+    for _ in range(16):  # not two: objectness is trained toward the IoU of the step, so the first steps may rise
+        value = loss(model(images), targets)
+        losses.append(value.item())
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+    assert losses[-1] < 0.8 * losses[0]
 
 
 def test_anchors_are_stored_in_cells() -> None:

@@ -12,7 +12,7 @@ from oomph.detect import TrainConfig, demo_config
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"cfg": "q"}, "'q' is not a YOLOv5 size; choose one of n, s, m, l, x"),
+        ({"cfg": "q"}, "'q' is not a network; choose one of n, s, m, l, x, mobilenet, shufflenet, depthwise"),
         ({"batch": 0}, "batch is 0; use at least 1, or -1"),
         ({"epochs": 0}, "epochs is 0; use at least 1"),
         ({"imgsz": 8}, "the image size is 8; use at least 32"),

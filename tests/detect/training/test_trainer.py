@@ -144,6 +144,23 @@ def test_an_interrupted_run_resumes_bit_for_bit(
 
 
 @pytest.mark.medium
+def test_a_run_on_a_small_backbone_resumes_bit_for_bit(demo_data: Path, tmp_path: Path) -> None:
+    class StopInSecondEpoch(RecordingProgress):
+        def on_step(self, stats: StepStats) -> None:
+            super().on_step(stats)
+            if (stats.epoch, stats.iteration) == (2, 2):
+                raise Stopped
+
+    whole, stopped = (small_config(demo_data, tmp_path / name, cfg="mobilenet") for name in ("whole", "stopped"))
+    train(whole, RecordingProgress())
+    with pytest.raises(Stopped):
+        train(replace(stopped, checkpoint_minutes=0.0), StopInSecondEpoch())
+    train(stopped, RecordingProgress(), resume=True)
+    assert_same_run(stopped.run_dir, whole.run_dir)
+    assert read_weights(stopped.run_dir / "weights" / "last.pt").size == "mobilenet"
+
+
+@pytest.mark.medium
 @pytest.mark.large
 def test_a_killed_process_resumes_bit_for_bit(
     demo_data: Path, finished_run: tuple[TrainResult, Path], tmp_path: Path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...errors import UsageError
+from ...errors import UsageError, quote
 from ...files import write_atomically
-from ..model import HEAD_INDEX, SIZES, STRIDES, Yolov5, yolov5
+from ..model import ARCHITECTURES, STRIDES, Architecture, Yolov5, find_architecture, yolov5
 from ._safe_checkpoint import open_checkpoint
 from ._safe_unpickle import LazyTensor, OpaqueObject
 
 _FORMAT, _VERSION = "oomph weights", 1
-_HEAD_PREFIX = f"model.{HEAD_INDEX}."
 _BOX_OUTPUTS = 5
 _MAX_MODULE_DEPTH, _MAX_TENSORS = 12, 10_000
 
@@ -28,7 +26,7 @@ class Weights:
     """Content of a weights file.
 
     Attributes:
-        size: size of the network, "n" to "x".
+        size: name of the architecture, "n" to "x" or that of another backbone.
         classes: number of classes.
         names: class names, if the file has them.
         state: tensors under the reference's names, floating-point ones in fp32.
@@ -47,18 +45,32 @@ class Weights:
         model.load_state_dict(self.state, strict=True)
         return model
 
+    def check_network(self, size: str) -> None:
+        """Check that these are weights of a network, by the name of its architecture.
+
+        Raises:
+            UsageError: they are those of another network.
+        """
+        if self.size != size:
+            label = find_architecture(self.size).label
+            raise UsageError(
+                f"the weights are {label} and the network is {find_architecture(size).label}",
+                f"train {label}, or pass other weights",
+            )
+
 
 def read_weights(path: Path) -> Weights:
     """Read a reference checkpoint, a plain state dict or an oomph weights file, executing nothing from it.
 
     Raises:
         MissingFile: the file doesn't exist.
-        UsageError: it is damaged, tries to execute code, or doesn't contain a YOLOv5 of version 6 or 7.
+        UsageError: it is damaged, tries to execute code, or doesn't contain a network of ARCHITECTURES.
     """
     with open_checkpoint(path) as checkpoint:
         tensors, names, origin = _find_tensors(checkpoint.content, path)
+        candidates = _candidates(checkpoint.content, path)
         state = {name: _to_fp32(checkpoint.tensor(lazy)) for name, lazy in tensors.items()}
-    size, classes = _identify(state, path)
+    size, classes = _identify(state, candidates, path)
     return Weights(size, classes, names if names and len(names) == classes else None, state, origin)
 
 
@@ -69,19 +81,16 @@ def load_weights(model: Yolov5, weights: Weights) -> str | None:
         A sentence about the tensors that were left out, or None.
 
     Raises:
-        UsageError: the weights are those of another size.
+        UsageError: the weights are those of another network.
     """
-    if weights.size != model.size:
-        raise UsageError(
-            f"the weights are yolov5{weights.size} and the network is yolov5{model.size}",
-            f"train yolov5{weights.size}, or pass other weights",
-        )
+    weights.check_network(model.size)
     if weights.classes == model.classes:
         model.load_state_dict(weights.state, strict=True)
         return None
     # The anchors stay with the head that they belong to.
     fresh = model.state_dict()
-    state = {name: fresh[name] if name.startswith(_HEAD_PREFIX) else value for name, value in weights.state.items()}
+    head = _head_prefix(model.architecture)
+    state = {name: fresh[name] if name.startswith(head) else value for name, value in weights.state.items()}
     model.load_state_dict(state, strict=True)
     return (
         f"the weights have {weights.classes} classes and the data has {model.classes}: "
@@ -173,20 +182,42 @@ def _parse_names(names: Any) -> tuple[str, ...] | None:
     return tuple(str(name) for name in names) if isinstance(names, (list, tuple)) else None
 
 
-def _identify(state: dict[str, Tensor], path: Path) -> tuple[str, int]:
-    """Return size and number of classes of the network; every name and shape must match."""
-    state.pop(f"{_HEAD_PREFIX}anchor_grid", None)  # older files store what follows from the anchors
-    first, last = state.get("model.0.conv.weight"), state.get(f"{_HEAD_PREFIX}m.0.weight")
-    if first is not None and last is not None and len(last) % 3 == 0 and len(last) // 3 > _BOX_OUTPUTS:
+def _head_prefix(architecture: Architecture) -> str:
+    """Return how the names of the head's tensors start."""
+    return f"model.{architecture.head_index}."
+
+
+def _candidates(content: Any, path: Path) -> tuple[str, ...]:
+    """Return the architectures that a file may have: the one that oomph saved, or all.
+
+    Raises:
+        UsageError: the saved one is unknown.
+    """
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        return tuple(ARCHITECTURES)
+    name = str(content.get("size"))
+    if name not in ARCHITECTURES:
+        raise UsageError(
+            f"the weights in {path} are those of {quote(name)}, a network that this version of oomph doesn't have",
+            f"use weights of one of {', '.join(ARCHITECTURES)}",
+        )
+    return (name,)
+
+
+def _identify(state: dict[str, Tensor], candidates: Sequence[str], path: Path) -> tuple[str, int]:
+    """Return architecture and number of classes; every name and shape must match."""
+    for name in candidates:
+        prefix = _head_prefix(find_architecture(name))
+        last = state.get(f"{prefix}m.0.weight")
+        if last is None or last.dim() == 0 or len(last) % 3 or len(last) // 3 <= _BOX_OUTPUTS:
+            continue
+        state.pop(f"{prefix}anchor_grid", None)  # older files store what follows from the anchors
         classes = len(last) // 3 - _BOX_OUTPUTS
-        for size, (_, width) in SIZES.items():
-            if len(first) != math.ceil(64 * width / 8) * 8:
-                continue
-            with torch.device("meta"):
-                expected = {name: value.shape for name, value in yolov5(size, classes).state_dict().items()}
-            if expected == {name: value.shape for name, value in state.items()}:
-                return size, classes
+        with torch.device("meta"):
+            expected = {key: value.shape for key, value in yolov5(name, classes).state_dict().items()}
+        if expected == {key: value.shape for key, value in state.items()}:
+            return name, classes
     raise UsageError(
-        f"the tensors in {path} are not those of YOLOv5 n, s, m, l or x (version 6 or 7)",
-        "use a checkpoint of one of these",
+        f"the tensors in {path} are not those of YOLOv5 (version 6 or 7) or of another network of oomph",
+        f"use a checkpoint of one of {', '.join(candidates)}",
     )

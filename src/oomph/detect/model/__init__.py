@@ -1,21 +1,22 @@
 """The YOLOv5 network, its loss and its post-processing."""
 
 from ._anchors import AnchorCheck, check_anchors
+from ._architectures import ARCHITECTURES, Architecture, find_architecture
 from ._batch import DetectionBatch, downscale_batch
 from ._boxes import box_iou, cxcywh_to_xyxy, xyxy_to_cxcywh
 from ._loss import DetectionLoss, LossGains, LossParts, Positives
-from ._network import ANCHORS, HEAD_INDEX, MAX_STRIDE, SIZES, STRIDES, Anchors, Yolov5, round_to_stride, yolov5
+from ._network import ANCHORS, MAX_STRIDE, STRIDES, Anchors, Yolov5, round_to_stride, yolov5
 from ._nms import VAL_NMS, NmsConfig, nms, nms_indices
 
 __all__ = [
     "ANCHORS",
-    "HEAD_INDEX",
+    "ARCHITECTURES",
     "MAX_STRIDE",
-    "SIZES",
     "STRIDES",
     "VAL_NMS",
     "AnchorCheck",
     "Anchors",
+    "Architecture",
     "DetectionBatch",
     "DetectionLoss",
     "LossGains",
@@ -27,6 +28,7 @@ __all__ = [
     "check_anchors",
     "cxcywh_to_xyxy",
     "downscale_batch",
+    "find_architecture",
     "nms",
     "nms_indices",
     "round_to_stride",

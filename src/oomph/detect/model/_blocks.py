@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
-_BN_EPS, _BN_MOMENTUM = 1e-3, 0.03
+BN_EPS, BN_MOMENTUM = 1e-3, 0.03
 
 
 class Conv(nn.Module):
@@ -18,20 +20,23 @@ class Conv(nn.Module):
         super().__init__()
         padding = kernel // 2 if padding is None else padding
         self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False)
-        self.bn = nn.BatchNorm2d(outputs, eps=_BN_EPS, momentum=_BN_MOMENTUM)
+        self.bn = nn.BatchNorm2d(outputs, eps=BN_EPS, momentum=BN_MOMENTUM)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply convolution, BatchNorm and SiLU."""
         return nn.functional.silu(self.bn(self.conv(x)))
 
 
-class Bottleneck(nn.Module):
-    """A 1x1 and a 3x3 convolution; `shortcut` adds the input to the output."""
+SpatialConv = Callable[[int, int, int], nn.Module]  # inputs, outputs, kernel
 
-    def __init__(self, channels: int, *, shortcut: bool) -> None:
+
+class Bottleneck(nn.Module):
+    """A 1x1 and a 3x3 convolution, which `spatial` builds; `shortcut` adds the input to the output."""
+
+    def __init__(self, channels: int, *, shortcut: bool, spatial: SpatialConv = Conv) -> None:
         super().__init__()
         self.cv1 = Conv(channels, channels)
-        self.cv2 = Conv(channels, channels, 3)
+        self.cv2 = spatial(channels, channels, 3)
         self.shortcut = shortcut
 
     def forward(self, x: Tensor) -> Tensor:
@@ -43,13 +48,15 @@ class Bottleneck(nn.Module):
 class C3(nn.Module):
     """Two 1x1 branches, one of them through bottlenecks, joined by a 1x1 convolution."""
 
-    def __init__(self, inputs: int, outputs: int, repeats: int, *, shortcut: bool = True) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, repeats: int, *, shortcut: bool = True, spatial: SpatialConv = Conv
+    ) -> None:
         super().__init__()
         hidden = outputs // 2
         self.cv1 = Conv(inputs, hidden)
         self.cv2 = Conv(inputs, hidden)
         self.cv3 = Conv(2 * hidden, outputs)
-        self.m = nn.Sequential(*(Bottleneck(hidden, shortcut=shortcut) for _ in range(repeats)))
+        self.m = nn.Sequential(*(Bottleneck(hidden, shortcut=shortcut, spatial=spatial) for _ in range(repeats)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a feature map of the same height and width."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from ...errors import UsageError
 from ...units import MIB
 from ..dataset import DEMO_IMGSZ, tiling
-from ..model import HEAD_INDEX, MAX_STRIDE, SIZES
+from ..model import MAX_STRIDE, find_architecture
 from ._hyperparameters import Hyperparameters
 
 PRECISIONS = ("fp32", "amp-bf16", "amp-fp16")  # supported by the guard
@@ -30,7 +30,7 @@ class TrainConfig:
     Attributes:
         data: the data.yaml.
         run_dir: folder of the results.
-        cfg: size of the network, "n" to "x".
+        cfg: the network: its size, "n" to "x", or "mobilenet", "shufflenet" or "depthwise".
         weights: initial weights; fresh ones if None.
         imgsz: side of the images.
         batch: images per iteration over all ranks, or -1 for the largest batch that fits.
@@ -79,8 +79,7 @@ class TrainConfig:
     tiles: bool | int = False
 
     def __post_init__(self) -> None:
-        if self.cfg not in SIZES:
-            raise UsageError(f"{self.cfg!r} is not a YOLOv5 size", f"choose one of {', '.join(SIZES)}")
+        head_index = find_architecture(self.cfg).head_index
         if self.batch != AUTO_BATCH and self.batch < 1:
             raise UsageError(f"batch is {self.batch}", "use at least 1, or -1 for the largest batch that fits")
         if self.epochs < 1:
@@ -95,8 +94,8 @@ class TrainConfig:
             value = getattr(self, name)
             if not minimum <= value < float("inf"):
                 raise UsageError(f"{name} is {value}", f"use at least {minimum}")
-        if self.freeze > HEAD_INDEX:
-            raise UsageError(f"freeze is {self.freeze}", f"use at most {HEAD_INDEX}: the head must be trained")
+        if self.freeze > head_index:
+            raise UsageError(f"freeze is {self.freeze}", f"use at most {head_index}: the head must be trained")
         tiling(self.tiles, self.imgsz)
 
 

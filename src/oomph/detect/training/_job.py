@@ -27,10 +27,10 @@ def detection_job(
     anchors: Anchors | None = None,
     freeze: int = 0,
 ) -> Job:
-    """Return the training of a YOLOv5 detector as a Job.
+    """Return the training of a detector as a Job.
 
     Args:
-        size: "n", "s", "m", "l" or "x".
+        size: name of the network, as for `yolov5`.
         classes: number of classes.
         boxes: average number of boxes per image; they need little memory.
         hyp: hyperparameters; the defaults if None.

@@ -49,7 +49,7 @@ def build_optimizer(
 
 
 def freeze(model: nn.Module, layers: int) -> int:
-    """Freeze the first layers of a network (10 are its backbone), and return the number of frozen parameters."""
+    """Freeze the first layers of a network (10 are YOLOv5's backbone), and return the number of frozen parameters."""
     count = 0
     for index, layer in enumerate(model.get_submodule("model").children()):
         for parameter in layer.parameters() if index < layers else ():
