@@ -3,8 +3,9 @@
 from ._anchors import AnchorCheck, check_anchors
 from ._batch import DetectionBatch, downscale_batch
 from ._boxes import box_iou, cxcywh_to_xyxy, xyxy_to_cxcywh
+from ._head import decode_level, raw_level
 from ._loss import DetectionLoss, LossGains, LossParts, Positives
-from ._network import ANCHORS, HEAD_INDEX, MAX_STRIDE, SIZES, STRIDES, Anchors, Yolov5, round_to_stride, yolov5
+from ._network import ANCHORS, HEAD_INDEX, MAX_STRIDE, SIZES, STRIDES, Anchors, HeadOutputs, Yolov5, round_to_stride, yolov5
 from ._nms import VAL_NMS, NmsConfig, nms, nms_indices
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Anchors",
     "DetectionBatch",
     "DetectionLoss",
+    "HeadOutputs",
     "LossGains",
     "LossParts",
     "NmsConfig",
@@ -26,9 +28,11 @@ __all__ = [
     "box_iou",
     "check_anchors",
     "cxcywh_to_xyxy",
+    "decode_level",
     "downscale_batch",
     "nms",
     "nms_indices",
+    "raw_level",
     "round_to_stride",
     "xyxy_to_cxcywh",
     "yolov5",
