@@ -83,7 +83,6 @@ class ShrinkResult:
         variants: before, and what the method made of it.
         differences: of the raw outputs, for each variant but the first.
         float_layers: layers that were left in float by quantization.
-        notes: sentences about the data.
     """
 
     method: str
@@ -92,4 +91,3 @@ class ShrinkResult:
     variants: tuple[VariantReport, ...]
     differences: tuple[OutputDifference, ...] = ()
     float_layers: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()

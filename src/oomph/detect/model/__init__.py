@@ -5,7 +5,18 @@ from ._batch import DetectionBatch, downscale_batch
 from ._boxes import box_iou, cxcywh_to_xyxy, xyxy_to_cxcywh
 from ._head import decode_level, raw_level
 from ._loss import DetectionLoss, LossGains, LossParts, Positives
-from ._network import ANCHORS, HEAD_INDEX, MAX_STRIDE, SIZES, STRIDES, Anchors, HeadOutputs, Yolov5, round_to_stride, yolov5
+from ._network import (
+    ANCHORS,
+    HEAD_INDEX,
+    MAX_STRIDE,
+    SIZES,
+    STRIDES,
+    Anchors,
+    HeadOutputs,
+    Yolov5,
+    round_to_stride,
+    yolov5,
+)
 from ._nms import VAL_NMS, NmsConfig, nms, nms_indices
 
 __all__ = [
