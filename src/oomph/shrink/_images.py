@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..data import Loader
 from ..detect import index_split, read_dataset, read_split
+from ..errors import UsageError
 
 
 def sample_images(data: Path, split: str, imgsz: int, count: int) -> NDArray[np.uint8]:
@@ -21,4 +22,8 @@ def sample_images(data: Path, split: str, imgsz: int, count: int) -> NDArray[np.
     index = index_split(read_split(read_dataset(data), split)).index
     numbers = np.linspace(0, len(index) - 1, min(count, len(index))).round().astype(np.int64)
     with Loader(index.select(numbers), imgsz, 1, on_error="drop") as loader:
-        return np.concatenate([batch.images.numpy().copy() for batch in loader])
+        images = [batch.images.numpy().copy() for batch in loader]
+        if not images:
+            reason = loader.skipped()[0].reason
+            raise UsageError(f"no {split} image of {data} can be decoded ({reason})", "check the images")
+    return np.concatenate(images)

@@ -13,9 +13,48 @@ from numpy.typing import NDArray
 
 from ..detect import InferenceConfig, is_onnx, read_weights, validate_weights
 from ..errors import OomphError, shorten
+from ._images import sample_images
 from ._measure_task import MeasureTask
 from ._onnx_file import count_parameters
 from ._variants import Latency, OutputDifference, VariantReport
+
+_IMAGES = 16
+
+
+class Bench:
+    """Measures variants of a detector on the same images, the original first.
+
+    Args:
+        data: the data.yaml.
+        imgsz: image size.
+        folder: an empty folder for its files.
+        split: the split that images and mAP are from.
+
+    Attributes:
+        variants: what was measured.
+        differences: of the outputs of each variant but the first.
+    """
+
+    def __init__(self, data: Path, imgsz: int, folder: Path, split: str = "val") -> None:
+        self._data, self._imgsz, self._folder, self.split = data, imgsz, folder, split
+        self._images = folder / "images.npy"
+        np.save(self._images, sample_images(data, split, imgsz, _IMAGES))
+        self.variants: list[VariantReport] = []
+        self.differences: list[OutputDifference] = []
+
+    def add(self, name: str, file: Path) -> None:
+        """Measure a variant, and compare its outputs with those of the first.
+
+        Raises:
+            OomphError: the file can't be run.
+        """
+        task = MeasureTask(str(file), str(self._images), str(self._outputs(len(self.variants))))
+        self.variants.append(measure_variant(name, task, self._data, self._imgsz, self.split))
+        if len(self.variants) > 1:
+            self.differences.append(compare_outputs(name, self._outputs(0), Path(task.outputs)))
+
+    def _outputs(self, number: int) -> Path:
+        return self._folder / f"outputs{number}.npy"
 
 
 def measure_variant(name: str, task: MeasureTask, data: Path, imgsz: int, split: str = "val") -> VariantReport:

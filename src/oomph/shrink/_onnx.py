@@ -16,15 +16,13 @@ from ..detect import EXPORT_EXTRA, Weights, is_onnx, read_dataset, read_weights,
 from ..errors import OomphError, UsageError
 from ..files import write_atomically
 from ._images import sample_images
-from ._measure import compare_outputs, measure_variant
-from ._measure_task import MeasureTask
+from ._measure import Bench
 from ._onnx_export import export_onnx, metadata_of
 from ._onnx_int8 import quantize_onnx
-from ._variants import OutputDifference, ShrinkResult, VariantReport
+from ._variants import OutputDifference, ShrinkResult
 
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-_SPLIT = "val"
-_MEASURED_IMAGES, _CALIBRATION_IMAGES = 16, 64
+_CALIBRATION_IMAGES = 64
 _MAX_DIFFERENCE = 0.01  # of raw outputs in fp32; a correct file is a hundred times closer
 _Log = Callable[[str], object]
 
@@ -77,7 +75,7 @@ def shrink_onnx(request: OnnxRequest, log: _Log = lambda _: None) -> ShrinkResul
 
 def _export(request: OnnxRequest, weights: Weights, folder: Path, log: _Log) -> ShrinkResult:
     calibration = _calibration_images(request) if request.int8 else None
-    bench = _Bench(request, folder)
+    bench = Bench(request.data, request.imgsz, folder)
     bench.add("PyTorch fp32", request.weights)
     log("exporting")
     exported = folder / "fp32.onnx"
@@ -86,48 +84,21 @@ def _export(request: OnnxRequest, weights: Weights, folder: Path, log: _Log) -> 
     _check_outputs(request, bench.differences[0])
     if calibration is None:
         _write(exported, request.target)
-        return bench.result()
+        return _result(request, bench)
     log(f"quantizing, calibrated on {len(calibration)} training images")
     quantized = folder / "int8.onnx"
     float_layers = quantize_onnx(exported, quantized, calibration, metadata_of(weights, request.imgsz, "int8"))
     bench.add("ONNX int8", quantized)
     _write(quantized, request.target)
-    return bench.result(float_layers)
+    return _result(request, bench, float_layers)
 
 
-class _Bench:
-    """Measures variants on the same images, the original first.
-
-    Attributes:
-        differences: of the outputs of each variant but the first.
-    """
-
-    def __init__(self, request: OnnxRequest, folder: Path) -> None:
-        self._folder, self._request = folder, request
-        self._images = folder / "images.npy"
-        np.save(self._images, sample_images(request.data, _SPLIT, request.imgsz, _MEASURED_IMAGES))
-        self._variants: list[VariantReport] = []
-        self.differences: list[OutputDifference] = []
-
-    def add(self, name: str, file: Path) -> None:
-        """Measure a variant, and compare its outputs with those of the first."""
-        task = MeasureTask(str(file), str(self._images), str(self._outputs(len(self._variants))))
-        self._variants.append(measure_variant(name, task, self._request.data, self._request.imgsz, _SPLIT))
-        if len(self._variants) > 1:
-            self.differences.append(compare_outputs(name, self._outputs(0), Path(task.outputs)))
-
-    def result(self, float_layers: tuple[str, ...] = ()) -> ShrinkResult:
-        """Return the result; the last variant is the file that was written."""
-        first, *middle, last = self._variants
-        variants = (
-            first,
-            *(replace(variant, file=None) for variant in middle),
-            replace(last, file=str(self._request.target)),
-        )
-        return ShrinkResult("onnx", self._request.imgsz, _SPLIT, variants, tuple(self.differences), float_layers)
-
-    def _outputs(self, number: int) -> Path:
-        return self._folder / f"outputs{number}.npy"
+def _result(request: OnnxRequest, bench: Bench, float_layers: tuple[str, ...] = ()) -> ShrinkResult:
+    """Return the result; the last variant is the file that was written."""
+    first, *middle, last = bench.variants
+    temporary = (replace(variant, file=None) for variant in middle)
+    variants = (first, *temporary, replace(last, file=str(request.target)))
+    return ShrinkResult("onnx", request.imgsz, bench.split, variants, tuple(bench.differences), float_layers)
 
 
 def _check_packages() -> None:
