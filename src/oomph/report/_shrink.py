@@ -16,7 +16,8 @@ from ._table import table
 if TYPE_CHECKING:
     from ..shrink import Latency, OutputDifference, ShrinkResult, VariantReport
 
-_SAME = 0.005  # a relative difference that rounds to 0 %
+_SAME = 0.0005  # a relative difference that rounds to 0.0 %
+_SLOWER = 1.01  # a ratio that is more than noise
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def _difference_line(difference: OutputDifference) -> str:
 def _slower_lines(result: ShrinkResult) -> Iterator[str]:
     before, after = result.variants[-2:]
     ratio = after.latency.median / before.latency.median
-    if ratio > 1 + _SAME:
+    if ratio > _SLOWER:
         yield f"{after.name} is slower than {before.name} on this CPU: {ratio:.2f} times the latency"
 
 
@@ -77,7 +78,10 @@ def _format_latency(latency: Latency) -> str:
 
 def _percent(before: float, after: float) -> str:
     change = after / before - 1
-    return "(same)" if abs(change) < _SAME else f"({change:+.0%})".replace("-", "−").replace("%", " %")  # noqa: RUF001
+    if abs(change) < _SAME:
+        return "(same)"
+    decimals = 1 if abs(change) < 0.01 else 0  # noqa: PLR2004  below one percent
+    return f"({change:+.{decimals}%})".replace("-", "−").replace("%", " %")  # noqa: RUF001  a minus sign
 
 
 def _points(before: float, after: float) -> str:
