@@ -54,8 +54,8 @@ def test_a_process_of_its_own_runs_the_file(tmp_path: Path) -> None:
     save_weights(tmp_path / "n.pt", model, list("abcd"))
     images = np.random.default_rng(0).integers(0, 256, (3, 3, 64, 64), np.uint8)
     np.save(tmp_path / "images.npy", images)
-    files = (str(tmp_path / name) for name in ("n.pt", "images.npy", "outputs.npy"))
-    seconds, memory = run_process(MeasureTask(*files, warmup=1, runs=4, compared=2))
+    file, images_file, outputs_file = (str(tmp_path / name) for name in ("n.pt", "images.npy", "outputs.npy"))
+    seconds, memory = run_process(MeasureTask(file, images_file, outputs_file, warmup=1, runs=4, compared=2))
     assert len(seconds) == 4
     assert all(second > 0 for second in seconds)
     assert 50 * MIB < memory < 2000 * MIB
