@@ -94,7 +94,6 @@ __all__ = [
     "load_detector",
     "load_weights",
     "nms",
-    "open_session",
     "parameter_groups",
     "parse_hyperparameters",
     "precision_recall_chart",

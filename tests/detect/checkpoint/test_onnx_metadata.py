@@ -31,6 +31,7 @@ def test_a_file_of_another_program_is_rejected() -> None:
         ("anchors", "[[[1, 2]]]"),
         ("anchors", "[[[1, NaN], [1, 2], [1, 2]]]"),
         ("strides", "[8, 16]"),
+        ("strides", "[]"),
         ("imgsz", "large"),
     ],
 )

@@ -68,7 +68,7 @@ class OnnxMetadata:
             )
         except (KeyError, TypeError, ValueError):
             raise UsageError(f"the metadata of {path} is damaged", "export the detector again") from None
-        if not metadata.names or len(metadata.anchors) != len(metadata.strides):
+        if not metadata.names or not metadata.strides or len(metadata.anchors) != len(metadata.strides):
             raise UsageError(f"the metadata of {path} is damaged", "export the detector again")
         return metadata
 

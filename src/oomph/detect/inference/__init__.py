@@ -2,7 +2,7 @@
 
 from ._config import Detector, InferenceConfig, load_detector
 from ._detect_objects import DetectResult, ImageDetections, detect_objects
-from ._onnx_detector import EXPORT_EXTRA, is_onnx, open_session
+from ._onnx_detector import EXPORT_EXTRA, is_onnx
 from ._validate_weights import validate_weights
 from ._validation import results_by_image, run_unguarded, validate, validation_loader
 
@@ -15,7 +15,6 @@ __all__ = [
     "detect_objects",
     "is_onnx",
     "load_detector",
-    "open_session",
     "results_by_image",
     "run_unguarded",
     "validate",

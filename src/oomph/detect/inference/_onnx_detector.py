@@ -22,8 +22,8 @@ def is_onnx(path: Path) -> bool:
     return path.suffix.lower() == ".onnx"
 
 
-def open_session(path: Path, threads: int | None = None) -> Any:
-    """Open an ONNX file on the CPU; ONNX Runtime chooses the number of threads if it is None.
+def open_session(path: Path) -> Any:
+    """Open an ONNX file on the CPU.
 
     Raises:
         MissingFile: the file doesn't exist.
@@ -37,7 +37,6 @@ def open_session(path: Path, threads: int | None = None) -> Any:
         raise MissingFile(f"there is no file '{path}'", "check the path")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY
-    options.intra_op_num_threads = threads or 0
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001  its exceptions have no common base class
@@ -71,7 +70,7 @@ class OnnxDetector(nn.Module):
         session = open_session(path)
         metadata = OnnxMetadata.decode(session.get_modelmeta().custom_metadata_map, path)
         channels = len(metadata.anchors[0]) * (_BOX_OUTPUTS + len(metadata.names))
-        if [output.shape[1] for output in session.get_outputs()] != [channels] * len(metadata.strides):
+        if [list(output.shape[1:2]) for output in session.get_outputs()] != [[channels]] * len(metadata.strides):
             raise UsageError(f"the outputs of {path} don't match its metadata", "export the detector again")
         return OnnxDetector(session, metadata).eval()
 
