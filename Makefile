@@ -6,17 +6,19 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ZOO := $(VENV)/zoo
 ZOO_STAMP := $(ZOO)/.installed
+EXPORT := $(VENV)/export
+EXPORT_STAMP := $(EXPORT)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 # Tests start hundreds of processes, and each of them would compile oomph and the tests again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train check lint types unit medium test test-all versions format bench compare peers clean
+.PHONY: help setup train check lint types unit medium test test-all test-export versions format bench compare peers clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-setup: $(STAMP) $(ZOO_STAMP) ## install everything that the other targets need
+setup: $(STAMP) $(ZOO_STAMP) $(EXPORT_STAMP) ## install everything that the other targets need
 
 $(STAMP): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,7 +39,7 @@ types: lint
 	$(BIN)/mypy
 
 unit: lint
-	$(PYTEST) -m "not medium and not large" --numprocesses 2
+	$(PYTEST) -m "not medium and not large and not export" --numprocesses 2
 
 medium: unit $(ZOO_STAMP)
 	$(PYTEST) -m "medium and not large" --numprocesses 2
@@ -46,8 +48,16 @@ medium: unit $(ZOO_STAMP)
 test: $(STAMP) ## everything a change must pass (five minutes)
 	@$(MAKE) --no-print-directory -j2 types medium
 
-test-all: test ## large tests too: all recorded predictions, soak tests
+test-all: test test-export ## large tests too: all recorded predictions, soak tests
 	$(PYTEST) -m large --numprocesses 2
+
+test-export: $(EXPORT_STAMP) ## export detectors and run the files in ONNX Runtime (one minute)
+	PYTHONPATH=$(CURDIR)/$(EXPORT) $(PYTEST) -m export
+
+# As the zoo's packages: the other tests run without them, as most users do.
+$(EXPORT_STAMP): tests/shrink/requirements.txt | $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --no-compile --target $(EXPORT) -r $<
+	@touch $(EXPORT_STAMP)
 
 versions: ## run both README commands on every Python of PYTHONS, in fresh clones
 	@for python in $(PYTHONS); do \

@@ -47,7 +47,7 @@ _EXIST_OK = IgnoredFlag("existing runs are never overwritten; a new folder gets 
 _LOCAL_RANK = IgnoredFlag("torchrun sets the rank", None)
 _HALF = IgnoredFlag("boxes are computed in full precision")
 _NO_LOGGING, _NO_UPLOAD = "oomph logs to no service", "oomph uploads nothing"
-_TORCH_ONLY = "networks run in torch"
+_NO_OPENCV = "networks run in torch or ONNX Runtime"
 _NO_TTA = "there is no test-time augmentation"
 
 TRAIN = ForeignFlags(
@@ -103,7 +103,7 @@ VAL = ForeignFlags(
     },
     rejected={
         "--augment": _NO_TTA,
-        "--dnn": _TORCH_ONLY,
+        "--dnn": _NO_OPENCV,
         "--max-det": "at most 300 boxes per image are scored, as in YOLOv5",
         "--save-conf": "`oomph detect` writes the confidence of each box",
         "--save-hybrid": "labels are used for scoring only",
@@ -124,7 +124,7 @@ DETECT = ForeignFlags(
     },
     rejected={
         "--augment": _NO_TTA,
-        "--dnn": _TORCH_ONLY,
+        "--dnn": _NO_OPENCV,
         "--hide-conf": _DRAWING,
         "--hide-labels": _DRAWING,
         "--line-thickness": _DRAWING,

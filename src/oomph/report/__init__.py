@@ -8,6 +8,7 @@ from ._explain import ExplainReport
 from ._live import LiveView
 from ._plan import PlanReport, WhichGpuReport
 from ._predict import PredictReport
+from ._shrink import ShrinkReport
 from ._sweep import SweepReport, forecast_table
 from ._sweep_plot import save_sweep_plot, sweep_plot
 from ._sweep_progress import SweepProgress
@@ -28,6 +29,7 @@ __all__ = [
     "PredictReport",
     "Report",
     "ScoresReport",
+    "ShrinkReport",
     "SweepProgress",
     "SweepReport",
     "TrainReport",

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import nn
+
 from .._device import find_device
-from ..checkpoint import Weights
+from ..checkpoint import read_weights
 from ..dataset import tiling
-from ..model import NmsConfig, Yolov5
+from ..model import NmsConfig
+from ._onnx_detector import OnnxDetector, is_onnx
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,7 @@ class InferenceConfig:
     """Settings for running a detector.
 
     Attributes:
-        weights: the weights file.
+        weights: the weights file, or an ONNX file of `oomph shrink`.
         imgsz: side of the images.
         device: "cpu", "cuda" or "cuda:1"; the first GPU, or the CPU, if None.
         tiles: False for whole images, True for tiles of `imgsz` pixels, or the side of the tiles, which are scaled to
@@ -34,6 +37,30 @@ class InferenceConfig:
         tiling(self.tiles, self.imgsz)  # raises before anything is read or written
 
 
-def build_model(weights: Weights, device: str | None) -> Yolov5:
-    """Build the network in eval mode on the device."""
-    return weights.build().eval().to(find_device(device))
+@dataclass(frozen=True)
+class Detector:
+    """A detector that is ready to run.
+
+    Attributes:
+        model: in eval mode on its device; it returns what `Yolov5` returns in that mode.
+        classes: number of classes.
+        names: class names, if the file has them.
+    """
+
+    model: nn.Module
+    classes: int
+    names: tuple[str, ...] | None
+
+
+def load_detector(path: Path, device: str | None) -> Detector:
+    """Load the detector of a weights file or ONNX file.
+
+    Raises:
+        MissingFile: the file doesn't exist.
+        UsageError: it isn't a detector, or can't run on that device.
+    """
+    if is_onnx(path):
+        model = OnnxDetector.open(path, device)
+        return Detector(model, len(model.metadata.names), model.metadata.names)
+    weights = read_weights(path)
+    return Detector(weights.build().eval().to(find_device(device)), weights.classes, weights.names)

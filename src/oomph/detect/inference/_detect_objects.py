@@ -11,12 +11,11 @@ from PIL import Image
 
 from ...data import ImageIndex, read_header
 from ...errors import UsageError
-from ..checkpoint import Weights, read_weights
 from ..dataset import IndexedSplit, LabelTable, LoadConfig, count_large_images, image_shapes, tiling
 from ..metrics import ImageResult
 from ..model import NmsConfig, round_to_stride
 from ..plots import detection_image
-from ._config import InferenceConfig, build_model
+from ._config import Detector, InferenceConfig, load_detector
 from ._output_folder import OutputFolder
 from ._sources import SourceImage, find_images, output_names
 from ._validation import results_by_image, run_unguarded, validation_loader
@@ -70,7 +69,7 @@ def detect_objects(config: InferenceConfig, source: str | Path | Sequence[str | 
         MissingFile: an image, folder or the weights don't exist.
         UsageError: no image can be read, or another file would be overwritten.
     """
-    weights, folder = read_weights(config.weights), OutputFolder(out)
+    detector, folder = load_detector(config.weights, config.device), OutputFolder(out)
     sources = [source] if isinstance(source, (str, Path)) else list(source)
     images = _without_outputs(find_images(sources), folder)
     targets = {str(image.path): out / name for image, name in zip(images, output_names(images), strict=True)}
@@ -84,8 +83,8 @@ def detect_objects(config: InferenceConfig, source: str | Path | Sequence[str | 
         raise UsageError(f"no image of {_describe(sources)} can be read ({undecodable[0][1]})", "pass other images")
     index = index.select(index.usable)
     folder.create()
-    results, skipped = _run(config, weights, index)
-    names = weights.names or tuple(str(number) for number in range(weights.classes))
+    results, skipped = _run(config, detector, index)
+    names = detector.names or tuple(str(number) for number in range(detector.classes))
     try:
         detections = tuple(_write(path, result, names, targets[path], folder) for path, result in results.items())
     finally:
@@ -93,14 +92,15 @@ def detect_objects(config: InferenceConfig, source: str | Path | Sequence[str | 
     return DetectResult(detections, (*undecodable, *skipped.items()), _tiles_hint(index, config))
 
 
-def _run(config: InferenceConfig, weights: Weights, index: ImageIndex) -> tuple[dict[str, ImageResult], dict[str, str]]:
+def _run(
+    config: InferenceConfig, detector: Detector, index: ImageIndex
+) -> tuple[dict[str, ImageResult], dict[str, str]]:
     """Return the results by path, and the reasons of images that failed to decode."""
     imgsz = round_to_stride(config.imgsz)
     no_labels = LabelTable(np.zeros((0, 5), np.float32), np.zeros(len(index) + 1, np.int64))
     split = IndexedSplit(index, no_labels, image_shapes(index), ())
     with validation_loader(split, LoadConfig(imgsz, _BATCH), tiling(config.tiles, imgsz)) as loader:
-        model = build_model(weights, config.device)
-        results = results_by_image(model, split, loader, run_unguarded, config.nms or NmsConfig())
+        results = results_by_image(detector.model, split, loader, run_unguarded, config.nms or NmsConfig())
         skipped = {str(image.path): str(image.reason) for image in loader.skipped()}
     by_path = {index.path(number): result for number, result in results.items()}
     return {path: result for path, result in by_path.items() if path not in skipped}, skipped

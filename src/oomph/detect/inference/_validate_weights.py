@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import UsageError
-from ..checkpoint import read_weights
 from ..dataset import LoadConfig, index_split, read_dataset, read_split, tiling
 from ..metrics import Scores, score
 from ..model import VAL_NMS, round_to_stride
-from ._config import InferenceConfig, build_model
+from ._config import InferenceConfig, load_detector
 from ._validation import run_unguarded, validate, validation_loader
 
 
@@ -35,19 +34,19 @@ def validate_weights(
         MissingFile: a file doesn't exist.
         UsageError: weights and data don't match, or one of them can't be read.
     """
-    weights, dataset = read_weights(config.weights), read_dataset(data)
-    if weights.classes not in {1, len(dataset.names)}:
+    detector, dataset = load_detector(config.weights, config.device), read_dataset(data)
+    if detector.classes not in {1, len(dataset.names)}:
         raise UsageError(
-            f"the weights have {weights.classes} classes and {data} has {len(dataset.names)}",
+            f"the weights have {detector.classes} classes and {data} has {len(dataset.names)}",
             "use weights that were trained on this data",
         )
     split, names = read_split(dataset, split_name), dataset.names
-    if weights.classes < len(names):
-        split, names = replace(split, labels=split.labels.as_single_cls()), weights.names or ("item",)
+    if detector.classes < len(names):
+        split, names = replace(split, labels=split.labels.as_single_cls()), detector.names or ("item",)
         log(f"the weights have one class: the {len(dataset.names)} classes of {data} are merged into one")
     indexed = index_split(split)
     for issue in indexed.issues:
         log(f"{split_name}: {issue}")
-    model, imgsz = build_model(weights, config.device), round_to_stride(config.imgsz)
+    imgsz = round_to_stride(config.imgsz)
     with validation_loader(indexed, LoadConfig(imgsz, batch), tiling(config.tiles, imgsz)) as loader:
-        return score(validate(model, indexed, loader, run_unguarded, config.nms or VAL_NMS), names)
+        return score(validate(detector.model, indexed, loader, run_unguarded, config.nms or VAL_NMS), names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -98,5 +99,5 @@ def make_predictor(nms_config: NmsConfig) -> Callable[[nn.Module, Any], list[tup
 def run_unguarded(loader: Iterable[Any], function: Callable[[nn.Module, Any], Any], *, model: nn.Module) -> list[Any]:
     """Run a function over batches without a guard."""
     model.eval()
-    device = next(model.parameters()).device
+    device = next(itertools.chain(model.parameters(), model.buffers())).device
     return [function(model, (images.to(device), numbers)) for images, numbers in loader]

@@ -4,8 +4,9 @@ from ._anchors import AnchorCheck, check_anchors
 from ._architectures import ARCHITECTURES, Architecture, find_architecture
 from ._batch import DetectionBatch, downscale_batch
 from ._boxes import box_iou, cxcywh_to_xyxy, xyxy_to_cxcywh
+from ._head import decode_level, raw_level
 from ._loss import DetectionLoss, LossGains, LossParts, Positives
-from ._network import ANCHORS, MAX_STRIDE, STRIDES, Anchors, Yolov5, round_to_stride, yolov5
+from ._network import ANCHORS, MAX_STRIDE, STRIDES, Anchors, HeadOutputs, Yolov5, round_to_stride, yolov5
 from ._nms import VAL_NMS, NmsConfig, nms, nms_indices
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Architecture",
     "DetectionBatch",
     "DetectionLoss",
+    "HeadOutputs",
     "LossGains",
     "LossParts",
     "NmsConfig",
@@ -27,10 +29,12 @@ __all__ = [
     "box_iou",
     "check_anchors",
     "cxcywh_to_xyxy",
+    "decode_level",
     "downscale_batch",
     "find_architecture",
     "nms",
     "nms_indices",
+    "raw_level",
     "round_to_stride",
     "xyxy_to_cxcywh",
     "yolov5",

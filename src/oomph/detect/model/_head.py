@@ -51,12 +51,7 @@ class Head(nn.Module):
 
     def forward(self, features: Sequence[Tensor]) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
         """Return raw levels (batch, anchors, h, w, 5 + classes); in eval mode (decoded predictions, raw levels)."""
-        raw = []
-        for layer, feature in zip(self.m, features, strict=True):
-            x = layer(feature)
-            batch, _, height, width = x.shape
-            # A view, not a copy: the loss reads one column and a few rows of it.
-            raw.append(x.view(batch, -1, self.outputs, height, width).permute(0, 1, 3, 4, 2))
+        raw = [raw_level(layer(feature), self.outputs) for layer, feature in zip(self.m, features, strict=True)]
         if self.training:
             return raw
         boxes = [self.decode(level, index) for index, level in enumerate(raw)]
@@ -64,13 +59,24 @@ class Head(nn.Module):
 
     def decode(self, raw: Tensor, index: int) -> Tensor:
         """Decode one raw level into boxes in pixels, objectness and class probabilities, in fp32."""
-        height, width = raw.shape[2:4]
         stride = self.strides[index]
-        sigmoid = raw.float().sigmoid()
-        rows = torch.arange(height, device=raw.device, dtype=torch.float32).view(height, 1).expand(height, width)
-        columns = torch.arange(width, device=raw.device, dtype=torch.float32).expand(height, width)
-        cells = torch.stack((columns, rows), -1)
-        anchors = (self.anchors[index].float() * stride).view(1, -1, 1, 1, 2)
-        center = (sigmoid[..., :2] * 2 - 0.5 + cells) * stride
-        size = (sigmoid[..., 2:4] * 2) ** 2 * anchors
-        return torch.cat((center, size, sigmoid[..., 4:]), -1)
+        return decode_level(raw, self.anchors[index].float() * stride, stride)
+
+
+def raw_level(output: Tensor, outputs: int) -> Tensor:
+    """Return the output of a convolution (batch, anchors * outputs, h, w) as (batch, anchors, h, w, outputs)."""
+    batch, _, height, width = output.shape
+    # A view, not a copy: the loss reads one column and a few rows of it.
+    return output.view(batch, -1, outputs, height, width).permute(0, 1, 3, 4, 2)
+
+
+def decode_level(raw: Tensor, anchors: Tensor, stride: int) -> Tensor:
+    """Decode a raw level into boxes in pixels, objectness and class probabilities, in fp32; anchors are in pixels."""
+    height, width = raw.shape[2:4]
+    sigmoid = raw.float().sigmoid()
+    rows = torch.arange(height, device=raw.device, dtype=torch.float32).view(height, 1).expand(height, width)
+    columns = torch.arange(width, device=raw.device, dtype=torch.float32).expand(height, width)
+    cells = torch.stack((columns, rows), -1)
+    center = (sigmoid[..., :2] * 2 - 0.5 + cells) * stride
+    size = (sigmoid[..., 2:4] * 2) ** 2 * anchors.view(1, -1, 1, 1, 2)
+    return torch.cat((center, size, sigmoid[..., 4:]), -1)

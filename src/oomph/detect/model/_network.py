@@ -61,6 +61,11 @@ class Yolov5(nn.Module):
 
     def forward(self, images: Tensor) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
         """Run on images (batch, 3, height, width): floats from 0 to 1 or uint8, both sides multiples of 32."""
+        outputs: list[Tensor] | tuple[Tensor, list[Tensor]] = self.head(self.features(images))
+        return outputs
+
+    def features(self, images: Tensor) -> list[Tensor]:
+        """Return the inputs of the head's three convolutions."""
         if images.dtype == torch.uint8:
             images = images.to(self.head.anchors.dtype) / 255
         height, width = images.shape[-2:]
@@ -72,9 +77,23 @@ class Yolov5(nn.Module):
             x = layer(*(x if source < 0 else saved.pop(source) for source in spec.inputs))
             if index in self.architecture.saved_layers:
                 saved[index] = x
-        features = [saved[level] for level in self.architecture.levels]
-        outputs: list[Tensor] | tuple[Tensor, list[Tensor]] = self.head(features)
-        return outputs
+        return [saved[level] for level in self.architecture.levels]
+
+
+class HeadOutputs(nn.Module):
+    """A detector up to the head's convolutions: what is exported, because boxes and scores must not share a scale.
+
+    Returns three tensors (batch, 3 * (5 + classes), h, w); `raw_level` and `decode_level` turn them into boxes.
+    """
+
+    def __init__(self, detector: Yolov5) -> None:
+        super().__init__()
+        self.detector = detector
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Run on images (batch, 3, height, width): floats from 0 to 1."""
+        features = self.detector.features(images)
+        return tuple(layer(feature) for layer, feature in zip(self.detector.head.m, features, strict=True))
 
 
 def _inverted_residual(spec: LayerSpec, inputs: int) -> nn.Module:

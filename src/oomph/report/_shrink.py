@@ -1,0 +1,106 @@
+"""Report of `oomph shrink`: a model before and after, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from .. import document
+from ..units import count_of, format_size
+from ._table import table
+
+if TYPE_CHECKING:
+    from ..shrink import Latency, OutputDifference, ShrinkResult, VariantReport
+
+_SAME = 0.0005  # a relative difference that rounds to 0.0 %
+_SLOWER = 1.01  # a ratio that is more than noise
+
+
+@dataclass(frozen=True)
+class ShrinkReport:
+    """Measurements of the variants of a model."""
+
+    result: ShrinkResult
+
+    def document(self) -> dict[str, Any]:
+        """Return all measurements as JSON values."""
+        return {"oomph": "shrink", "version": 1, **document.encode(self.result)}
+
+    def render(self, *, plain: bool) -> RenderableType:
+        """Return a column per variant, with differences from the first, and what the numbers are."""
+        first, *_ = variants = self.result.variants
+        rows = table("", *(f">{variant.name}" for variant in variants), plain=plain)
+        for name, text, value in _ROWS:
+            cells = [text(first), *(f"{text(item)} {value(first, item)}".rstrip() for item in variants[1:])]
+            rows.add_row(Text(name, "bold"), *cells)
+        return Group(rows, Text(), *(Text(line) for line in self._lines()))
+
+    def _lines(self) -> Iterator[str]:
+        result, latency = self.result, self.result.variants[0].latency
+        for difference in result.differences:
+            yield _difference_line(difference)
+        if result.float_layers:
+            yield f"not quantized: {', '.join(result.float_layers)}"
+        yield from _slower_lines(result)
+        threads = count_of(latency.threads, "thread")
+        yield (
+            f"Image size {result.imgsz}. Latency: the network on one image, CPU, {threads}, median and quartiles of "
+            f"{latency.runs} runs. Inference memory: peak RSS of a process that does this, libraries included. "
+            f"mAP: {result.split} split."
+        )
+        if result.variants[-1].file:
+            yield f"written: {result.variants[-1].file}"
+
+
+def _difference_line(difference: OutputDifference) -> str:
+    images = count_of(difference.images, "image")
+    return (
+        f"{difference.variant}: raw outputs differ from PyTorch by at most {difference.largest:.2g}, "
+        f"on average {difference.mean:.2g} ({images})"
+    )
+
+
+def _slower_lines(result: ShrinkResult) -> Iterator[str]:
+    before, after = result.variants[-2:]
+    ratio = after.latency.median / before.latency.median
+    if ratio > _SLOWER:
+        yield f"{after.name} is slower than {before.name} on this CPU: {ratio:.2f} times the latency"
+
+
+def _format_latency(latency: Latency) -> str:
+    median, lower, upper = (f"{seconds * 1000:.3g}" for seconds in (latency.median, latency.lower, latency.upper))
+    return f"{median} ms [{lower}, {upper}]"
+
+
+def _percent(before: float, after: float) -> str:
+    change = after / before - 1
+    if abs(change) < _SAME:
+        return "(same)"
+    decimals = 1 if abs(change) < 0.01 else 0  # noqa: PLR2004  below one percent
+    return f"({change:+.{decimals}%})".replace("-", "−").replace("%", " %")  # noqa: RUF001  a minus sign
+
+
+def _points(before: float, after: float) -> str:
+    change = f"{after - before:+.3f}"
+    return "(same)" if float(change) == 0 else f"({change})".replace("-", "−")  # noqa: RUF001  a minus sign
+
+
+def _relative(value: Callable[[VariantReport], float]) -> Callable[[VariantReport, VariantReport], str]:
+    return lambda before, after: _percent(value(before), value(after))
+
+
+_ROWS: tuple[
+    tuple[str, Callable[[VariantReport], str], Callable[[VariantReport, VariantReport], str]],
+    ...,
+] = (
+    ("parameters", lambda item: f"{item.parameters:,}", _relative(lambda item: item.parameters)),
+    ("file", lambda item: format_size(item.file_bytes), _relative(lambda item: item.file_bytes)),
+    ("inference memory", lambda item: format_size(item.memory), _relative(lambda item: item.memory)),
+    ("latency", lambda item: _format_latency(item.latency), _relative(lambda item: item.latency.median)),
+    ("mAP50", lambda item: f"{item.map50:.3f}", lambda before, after: _points(before.map50, after.map50)),
+    ("mAP50-95", lambda item: f"{item.map50_95:.3f}", lambda before, after: _points(before.map50_95, after.map50_95)),
+)

@@ -1,0 +1,51 @@
+"""Smaller models: each method ends in a file that runs and in one table of what it saves and costs.
+
+Names are loaded on first use, so that the processes that are measured import only what they need.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._measure import measure_variant as measure_variant
+    from ._onnx import OnnxRequest as OnnxRequest
+    from ._onnx import shrink_onnx as shrink_onnx
+    from ._variants import Latency as Latency
+    from ._variants import OutputDifference as OutputDifference
+    from ._variants import ShrinkResult as ShrinkResult
+    from ._variants import VariantReport as VariantReport
+
+_HOME = {
+    "Latency": "_variants",
+    "OnnxRequest": "_onnx",
+    "OutputDifference": "_variants",
+    "ShrinkResult": "_variants",
+    "VariantReport": "_variants",
+    "measure_variant": "_measure",
+    "shrink_onnx": "_onnx",
+}
+
+__all__ = [
+    "Latency",
+    "OnnxRequest",
+    "OutputDifference",
+    "ShrinkResult",
+    "VariantReport",
+    "measure_variant",
+    "shrink_onnx",
+]
+
+
+if not TYPE_CHECKING:  # so that type checkers report unknown names
+
+    def __getattr__(name: str) -> object:
+        """Load a public name on first use."""
+        if name in _HOME:
+            return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+        raise AttributeError(f"module 'oomph.shrink' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

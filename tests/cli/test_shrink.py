@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from oomph.cli import run
+from oomph.detect import DemoSize, save_weights, write_demo_dataset, yolov5
+from oomph.shrink import _onnx
+
+COMMAND = ["shrink", "onnx", "--weights", "n.pt", "--data", "data/data.yaml", "--img", "64"]
+
+
+@pytest.fixture
+def demo_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(_onnx, "_check_packages", lambda: None)
+    write_demo_dataset(Path("data"), DemoSize(train=1, val=1))
+    torch.manual_seed(0)
+    save_weights(Path("n.pt"), yolov5("n", 4), list("abcd"), {})
+
+
+def test_missing_packages_are_one_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert run(COMMAND) == 2
+    why = "ONNX needs packages that aren't installed (onnx, onnxscript, onnxruntime)"
+    assert capsys.readouterr().err == f"oomph: {why}; run `pip install 'oomph[export]'`.\n"
+
+
+@pytest.mark.medium
+@pytest.mark.usefixtures("demo_folder")
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--weights", "no.pt"], "there is no file 'no.pt'; check the path"),
+        (["--weights", "other.pt"], "the tensors in other.pt are not those of YOLOv5"),
+        (["--weights", "text.pt"], "text.pt is not in the zip format"),
+        (["--weights", "n.onnx"], "n.onnx is an ONNX file already; pass the .pt file"),
+        (["--weights", "two.pt"], "the weights have 2 classes and data/data.yaml has 4"),
+        (["--data", "no.yaml"], "no.yaml"),
+        (["--out", "no/folder/n.onnx"], "'no/folder/n.onnx' can't be written; pass a file in an existing folder"),
+        (["--out", "n.tflite"], "the output file is 'n.tflite'; use a name that ends in .onnx"),
+        (["--img", "8"], "the image size is 8; use at least 32"),
+        (["--int8", "--data", "val.yaml"], "no images to calibrate with: val.yaml names no train images; add a line"),
+    ],
+)
+def test_wrong_input_is_one_sentence(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save({"weight": torch.zeros(3)}, "other.pt")
+    Path("text.pt").write_text("hello")
+    save_weights(Path("two.pt"), yolov5("n", 2), list("ab"), {})
+    Path("val.yaml").write_text("path: data\nval: images/val\nnames: [a, b, c, d]\n")
+    assert run([*COMMAND, *flags]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(Path().rglob("*.onnx"))
+
+
+def test_an_unknown_method_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["shrink", "squeeze", *COMMAND[2:]]) == 2
+    error = capsys.readouterr().err
+    assert "'squeeze' is not" in error
+    assert "onnx" in error
+    assert error.count("\n") == 1
