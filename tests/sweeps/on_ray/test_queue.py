@@ -80,7 +80,7 @@ def test_cells_are_the_same_as_on_the_local_queue(tmp_path: Path, capfd: pytest.
         assert sorted((folder / "ran").read_text().split()) == sorted(modes)
         assert processes_with(str(folder)) == []
         assert all((row.host_peak or 0) > MIB for row in rows)
-        return {row.cell.name: (row.status, row.metrics, row.exit_code, row.fix) for row in rows}
+        return {row.cell.name: (row.status, row.metrics, row.exit_code) for row in rows}
 
     on_ray = results(tmp_path / "ray", on_ray=True)
     assert on_ray == results(tmp_path / "local", on_ray=False)
