@@ -77,6 +77,8 @@ def test_alternatives_say_why_they_lost() -> None:
     assert any("slower" in other.why_not for other in plan.alternatives)
     assert [other.memory for other in plan.alternatives] == sorted(other.memory for other in plan.alternatives)
     assert plan.settings not in [other.settings for other in plan.alternatives]
+    # Nobody would choose what takes many times as long, such as micro-batches of one sample.
+    assert all(other.seconds <= 4 * plan.planned_need.seconds.value for other in plan.alternatives)
 
 
 @pytest.mark.large

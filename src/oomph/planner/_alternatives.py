@@ -10,11 +10,15 @@ from ._search import Candidate, Winner
 
 _COUNT = 6
 _SAME = 0.01
+_BEARABLE = 4.0  # times as slow; nobody would choose what is slower
 
 
 def alternatives(winner: Winner, budget: int) -> tuple[Alternative, ...]:
     """Return what people would try, and points on the front of memory against speed, from little memory to much."""
-    chosen = [*_usual(winner, budget), *_spread(_front(winner.candidates), _COUNT)]
+    bearable = [
+        candidate for candidate in winner.candidates if candidate.seconds <= _BEARABLE * winner.candidate.seconds
+    ]
+    chosen = [*_usual(winner, budget), *_spread(_front(bearable), _COUNT)]
     unique = {candidate.settings: candidate for candidate in chosen if candidate != winner.candidate}
     return tuple(
         Alternative(

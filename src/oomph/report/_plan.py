@@ -90,7 +90,7 @@ class PlanReport:
             return
         yield Text()
         yield Text(f"Changes, because {changes[-1].why}:", "bold")
-        rows = table("", ">memory", ">step", "effect on results", plain=plain)
+        rows = table("", ">allocated", ">step", "effect on results", plain=plain)
         for change in changes:
             rows.add_row(change.what, _bytes(change), _seconds(change), Text(change.cost, "dim"))
         yield rows
