@@ -207,5 +207,5 @@ def test_resume_refuses_another_sweep(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.medium
 def test_a_detector_sweep_that_is_refused_leaves_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["sweep", "--img", "64", "--cfg", "q"]) == 2
-    assert "'q' is not a YOLOv5 size" in capsys.readouterr().err
+    assert "'q' is not a network" in capsys.readouterr().err
     assert not list(Path("runs/sweep").iterdir())
