@@ -93,10 +93,11 @@ def plan_run(run: JobRun, job: Job, device: torch.device) -> Plan:
 def _plan_on_cpu(settings: Settings, job: Job, target: Target, budget: int) -> Plan:
     request = PlanRequest(settings, target, budget - _HEADROOM)
     try:
-        return plan_fastest(request, ProcessPredictor(job, target))
+        job_plan = plan_fastest(request, ProcessPredictor(job, target))
     except CannotFit as error:
         reserved = f"{format_size(budget)} minus {format_size(_HEADROOM)} for the guard"
         raise CannotFit(f"{error.why} ({reserved})", error.fix) from None
+    return replace(job_plan, budget=budget)  # of which the guard keeps the same part free
 
 
 class ProcessPredictor(JobPredictor):
