@@ -59,7 +59,8 @@ NO_TORCH = {
     "lint",
     "report",
 }
-TORCH_PROCESSES = {Path("sweeps/_job_process.py")}  # run by a process of their own, imported by nothing
+# Run by a process of their own, imported by nothing.
+TORCH_PROCESSES = {Path("sweeps/_detector_process.py"), Path("sweeps/_job_process.py")}
 FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
 
 

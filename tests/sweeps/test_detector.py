@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +61,15 @@ def test_a_cell_becomes_a_run_and_its_config(tmp_path: Path) -> None:
     assert config.run_dir == tmp_path / "runs" / CELL.name
     # All cells make the same updates, whatever their batch and however well they do.
     assert (config.hyp.lr0, config.hyp.nominal_batch, config.hyp.same_updates, config.patience) == (0.02, 64, True, 0)
+
+
+@pytest.mark.parametrize(("device", "expected"), [("gpu", 8), ("cpu", 16)])
+def test_the_budget_is_that_of_the_device_that_trains(
+    device: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: device == "gpu")
+    config = build_config(replace(RUN.of(CELL, tmp_path), gpu_budget=8, host_budget=16))
+    assert config.budget == expected
 
 
 def test_a_setting_that_does_not_exist_is_refused(tmp_path: Path) -> None:

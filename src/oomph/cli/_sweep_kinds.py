@@ -171,7 +171,8 @@ class DetectorSweep:
             batches=tuple(int(batch) for batch in axes.get("batch", ())),
             epochs=parse_count(flags, "--epochs") if "--epochs" in flags else None,
             settings=flags.get("--settings", (None,))[0],
-            budget=limits.host if limits.gpu is None else limits.gpu,
+            gpu_budget=limits.gpu,
+            host_budget=limits.host,
         )
         return cls(run, Goal("mAP50"))
 

@@ -39,7 +39,8 @@ class DetectorRun:
         weights: initial weights.
         settings: settings file.
         overrides: other settings by name, as in a settings file.
-        budget: bytes of the device, or of the process on the CPU.
+        gpu_budget: bytes of the GPU, if it trains on one.
+        host_budget: bytes of the process, if it trains on the CPU.
     """
 
     data: str | None
@@ -54,7 +55,8 @@ class DetectorRun:
     weights: str | None = None
     settings: str | None = None
     overrides: Mapping[str, Value] = field(default_factory=dict)
-    budget: int | None = None
+    gpu_budget: int | None = None
+    host_budget: int | None = None
 
     def of(self, cell: Cell, folder: Path) -> DetectorRun:
         """Return the run of a cell of the sweep in a folder."""
@@ -159,11 +161,11 @@ def _predict(runs: Sequence[str], cwd: Path, log: Callable[[str], object]) -> It
 
 def detector_task(run: DetectorRun, forecast: CellForecast, folder: Path, request: CellRequest) -> CellTask:
     """Return the task that trains a cell; `request` has what all cells share."""
-    own = run.of(forecast.cell, folder)
+    cell_run = run.of(forecast.cell, folder)
     return CellTask(
         forecast.cell,
-        replace(request, argv=(sys.executable, "-m", _MODULE, "train", own.argument())),
-        FinishedRun(own.run_dir, request.limits),
+        replace(request, argv=(sys.executable, "-m", _MODULE, "train", cell_run.argument())),
+        FinishedRun(cell_run.run_dir, request.limits),
         read_fraction=read_progress,
         need=Limits(host=forecast.host, gpu=forecast.gpu),
         seconds=forecast.seconds,

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..detect import (
     StepStats,
     TrainConfig,
@@ -65,8 +67,9 @@ def build_config(run: DetectorRun) -> TrainConfig:
     if run.settings is not None:
         config, _ = read_settings(Path(run.settings), config)
     config, _ = change_settings(config, run.overrides, "--set")
-    names = ("cfg", "imgsz", "batch", "epochs", "budget")
+    names = ("cfg", "imgsz", "batch", "epochs")
     given = {name: getattr(run, name) for name in names if getattr(run, name) is not None}
+    given["budget"] = run.gpu_budget if torch.cuda.is_available() else run.host_budget
     nominal = nominal_batch(run.batches or (config.batch,), config.hyp.nominal_batch)
     hyp = dataclasses.replace(config.hyp, nominal_batch=nominal, same_updates=True)
     return dataclasses.replace(config, **given, seed=run.seed, hyp=hyp, patience=0)
