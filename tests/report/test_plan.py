@@ -60,3 +60,10 @@ def test_file_that_was_written_needs_no_flag() -> None:
 def test_plan_of_a_job_has_no_steps() -> None:
     text = shown(PlanReport(replace(PLAN, notes=(), steps=()), "yolov5s", H200))
     assert "carry" not in text
+
+
+def test_memory_of_other_processes_is_mentioned() -> None:
+    assert "Other processes" not in shown(PlanReport(PLAN, "yolov5s", H200))
+    shared = H200.with_free_memory(H200.memory - 3 * GIB)
+    sentence = "Other processes hold 3 GiB of this GPU now, which the plan leaves to them."
+    assert sentence in shown(PlanReport(PLAN, "yolov5s", shared))

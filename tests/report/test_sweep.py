@@ -5,8 +5,8 @@ import io
 
 from rich.console import Console
 
-from oomph.report import SweepProgress, SweepReport, emit
-from oomph.sweeps import Cell, CellProgress, CellResult, Goal, Grid, Status
+from oomph.report import ForecastReport, SweepProgress, SweepReport, emit
+from oomph.sweeps import Cell, CellForecast, CellProgress, CellResult, Goal, Grid, Status
 from oomph.units import GIB
 
 GRID = Grid((("batch", (8, 16)), ("img", (320, 640))), (0, 1))
@@ -148,3 +148,19 @@ def test_columns_in_which_nothing_is_unusual_are_left_out() -> None:
     retried = (dataclasses.replace(usual[0], extra={"micro-batches": 1.0, "retries": 2.0}), *usual[1:])
     assert "retries" in text(dataclasses.replace(REPORT, results=retried))
     assert "micro-batches" not in text(dataclasses.replace(REPORT, results=retried))
+
+
+def test_predictions_are_shown_once_per_combination_and_say_what_is_skipped() -> None:
+    why = "micro-batches of 2 with everything recomputed need up to 23 GiB, and the budget is 3.94 GiB"
+    forecasts = [
+        CellForecast(cell, peak=GIB, host=GIB, seconds=90.0, micro_batches=2)
+        if dict(cell.values)["img"] == 320
+        else CellForecast(cell, why_not=why, fix="use less")
+        for cell in CELLS
+    ]
+    stream = io.StringIO()
+    emit(ForecastReport(tuple(forecasts), GRID.names), as_json=False, stream=stream)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 5
+    assert lines[1].split() == ["8", "320", "1", "GiB", "2", "min", "2"]
+    assert lines[2].endswith(f"skipped: {why}")

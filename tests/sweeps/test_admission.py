@@ -19,3 +19,15 @@ def test_budgets_must_fit_together_on_host_and_gpu() -> None:
 
 def test_this_machine_has_free_memory() -> None:
     assert (read_free_memory().host or 0) > 0
+
+
+def test_what_is_predicted_counts_instead_of_the_limit() -> None:
+    cell = Cell((("batch", 1),))
+    task = CellTask(
+        cell,
+        CellRequest((), ".", limits=Limits(host=90)),
+        lambda *_: CellResult(cell, Status.DONE),
+        need=Limits(host=40),
+    )
+    assert FreeMemory(host=100, gpu=None).admits([task], task)
+    assert not FreeMemory(host=79, gpu=None).admits([task], task)

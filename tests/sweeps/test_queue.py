@@ -189,3 +189,10 @@ run_cells(make_tasks(folder, "hang", "escape", "slow"), folder, print, jobs=2)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert wait_until_gone(str(tmp_path), 5) == []
+
+
+def test_a_cell_that_is_not_worth_starting_gets_no_result(tmp_path: Path) -> None:
+    results: list[CellResult] = []
+    tasks = make_tasks(tmp_path, "good", "hang")
+    run_cells(tasks, tmp_path, results.append, worth_starting=lambda task: task is tasks[0])
+    assert [result.cell for result in results] == [tasks[0].cell]

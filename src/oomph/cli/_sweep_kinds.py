@@ -185,14 +185,14 @@ class DetectorSweep:
         on_result: Callable[[CellResult], None],
     ) -> Sequence[CellTask]:
         """Predict all cells, show the predictions, and return those that can fit."""
-        from ..report import forecast_table  # noqa: PLC0415
+        from ..report import ForecastReport  # noqa: PLC0415
         from ..sweeps import detector_task, forecast_cells, skipped_cell  # noqa: PLC0415
 
         if not cells:
             return ()
         progress.log("predicting all cells")
         forecasts = list(forecast_cells(self.run, cells, place.folder, place.cwd, progress.log))
-        progress.show(forecast_table(forecasts, request.grid.names, plain=not progress.is_terminal))
+        progress.show(ForecastReport(tuple(forecasts), request.grid.names))
         for forecast in forecasts:
             if not forecast.fits:
                 on_result(skipped_cell(forecast))

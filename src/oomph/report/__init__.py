@@ -9,7 +9,7 @@ from ._live import LiveView
 from ._plan import PlanReport, WhichGpuReport
 from ._predict import PredictReport
 from ._shrink import ShrinkReport
-from ._sweep import SweepReport, forecast_table
+from ._sweep import ForecastReport, SweepReport
 from ._sweep_plot import save_sweep_plot, sweep_plot
 from ._sweep_progress import SweepProgress
 from ._text import printable
@@ -22,6 +22,7 @@ __all__ = [
     "DetectReport",
     "DoctorReport",
     "ExplainReport",
+    "ForecastReport",
     "GpuDetails",
     "GpuList",
     "LiveView",
@@ -36,7 +37,6 @@ __all__ = [
     "WatchView",
     "WhichGpuReport",
     "emit",
-    "forecast_table",
     "printable",
     "save_sweep_plot",
     "sweep_plot",

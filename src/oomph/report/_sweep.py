@@ -240,15 +240,27 @@ def _values_document(point: Point) -> dict[str, Value]:
     return dict(point.summary.values)
 
 
-def forecast_table(forecasts: Sequence[CellForecast], axes: Sequence[str], *, plain: bool) -> RenderableType:
-    """Return the predictions of all cells, once per combination of values."""
-    rows = table(*(f">{name}" for name in (*axes, "predicted", "training", "micro-batches")), "", plain=plain)
-    for forecast in {forecast.cell.values: forecast for forecast in forecasts}.values():
-        rows.add_row(
-            *(Text(printable(str(value))) for _, value in forecast.cell.values),
-            _size(forecast.peak),
-            "" if forecast.seconds is None else format_time(forecast.seconds),
-            "" if forecast.micro_batches is None else str(forecast.micro_batches),
-            Text("" if forecast.fits else f"skipped: {forecast.why_not}", "yellow"),
-        )
-    return rows
+@dataclass(frozen=True)
+class ForecastReport:
+    """Table of the predictions of all cells, before any of them runs."""
+
+    forecasts: tuple[CellForecast, ...]
+    axes: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return the predictions as a JSON document."""
+        return {"oomph": "sweep forecast", "version": 1, "cells": document.encode(self.forecasts)}
+
+    def render(self, *, plain: bool) -> RenderableType:
+        """Return the table, with one row per combination of values."""
+        columns = (*self.axes, "predicted", "training", "micro-batches")
+        rows = table(*(f">{name}" for name in columns), "", plain=plain)
+        for forecast in {forecast.cell.values: forecast for forecast in self.forecasts}.values():
+            rows.add_row(
+                *(Text(printable(str(value))) for _, value in forecast.cell.values),
+                _size(forecast.peak),
+                "" if forecast.seconds is None else format_time(forecast.seconds),
+                "" if forecast.micro_batches is None else str(forecast.micro_batches),
+                Text("" if forecast.fits else f"skipped: {forecast.why_not}", "yellow"),
+            )
+        return rows

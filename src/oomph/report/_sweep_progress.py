@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from ..sweeps import CellProgress, CellResult
 from ..units import format_number, format_size, format_time
+from ._emit import Report, emit
 from ._text import duration, printable
 
 
@@ -47,15 +48,10 @@ class SweepProgress:
             self._bar.console.print(Text(printable(message)))
             self._console.file.flush()
 
-    @property
-    def is_terminal(self) -> bool:
-        """True if the output is a terminal."""
-        return self._console.is_terminal
-
-    def show(self, renderable: RenderableType) -> None:
-        """Print a table."""
+    def show(self, report: Report) -> None:
+        """Print a report."""
         if not self._quiet:
-            self._bar.console.print(renderable)
+            emit(report, as_json=False)
             self._console.file.flush()
 
     def on_progress(self, progress: CellProgress) -> None:
