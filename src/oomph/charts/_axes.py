@@ -18,7 +18,7 @@ _MIN_RANGE = 1e-3  # of an axis, as a fraction of its values: ticks have up to s
 
 
 @dataclass(frozen=True)
-class Limits:
+class AxisLimits:
     """The values at the edges of the plot."""
 
     left: float
@@ -27,7 +27,7 @@ class Limits:
     high: float
 
     @classmethod
-    def around(cls, chart: Chart) -> Limits:
+    def around(cls, chart: Chart) -> AxisLimits:
         """Return limits that show all data of a chart."""
         markers = [marker for marker in chart.markers if marker.is_finite]
         xs = [value for line in chart.lines for value in line.x if math.isfinite(value)]
@@ -56,7 +56,7 @@ class PlotArea:
     """The frame of the plot in pixels, and the values at its edges."""
 
     frame: Box
-    limits: Limits
+    limits: AxisLimits
 
     def to_pixels(self, x: float, y: float) -> tuple[float, float]:
         """Return where a point is drawn."""

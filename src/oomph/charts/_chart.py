@@ -1,4 +1,4 @@
-"""What a chart shows."""
+"""Values of a chart: lines and markers."""
 
 from __future__ import annotations
 

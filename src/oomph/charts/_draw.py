@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from PIL import Image, ImageDraw
 
-from ._axes import Limits, PlotArea, draw_axes
+from ._axes import AxisLimits, PlotArea, draw_axes
 from ._chart import Chart, Line
 from ._markers import draw_marker_meanings, draw_markers
 from ._style import COLORS, INK, PAPER, font
@@ -44,7 +44,7 @@ def plot_area(chart: Chart) -> PlotArea:
     """Return where the data of a chart is drawn."""
     top = _TOP_WITH_MEANINGS if chart.filled_meaning or chart.hollow_meaning else _TOP
     right = _RIGHT_WITH_LEGEND if any(line.name for line in chart.lines) else _RIGHT
-    return PlotArea((_LEFT, top, _WIDTH - right, _HEIGHT - _BOTTOM), Limits.around(chart))
+    return PlotArea((_LEFT, top, _WIDTH - right, _HEIGHT - _BOTTOM), AxisLimits.around(chart))
 
 
 def _draw_line(drawing: ImageDraw.ImageDraw, line: Line, area: PlotArea, color: tuple[int, int, int]) -> None:

@@ -48,7 +48,7 @@ def parse_count(flags: Flags, flag: str) -> int:
 
 @dataclass(frozen=True)
 class RayShare:
-    """What a cell gets of a Ray cluster: a number of GPUs, or a share of one; None for one, if the cluster has GPUs."""
+    """Share of a Ray cluster that a cell gets: GPUs, or a part of one; None for one GPU, if the cluster has any."""
 
     gpus: float | None = None
 

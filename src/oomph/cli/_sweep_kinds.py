@@ -51,12 +51,6 @@ class SweepRequest:
     ray: RayShare | None
     kind: SweepKind
 
-    def shared(self, cwd: Path) -> CellRequest:
-        """Return what the supervisors of all cells are asked for, without a command."""
-        from ..sweeps import CellRequest  # noqa: PLC0415
-
-        return CellRequest((), str(cwd), limits=self.limits, is_alone=self.jobs == 1)
-
     @classmethod
     def parse(cls, flags: Flags, cwd: Path) -> SweepRequest:
         """Parse the flags of a sweep whose cells run in a folder.
@@ -81,28 +75,38 @@ class SweepRequest:
 
 
 @dataclass(frozen=True)
-class SweepPlace:
-    """Where a sweep runs: the folder of its files, and the folder that its cells run in."""
+class SweepContext:
+    """A sweep that is about to run.
 
+    Attributes:
+        request: The parsed flags.
+        folder: The folder of its files.
+        cwd: The folder that its cells run in.
+        progress: Shows how far it is.
+        on_result: Stores and shows a result.
+    """
+
+    request: SweepRequest
     folder: Path
     cwd: Path
+    progress: SweepProgress
+    on_result: Callable[[CellResult], None]
+
+    def cell_request(self) -> CellRequest:
+        """Return what the supervisors of all cells are asked for, without a command."""
+        from ..sweeps import CellRequest  # noqa: PLC0415
+
+        return CellRequest((), str(self.cwd), limits=self.request.limits, is_alone=self.request.jobs == 1)
 
 
 class SweepKind(Protocol):
-    """What is swept."""
+    """A kind of sweep: makes the tasks of its cells."""
 
     @property
     def goal(self) -> Goal:
-        """What cells are compared by."""
+        """The metric that cells are compared by."""
 
-    def tasks(
-        self,
-        request: SweepRequest,
-        cells: Sequence[Cell],
-        place: SweepPlace,
-        progress: SweepProgress,
-        on_result: Callable[[CellResult], None],
-    ) -> Sequence[CellTask]:
+    def tasks(self, cells: Sequence[Cell], context: SweepContext) -> Sequence[CellTask]:
         """Return the cells to run; those that can't run get a result at once."""
 
 
@@ -124,19 +128,11 @@ class CommandSweep:
         metrics = parse_metrics(flags.get("--metric", ()))
         return cls(template, metrics, Goal(metrics[0].name, minimize="--minimize" in flags))
 
-    def tasks(
-        self,
-        request: SweepRequest,
-        cells: Sequence[Cell],
-        place: SweepPlace,
-        progress: SweepProgress,
-        on_result: Callable[[CellResult], None],
-    ) -> Sequence[CellTask]:
+    def tasks(self, cells: Sequence[Cell], context: SweepContext) -> Sequence[CellTask]:
         """Return a task per cell."""
         from ..sweeps import command_tasks  # noqa: PLC0415
 
-        del progress, on_result
-        return command_tasks(self.template, cells, self.metrics, request.shared(place.cwd))
+        return command_tasks(self.template, cells, self.metrics, context.cell_request())
 
 
 @dataclass(frozen=True)
@@ -176,28 +172,22 @@ class DetectorSweep:
         )
         return cls(run, Goal("mAP50"))
 
-    def tasks(
-        self,
-        request: SweepRequest,
-        cells: Sequence[Cell],
-        place: SweepPlace,
-        progress: SweepProgress,
-        on_result: Callable[[CellResult], None],
-    ) -> Sequence[CellTask]:
+    def tasks(self, cells: Sequence[Cell], context: SweepContext) -> Sequence[CellTask]:
         """Predict all cells, show the predictions, and return those that can fit."""
         from ..report import ForecastReport  # noqa: PLC0415
         from ..sweeps import detector_task, forecast_cells, skipped_cell  # noqa: PLC0415
 
         if not cells:
             return ()
+        progress, folder = context.progress, context.folder
         progress.log("predicting all cells")
-        forecasts = list(forecast_cells(self.run, cells, place.folder, place.cwd, progress.log))
-        progress.show(ForecastReport(tuple(forecasts), request.grid.names))
+        forecasts = list(forecast_cells(self.run, cells, folder, context.cwd, progress.log))
+        progress.show(ForecastReport(tuple(forecasts), context.request.grid.names))
         for forecast in forecasts:
             if not forecast.fits:
-                on_result(skipped_cell(forecast))
-        shared = request.shared(place.cwd)
-        return [detector_task(self.run, forecast, place.folder, shared) for forecast in forecasts if forecast.fits]
+                context.on_result(skipped_cell(forecast))
+        request = context.cell_request()
+        return [detector_task(self.run, forecast, folder, request) for forecast in forecasts if forecast.fits]
 
 
 def _check_file(flag: str, path: str | None, cwd: Path) -> None:

@@ -85,7 +85,7 @@ def plan(
 
     reference, *arguments = job
     device_budget, host_budget = split_budget(budget)
-    wishes = _Wishes(device_budget, goal.value, read_allowed(allow), max_slowdown, dataset, host_budget)
+    options = _PlanOptions(device_budget, goal.value, read_allowed(allow), max_slowdown, dataset, host_budget)
     if is_script(reference):
         reject_job_flags(
             {
@@ -98,7 +98,7 @@ def plan(
         if which_gpu:
             raise UsageError("--which-gpu is for a Job, not for a script", "name a GPU with --gpu")
         script = Script(reference, tuple(arguments), batch, max_seconds, yes)
-        _report_script(script, target_named(gpu), wishes, out, as_json=json)
+        _report_script(script, target_named(gpu), options, out, as_json=json)
         return
     reject_arguments(reference, arguments)
     if size == "0" and reference in built_in_jobs():
@@ -118,18 +118,18 @@ def plan(
             "--out": out,
         }
         _reject_beside_which_gpu(*(flag for flag, value in given.items() if value is not None))
-        _report_gpus(reference, settings, wishes.allow, as_json=json)
+        _report_gpus(reference, settings, options.allow, as_json=json)
         return
     target = target_named(gpu)
-    result = _make_plan(reference, settings, target, wishes, quiet=json)
+    result = _make_plan(reference, settings, target, options, quiet=json)
     if out is not None:
         _save(result, out)
     emit(PlanReport(result, reference, target), as_json=json)
 
 
 @dataclass(frozen=True)
-class _Wishes:
-    """What a plan is asked for beside the settings."""
+class _PlanOptions:
+    """Options of a plan beside the settings."""
 
     budget: str | None
     goal: str
@@ -139,7 +139,7 @@ class _Wishes:
     host_budget: str | None
 
 
-def _report_script(script: Script, target: Target, wishes: _Wishes, out: Path | None, *, as_json: bool) -> None:
+def _report_script(script: Script, target: Target, options: _PlanOptions, out: Path | None, *, as_json: bool) -> None:
     from ..planner import plan_script  # noqa: PLC0415
     from ..report import ConsoleProgress, PlanReport, emit  # noqa: PLC0415
 
@@ -149,10 +149,10 @@ def _report_script(script: Script, target: Target, wishes: _Wishes, out: Path | 
         result = plan_script(
             run,
             target,
-            budget=wishes.budget,
-            goal=wishes.goal,
-            allow=wishes.allow,
-            max_slowdown=wishes.max_slowdown,
+            budget=options.budget,
+            goal=options.goal,
+            allow=options.allow,
+            max_slowdown=options.max_slowdown,
             max_seconds=script.max_seconds,
             progress=lambda done: console.on_progress(f"running {script.path} with other settings", done, None),
             file=file,
@@ -162,12 +162,12 @@ def _report_script(script: Script, target: Target, wishes: _Wishes, out: Path | 
     emit(PlanReport(result, script.path, target, None if out else file), as_json=as_json)
 
 
-def _make_plan(reference: str, settings: Settings, target: Target, wishes: _Wishes, *, quiet: bool) -> Plan:
+def _make_plan(reference: str, settings: Settings, target: Target, options: _PlanOptions, *, quiet: bool) -> Plan:
     from ..job import load_dataset  # noqa: PLC0415
     from ..planner import plan as make_plan  # noqa: PLC0415
     from ..report import ConsoleProgress  # noqa: PLC0415
 
-    dataset = None if wishes.dataset is None else load_dataset(wishes.dataset)
+    dataset = None if options.dataset is None else load_dataset(options.dataset)
     with ConsoleProgress(quiet=quiet) as console:
 
         def planned(name: str, size: Size) -> Plan:
@@ -175,13 +175,13 @@ def _make_plan(reference: str, settings: Settings, target: Target, wishes: _Wish
                 find_job(name),
                 replace(settings, size=size),
                 target,
-                budget=wishes.budget,
-                goal=wishes.goal,
-                allow=wishes.allow,
-                max_slowdown=wishes.max_slowdown,
+                budget=options.budget,
+                goal=options.goal,
+                allow=options.allow,
+                max_slowdown=options.max_slowdown,
                 progress=lambda done: console.on_progress(f"predicting settings of {name}", done, None),
                 dataset=dataset,
-                host_budget=wishes.host_budget,
+                host_budget=options.host_budget,
             )
 
         try:

@@ -16,7 +16,7 @@ from ._options import Json
 from ._runs import SWEEPS, create_run_dir, find_sweep, not_writable
 from ._signals import exit_on_sigterm
 from ._sweep_flags import Flags
-from ._sweep_kinds import SweepPlace, SweepRequest
+from ._sweep_kinds import SweepContext, SweepRequest
 
 if TYPE_CHECKING:
     from ..report import SweepProgress
@@ -242,8 +242,8 @@ def _run_cells(request: SweepRequest, results: ResultsFile, progress: SweepProgr
         results.append(result)
         progress.on_result(result)
 
-    place = SweepPlace(results.folder, Path(results.header.cwd))
-    tasks = request.kind.tasks(request, cells, place, progress, on_result)
+    context = SweepContext(request, results.folder, Path(results.header.cwd), progress, on_result)
+    tasks = request.kind.tasks(cells, context)
     time_budget = TimeBudget(request.max_seconds, tasks)
     if time_budget.total:
         progress.log(f"estimated time of all cells: {format_time(time_budget.total)}")

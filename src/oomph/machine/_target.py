@@ -183,8 +183,8 @@ def target_of_gpu(gpu: Gpu) -> Target:
     target, free = find_target(gpu.name.known or ""), gpu.free.known
     if free is None:
         return target
-    own = sum(process.used.known or 0 for process in gpu.processes.known or () if process.is_self)
-    return target.with_free_memory(free + own)
+    own_bytes = sum(process.used.known or 0 for process in gpu.processes.known or () if process.is_self)
+    return target.with_free_memory(free + own_bytes)
 
 
 def this_device() -> str:

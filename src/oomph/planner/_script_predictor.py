@@ -76,8 +76,14 @@ class ScriptPredictor:
         Raises:
             UsageError: the script can't run with the settings.
         """
-        own = loop_settings(self.loop)
-        plain = replace(settings, batch=own.batch, micro_batch=own.micro_batch, checkpointing="none", offload=())
+        script_settings = loop_settings(self.loop)
+        plain = replace(
+            settings,
+            batch=script_settings.batch,
+            micro_batch=script_settings.micro_batch,
+            checkpointing="none",
+            offload=(),
+        )
         if plain not in self.profiles:
             capture = self._capture(self._run_with(plain))
             one_pass = replace(plain, batch=max(plain.micro_batch_sizes), micro_batch=None)
@@ -87,18 +93,18 @@ class ScriptPredictor:
         return self.profiles[plain]
 
     def _run_with(self, settings: Settings) -> ScriptRun:
-        loop, own = self.loop, loop_settings(self.loop)
+        loop, script_settings = self.loop, loop_settings(self.loop)
         if settings.optimizer == "8bit":
             raise UsageError("8-bit states of a script's optimizer can't be predicted", "plan a Job for them")
-        if settings.precision == "amp-fp16" != own.precision:
+        if settings.precision == "amp-fp16" != script_settings.precision:
             raise UsageError("amp-fp16 needs a gradient scaler, which a plan can't add to a script", "add one to it")
         micro_batch = max(settings.micro_batch_sizes)
         is_split = len(settings.micro_batch_sizes) > 1
-        only_model = replace(settings, batch=1, micro_batch=None, allocator=own.allocator)
+        only_model = replace(settings, batch=1, micro_batch=None, allocator=script_settings.allocator)
         return replace(
             self.run,
             batch=self.run.batch if micro_batch == (loop.samples or 1) else micro_batch,
-            settings=only_model if changes_model(own, settings) else None,
+            settings=only_model if changes_model(script_settings, settings) else None,
             accumulates=is_split and loop.micro_batches == 1,
         )
 

@@ -43,7 +43,7 @@ def sweep_plot(report: SweepReport) -> Image.Image | None:
 
 @dataclass(frozen=True)
 class _CostAxis:
-    """What a chart compares the metric with.
+    """Cost that a chart compares the metric with.
 
     Attributes:
         points: the points of the chart.

@@ -1,4 +1,4 @@
-"""What the measuring process is told. Standard library only."""
+"""Request of the measuring process. Standard library only."""
 
 from __future__ import annotations
 

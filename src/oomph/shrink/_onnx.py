@@ -29,7 +29,7 @@ _Log = Callable[[str], object]
 
 @dataclass(frozen=True)
 class OnnxRequest:
-    """What to export.
+    """Request of an export.
 
     Attributes:
         weights: the detector.

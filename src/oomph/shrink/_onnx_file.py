@@ -1,4 +1,4 @@
-"""What an ONNX file contains: metadata, convolutions, parameters."""
+"""Contents of an ONNX file: metadata, convolutions, parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every method of `oomph shrink` reports. No torch."""
+"""Results that every method of `oomph shrink` reports. No torch."""
 
 from __future__ import annotations
 

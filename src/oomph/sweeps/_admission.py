@@ -1,4 +1,4 @@
-"""Which cells may run side by side: those whose predicted needs, or budgets, fit into the free memory together."""
+"""Admission of cells beside others: their predicted needs, or budgets, must fit into the free memory together."""
 
 from __future__ import annotations
 

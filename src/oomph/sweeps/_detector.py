@@ -80,7 +80,7 @@ _FIELDS = {"batch": "batch", "img": "imgsz", "cfg": "cfg", "weights": "weights"}
 
 @dataclass(frozen=True)
 class CellForecast:
-    """What a cell is predicted to need.
+    """Predicted memory and time of a cell.
 
     Attributes:
         cell: the cell.

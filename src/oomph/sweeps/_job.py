@@ -98,11 +98,11 @@ def check_job(run: JobRun, cwd: Path) -> None:
 
 def job_task(run: JobRun, cell: Cell, folder: Path, request: CellRequest) -> CellTask:
     """Return the task that trains a cell; `request` has what all cells share."""
-    own = replace(run.of(cell, folder), host_budget=request.limits.host, gpu_budget=request.limits.gpu)
+    cell_run = replace(run.of(cell, folder), host_budget=request.limits.host, gpu_budget=request.limits.gpu)
     return CellTask(
         cell,
-        replace(request, argv=(sys.executable, "-m", _MODULE, "train", own.argument())),
-        FinishedRun(own.run_dir, request.limits),
+        replace(request, argv=(sys.executable, "-m", _MODULE, "train", cell_run.argument())),
+        FinishedRun(cell_run.run_dir, request.limits),
         read_fraction=read_progress,
     )
 

@@ -125,7 +125,7 @@ def predicted_peak(need: Prediction) -> int:
 
 @dataclass
 class Training:
-    """What the steps so far did.
+    """Statistics of the steps so far.
 
     Attributes:
         batch: samples of a step.

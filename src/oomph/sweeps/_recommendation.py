@@ -20,7 +20,7 @@ _ALL, _MOST = 0.95, 0.6  # shares of a difference
 
 @dataclass(frozen=True)
 class Goal:
-    """What cells are compared by: the first metric, and whether smaller is better."""
+    """Metric that cells are compared by, and whether smaller is better."""
 
     metric: str
     minimize: bool = False

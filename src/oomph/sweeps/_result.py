@@ -23,7 +23,7 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True)
 class CellResult:
-    """What a cell measured, or why it didn't.
+    """Measurements of a cell, or the reason why there are none.
 
     Attributes:
         cell: The cell.

@@ -23,7 +23,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class SweepHeader:
-    """What is swept: the first line of the file, from which a sweep is resumed.
+    """Definition of a sweep: the first line of the file, from which it is resumed.
 
     Attributes:
         grid: The cells.

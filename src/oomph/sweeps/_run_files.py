@@ -21,7 +21,7 @@ _KIND, _VERSION = "sweep result", 1
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a training run measured.
+    """Measurements of a training run.
 
     Attributes:
         metrics: metrics by name.

@@ -1,4 +1,4 @@
-"""What an ONNX file of a detector says about itself: everything that decoding its outputs needs."""
+"""Metadata of a detector's ONNX file: everything that decoding its outputs needs."""
 
 from __future__ import annotations
 

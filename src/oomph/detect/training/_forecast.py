@@ -1,4 +1,4 @@
-"""What runs are predicted to need, without training them."""
+"""Forecasts of runs, without training them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._train import read_data
 
 @dataclass(frozen=True)
 class TrainForecast:
-    """What a run is predicted to need.
+    """Predicted memory and time of a run.
 
     Attributes:
         plan: the memory plan.

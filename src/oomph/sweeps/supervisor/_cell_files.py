@@ -43,7 +43,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class CellRequest:
-    """What a supervisor runs.
+    """Request to a supervisor.
 
     Attributes:
         argv: The command and its arguments.
