@@ -15,8 +15,7 @@ from ..units import format_time
 from ._options import Json
 from ._runs import SWEEPS, create_run_dir, find_sweep, not_writable
 from ._signals import exit_on_sigterm
-from ._sweep_flags import Flags
-from ._sweep_kinds import SweepContext, SweepRequest
+from ._sweep import Flags, SweepContext, SweepRequest
 
 if TYPE_CHECKING:
     from ..report import SweepProgress

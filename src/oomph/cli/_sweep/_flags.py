@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError, quote
-from ..units import parse_time
+from ...errors import UsageError, quote
+from ...units import parse_time
 
 if TYPE_CHECKING:
-    from ..sweeps import Grid, Value
+    from ...sweeps import Grid, Value
 
 Flags = Mapping[str, tuple[str, ...]]
 
@@ -26,7 +26,7 @@ def parse_grid(flags: Flags) -> Grid:
     Raises:
         UsageError: a list is empty, or a value is invalid.
     """
-    from ..sweeps import Grid  # noqa: PLC0415
+    from ...sweeps import Grid  # noqa: PLC0415
 
     axes: list[tuple[str, tuple[Value, ...]]] = [
         (name, tuple(_parse_integer(flag, text) for text in _split(flag, flags[flag][0])))

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ..errors import MissingFile, UsageError, quote
-from ._sweep_flags import Flags, RayShare, parse_count, parse_grid, parse_place, parse_seconds
+from ...errors import MissingFile, UsageError, quote
+from ._flags import Flags, RayShare, parse_count, parse_grid, parse_place, parse_seconds
 
 if TYPE_CHECKING:
-    from ..report import SweepProgress
-    from ..sweeps import (
+    from ...report import SweepProgress
+    from ...sweeps import (
         Cell,
         CellRequest,
         CellResult,
@@ -58,7 +58,7 @@ class SweepRequest:
         Raises:
             UsageError: a flag is invalid, or belongs to the other kind of sweep.
         """
-        from ..sweeps import parse_limits  # noqa: PLC0415
+        from ...sweeps import parse_limits  # noqa: PLC0415
 
         is_command = "--command" in flags
         other = _DETECTOR_FLAGS if is_command else _COMMAND_FLAGS
@@ -94,7 +94,7 @@ class SweepContext:
 
     def cell_request(self) -> CellRequest:
         """Return what the supervisors of all cells are asked for, without a command."""
-        from ..sweeps import CellRequest  # noqa: PLC0415
+        from ...sweeps import CellRequest  # noqa: PLC0415
 
         return CellRequest((), str(self.cwd), limits=self.request.limits, is_alone=self.request.jobs == 1)
 
@@ -121,7 +121,7 @@ class CommandSweep:
     @classmethod
     def of(cls, flags: Flags, grid: Grid) -> CommandSweep:
         """Return the sweep of --command."""
-        from ..sweeps import CommandTemplate, Goal, parse_metrics  # noqa: PLC0415
+        from ...sweeps import CommandTemplate, Goal, parse_metrics  # noqa: PLC0415
 
         template = CommandTemplate(flags["--command"][0])
         template.check(grid)
@@ -130,7 +130,7 @@ class CommandSweep:
 
     def tasks(self, cells: Sequence[Cell], context: SweepContext) -> Sequence[CellTask]:
         """Return a task per cell."""
-        from ..sweeps import command_tasks  # noqa: PLC0415
+        from ...sweeps import command_tasks  # noqa: PLC0415
 
         return command_tasks(self.template, cells, self.metrics, context.cell_request())
 
@@ -145,7 +145,7 @@ class DetectorSweep:
     @classmethod
     def of(cls, flags: Flags, grid: Grid, limits: Limits, cwd: Path) -> DetectorSweep:
         """Return the sweep of --data, or of the generated dataset."""
-        from ..sweeps import DetectorRun, Goal  # noqa: PLC0415
+        from ...sweeps import DetectorRun, Goal  # noqa: PLC0415
 
         axes = dict(grid.axes)
         if not axes and len(grid.seeds) == 1:
@@ -174,8 +174,8 @@ class DetectorSweep:
 
     def tasks(self, cells: Sequence[Cell], context: SweepContext) -> Sequence[CellTask]:
         """Predict all cells, show the predictions, and return those that can fit."""
-        from ..report import ForecastReport  # noqa: PLC0415
-        from ..sweeps import detector_task, forecast_cells, skipped_cell  # noqa: PLC0415
+        from ...report import ForecastReport  # noqa: PLC0415
+        from ...sweeps import detector_task, forecast_cells, skipped_cell  # noqa: PLC0415
 
         if not cells:
             return ()
