@@ -13,7 +13,9 @@ def variant(name: str, file: str | None, size: int, milliseconds: float, map50: 
     seconds = milliseconds / 1000
     latency = Latency(seconds, seconds * 0.9, seconds * 1.2, runs=40, threads=1)
     parameters = 1_769_329 if name.startswith("PyTorch") else 1_764_577
-    return VariantReport(name, file, size * MIB, parameters, size * 10 * MIB, latency, map50, map50 / 2)
+    return VariantReport(
+        name, file, size * MIB, parameters, size * 10 * MIB, latency, {"mAP50": map50, "mAP50-95": map50 / 2}
+    )
 
 
 RESULT = ShrinkResult(
@@ -48,7 +50,7 @@ def test_variants_stand_side_by_side_with_differences(capsys: pytest.CaptureFixt
         "ONNX int8 is slower than ONNX fp32 on this CPU: 1.75 times the latency",
         (
             "Image size 640. Latency: the network on one image, CPU, 1 thread, median and quartiles of 40 runs. "
-            "Inference memory: peak RSS of a process that does this, libraries included. mAP: val split."
+            "Inference memory: peak RSS of a process that does this, libraries included. Scores: val split."
         ),
         "written: best-int8.onnx",
     ]

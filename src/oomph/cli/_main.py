@@ -14,6 +14,7 @@ import typer
 from .. import __version__, document
 from ..errors import OomphError, UsageError, shorten
 from ._runs import default_resume
+from ._shrink import build_shrink
 from ._yolov5 import translate_yolov5, unknown_flags
 from .detect import detect
 from .doctor import doctor
@@ -21,13 +22,12 @@ from .explain import explain
 from .gpus import gpus
 from .plan import plan
 from .predict import predict
-from .shrink import shrink
 from .sweep import sweep
 from .train import train
 from .val import val
 from .watch import watch
 
-_COMMANDS = (train, val, detect, predict, plan, sweep, shrink, watch, explain, doctor, gpus)
+_COMMANDS = (train, val, detect, predict, plan, sweep, watch, explain, doctor, gpus)
 _INTERRUPTED_EXIT_CODE = 130  # as shells report Ctrl-C
 # Errors of writing to a full disk, over a quota or to a broken device; reading facts never raises them.
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
@@ -87,6 +87,7 @@ def build() -> typer.core.TyperGroup:
     app.callback()(oomph)
     for command in _COMMANDS:
         app.command()(command)
+    app.add_typer(build_shrink())
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)  # noqa: S101  an app with a callback is a group
     return group

@@ -34,10 +34,17 @@ class ShrinkReport:
         """Return a column per variant, with differences from the first, and what the numbers are."""
         first, *_ = variants = self.result.variants
         rows = table("", *(f">{variant.name}" for variant in variants), plain=plain)
-        for name, text, value in _ROWS:
+        for name, text, value in self._rows():
             cells = [text(first), *(f"{text(item)} {value(first, item)}".rstrip() for item in variants[1:])]
             rows.add_row(Text(name, "bold"), *cells)
         return Group(rows, Text(), *(Text(line) for line in self._lines()))
+
+    def _rows(self) -> Iterator[_Row]:
+        yield from _SIZE_ROWS
+        if any(variant.training for variant in self.result.variants):
+            yield "training memory", _format_training, _training_change
+        yield from _INFERENCE_ROWS
+        yield from (_score_row(name) for name in self.result.variants[0].scores)
 
     def _lines(self) -> Iterator[str]:
         result, latency = self.result, self.result.variants[0].latency
@@ -46,11 +53,16 @@ class ShrinkReport:
         if result.float_layers:
             yield f"not quantized: {', '.join(result.float_layers)}"
         yield from _slower_lines(result)
+        if training := next((variant.training for variant in result.variants if variant.training), None):
+            yield (
+                f"Training memory: predicted peak of a step with {count_of(training.batch, 'image')} on "
+                f"{training.target}."
+            )
         threads = count_of(latency.threads, "thread")
         yield (
             f"Image size {result.imgsz}. Latency: the network on one image, CPU, {threads}, median and quartiles of "
             f"{latency.runs} runs. Inference memory: peak RSS of a process that does this, libraries included. "
-            f"mAP: {result.split} split."
+            f"Scores: {result.split} split."
         )
         if result.variants[-1].file:
             yield f"written: {result.variants[-1].file}"
@@ -93,14 +105,30 @@ def _relative(value: Callable[[VariantReport], float]) -> Callable[[VariantRepor
     return lambda before, after: _percent(value(before), value(after))
 
 
-_ROWS: tuple[
-    tuple[str, Callable[[VariantReport], str], Callable[[VariantReport, VariantReport], str]],
-    ...,
-] = (
+_Row = tuple[str, Callable[["VariantReport"], str], Callable[["VariantReport", "VariantReport"], str]]
+_SIZE_ROWS: tuple[_Row, ...] = (
     ("parameters", lambda item: f"{item.parameters:,}", _relative(lambda item: item.parameters)),
     ("file", lambda item: format_size(item.file_bytes), _relative(lambda item: item.file_bytes)),
+)
+_INFERENCE_ROWS: tuple[_Row, ...] = (
     ("inference memory", lambda item: format_size(item.memory), _relative(lambda item: item.memory)),
     ("latency", lambda item: _format_latency(item.latency), _relative(lambda item: item.latency.median)),
-    ("mAP50", lambda item: f"{item.map50:.3f}", lambda before, after: _points(before.map50, after.map50)),
-    ("mAP50-95", lambda item: f"{item.map50_95:.3f}", lambda before, after: _points(before.map50_95, after.map50_95)),
 )
+
+
+def _score_row(name: str) -> _Row:
+    return name, lambda item: f"{item.scores[name]:.3f}", lambda old, new: _points(old.scores[name], new.scores[name])
+
+
+def _format_training(variant: VariantReport) -> str:
+    training = variant.training
+    if training is None:
+        return "–"  # noqa: RUF001  a dash
+    measured = "" if training.measured is None else f", measured {format_size(training.measured)}"
+    return format_size(training.predicted) + measured
+
+
+def _training_change(before: VariantReport, after: VariantReport) -> str:
+    if before.training is None or after.training is None:
+        return ""
+    return _percent(before.training.predicted, after.training.predicted)

@@ -10,21 +10,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._measure import measure_variant as measure_variant
-    from ._onnx import OnnxRequest as OnnxRequest
-    from ._onnx import shrink_onnx as shrink_onnx
     from ._variants import Latency as Latency
     from ._variants import OutputDifference as OutputDifference
     from ._variants import ShrinkResult as ShrinkResult
+    from ._variants import TrainingMemory as TrainingMemory
     from ._variants import VariantReport as VariantReport
+    from .export import OnnxRequest as OnnxRequest
+    from .export import shrink_onnx as shrink_onnx
 
 _HOME = {
     "Latency": "_variants",
-    "OnnxRequest": "_onnx",
+    "OnnxRequest": "export",
     "OutputDifference": "_variants",
     "ShrinkResult": "_variants",
+    "TrainingMemory": "_variants",
     "VariantReport": "_variants",
     "measure_variant": "_measure",
-    "shrink_onnx": "_onnx",
+    "shrink_onnx": "export",
 }
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "OnnxRequest",
     "OutputDifference",
     "ShrinkResult",
+    "TrainingMemory",
     "VariantReport",
     "measure_variant",
     "shrink_onnx",

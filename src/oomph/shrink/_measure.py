@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..errors import OomphError, shorten
 from ._images import sample_images
 from ._measure_task import MeasureTask
 from ._onnx_file import count_parameters
-from ._variants import Latency, OutputDifference, VariantReport
+from ._variants import Latency, OutputDifference, TrainingMemory, VariantReport
 
 _IMAGES = 16
 
@@ -42,14 +42,20 @@ class Bench:
         self.variants: list[VariantReport] = []
         self.differences: list[OutputDifference] = []
 
-    def add(self, name: str, file: Path) -> None:
+    def add(self, name: str, file: Path, training: TrainingMemory | None = None) -> None:
         """Measure a variant, and compare its outputs with those of the first.
+
+        Args:
+            name: name in the table.
+            file: weights or an exported file.
+            training: memory of training it.
 
         Raises:
             OomphError: the file can't be run.
         """
         task = MeasureTask(str(file), str(self._images), str(self._outputs(len(self.variants))))
-        self.variants.append(measure_variant(name, task, self._data, self._imgsz, self.split))
+        variant = measure_variant(name, task, self._data, self._imgsz, self.split)
+        self.variants.append(replace(variant, training=training))
         if len(self.variants) > 1:
             self.differences.append(compare_outputs(name, self._outputs(0), Path(task.outputs)))
 
@@ -80,8 +86,7 @@ def measure_variant(name: str, task: MeasureTask, data: Path, imgsz: int, split:
         parameters=_parameters(file),
         memory=memory,
         latency=Latency.of(seconds, task.threads),
-        map50=scores.map50,
-        map50_95=scores.map50_95,
+        scores={"mAP50": scores.map50, "mAP50-95": scores.map50_95},
     )
 
 

@@ -32,6 +32,23 @@ class Latency:
 
 
 @dataclass(frozen=True)
+class TrainingMemory:
+    """Peak memory of training a variant.
+
+    Attributes:
+        predicted: peak in bytes: of the device's memory, or of the process on the CPU.
+        measured: the same as measured in a training run; None if it wasn't trained.
+        batch: images per step.
+        target: the device.
+    """
+
+    predicted: int
+    measured: int | None
+    batch: int
+    target: str
+
+
+@dataclass(frozen=True)
 class VariantReport:
     """A variant of a model, as measured.
 
@@ -43,7 +60,8 @@ class VariantReport:
         memory: peak RSS in bytes of a process that loads the file and runs the network on images one by one, with
             everything that process needs: Python, the runtime and the images.
         latency: time per image on the CPU.
-        map50, map50_95: mAP on the split.
+        scores: metrics by name, such as "mAP50", from 0 to 1, the higher the better.
+        training: memory of training it; None for a file that can't be trained.
     """
 
     name: str
@@ -52,8 +70,8 @@ class VariantReport:
     parameters: int
     memory: int
     latency: Latency
-    map50: float
-    map50_95: float
+    scores: dict[str, float]
+    training: TrainingMemory | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +97,7 @@ class ShrinkResult:
     Attributes:
         method: name of the method.
         imgsz: image size of all measurements.
-        split: the split that mAP is measured on.
+        split: the split that scores are measured on.
         variants: before, and what the method made of it.
         differences: of the raw outputs, for each variant but the first.
         float_layers: layers that were left in float by quantization.

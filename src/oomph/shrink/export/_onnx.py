@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..detect import EXPORT_EXTRA, Weights, is_onnx, read_dataset, read_weights, round_to_stride
-from ..errors import OomphError, UsageError
-from ..files import write_atomically
-from ._images import sample_images
-from ._measure import Bench
+from ...detect import EXPORT_EXTRA, Weights, is_onnx, read_dataset, read_weights, round_to_stride
+from ...errors import OomphError, UsageError
+from ...files import write_atomically
+from .._images import sample_images
+from .._measure import Bench
+from .._variants import OutputDifference, ShrinkResult
 from ._onnx_export import export_onnx, metadata_of
 from ._onnx_int8 import quantize_onnx
-from ._variants import OutputDifference, ShrinkResult
 
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _CALIBRATION_IMAGES = 64

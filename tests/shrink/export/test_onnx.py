@@ -90,7 +90,7 @@ def test_the_result_has_all_variants_and_the_file_is_small(int8_result: ShrinkRe
     assert before.parameters > fp32.parameters == int8.parameters > 0.99 * before.parameters
     assert int8.memory < before.memory
     assert all(item.latency.lower <= item.latency.median <= item.latency.upper for item in int8_result.variants)
-    assert fp32.map50 == pytest.approx(before.map50, abs=1e-3)
+    assert fp32.scores["mAP50"] == pytest.approx(before.scores["mAP50"], abs=1e-3)
 
 
 def test_differences_are_measured_and_layers_in_float_are_named(int8_result: ShrinkResult) -> None:

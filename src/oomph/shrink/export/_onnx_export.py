@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from ..detect import STRIDES, HeadOutputs, OnnxMetadata, Weights
-from ._onnx_file import write_metadata
+from ...detect import STRIDES, HeadOutputs, OnnxMetadata, Weights
+from .._onnx_file import write_metadata
 
 _EXAMPLE = (2, 3, 64, 96)  # different numbers, so that no two sides are taken for the same
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..detect import OnnxMetadata
-from ._onnx_file import convolutions, write_metadata
+from ...detect import OnnxMetadata
+from .._onnx_file import convolutions, write_metadata
 
 HEAD_LAYERS = 3  # the last convolutions: a scale for both boxes and scores would ruin the scores
 

@@ -1,0 +1,19 @@
+"""The group of methods of `oomph shrink`."""
+
+import typer
+
+from ._onnx import onnx
+
+_METHODS = (onnx,)
+
+
+def build_shrink() -> typer.Typer:
+    """Build the group: a subcommand per method."""
+    app = typer.Typer(
+        name="shrink",
+        help="Make a trained model smaller, and measure what that saves and costs.",
+        rich_markup_mode=None,  # as the other commands
+    )
+    for method in _METHODS:
+        app.command()(method)
+    return app
