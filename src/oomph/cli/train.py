@@ -204,7 +204,7 @@ def _new_config(values: dict[str, Any], run_dir: Path) -> TrainConfig:
     if weights is not None:  # read now, so that an invalid file is reported before anything is planned
         content = read_weights(weights)
         content.check_network(values.get("cfg", content.size))
-        config = replace(config, cfg=content.size)
+        config = replace(config, cfg=content.size, widths=content.widths)
     above_start = None if "budget" in values else config.budget_above_start
     return replace(config, **values, budget_above_start=above_start)
 

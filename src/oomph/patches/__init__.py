@@ -11,11 +11,13 @@ from ._module_attributes import attribute_tables, has_attribute_state, is_copied
 from ._offload import apply_offload
 from ._optimizer_variant import set_variant
 from ._patch import Patch
+from ._widths import Widths, read_widths, set_widths
 
 __all__ = [
     "AUTOCAST_DTYPES",
     "BlockCheckpointing",
     "Patch",
+    "Widths",
     "allocator_limit",
     "apply_checkpointing",
     "apply_loss_chunks",
@@ -34,6 +36,8 @@ __all__ = [
     "has_attribute_state",
     "is_copied",
     "is_internal",
+    "read_widths",
     "rebind",
     "set_variant",
+    "set_widths",
 ]

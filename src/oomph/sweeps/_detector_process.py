@@ -63,7 +63,7 @@ def build_config(run: DetectorRun) -> TrainConfig:
     if run.weights is not None:
         weights = read_weights(Path(run.weights))
         weights.check_network(run.cfg or weights.size)
-        config = dataclasses.replace(config, cfg=weights.size, weights=Path(run.weights))
+        config = dataclasses.replace(config, cfg=weights.size, widths=weights.widths, weights=Path(run.weights))
     if run.settings is not None:
         config, _ = read_settings(Path(run.settings), config)
     config, _ = change_settings(config, run.overrides, "--set")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ...errors import UsageError, quote
 from ...files import write_atomically
+from ...patches import Widths
 from ..model import ARCHITECTURES, STRIDES, Architecture, Yolov5, find_architecture, yolov5
 from ._safe_checkpoint import open_checkpoint
 from ._safe_unpickle import LazyTensor, OpaqueObject
@@ -29,6 +30,7 @@ class Weights:
         size: name of the architecture, "n" to "x" or that of another backbone.
         classes: number of classes.
         names: class names, if the file has them.
+        widths: channels of the layers, if the network was pruned.
         state: tensors under the reference's names, floating-point ones in fp32.
         origin: part of the file that they are from: "ema", "model" or "weights" (oomph's format).
     """
@@ -38,10 +40,11 @@ class Weights:
     names: tuple[str, ...] | None
     state: dict[str, Tensor]
     origin: str
+    widths: Widths | None = None
 
     def build(self) -> Yolov5:
         """Build the network with these weights."""
-        model = yolov5(self.size, self.classes)
+        model = yolov5(self.size, self.classes, widths=self.widths)
         model.load_state_dict(self.state, strict=True)
         return model
 
@@ -69,9 +72,10 @@ def read_weights(path: Path) -> Weights:
     with open_checkpoint(path) as checkpoint:
         tensors, names, origin = _find_tensors(checkpoint.content, path)
         candidates = _candidates(checkpoint.content, path)
+        widths = _parse_widths(checkpoint.content, path)
         state = {name: _to_fp32(checkpoint.tensor(lazy)) for name, lazy in tensors.items()}
-    size, classes = _identify(state, candidates, path)
-    return Weights(size, classes, names if names and len(names) == classes else None, state, origin)
+    size, classes = _identify(state, candidates, widths, path)
+    return Weights(size, classes, names if names and len(names) == classes else None, state, origin, widths)
 
 
 def load_weights(model: Yolov5, weights: Weights) -> str | None:
@@ -84,6 +88,8 @@ def load_weights(model: Yolov5, weights: Weights) -> str | None:
         UsageError: the weights are those of another network.
     """
     weights.check_network(model.size)
+    if weights.widths != model.widths:
+        raise UsageError("the weights and the network were pruned differently", "build the network of the weights")
     if weights.classes == model.classes:
         model.load_state_dict(weights.state, strict=True)
         return None
@@ -118,6 +124,7 @@ def save_weights(path: Path, model: nn.Module, names: Sequence[str], extra: Mapp
         "format": _FORMAT,
         "version": _VERSION,
         "size": network.size,
+        "widths": None if network.widths is None else {path: list(pair) for path, pair in network.widths.items()},
         "names": [str(name) for name in names],
         "anchors": anchors.tolist(),
         "stride": list(STRIDES),
@@ -204,7 +211,26 @@ def _candidates(content: Any, path: Path) -> tuple[str, ...]:
     return (name,)
 
 
-def _identify(state: dict[str, Tensor], candidates: Sequence[str], path: Path) -> tuple[str, int]:
+def _parse_widths(content: Any, path: Path) -> Widths | None:
+    """Return the widths of a pruned network.
+
+    Raises:
+        UsageError: they are damaged.
+    """
+    values = content.get("widths") if isinstance(content, dict) and content.get("format") == _FORMAT else None
+    if values is None:
+        return None
+    if not isinstance(values, dict) or not all(isinstance(pair, list) and len(pair) == 2 for pair in values.values()):  # noqa: PLR2004
+        raise UsageError(f"the widths in {path} are damaged", "copy or prune it again")
+    try:
+        return {str(layer): (int(inputs), int(outputs)) for layer, (inputs, outputs) in values.items()}
+    except (TypeError, ValueError):
+        raise UsageError(f"the widths in {path} are damaged", "copy or prune it again") from None
+
+
+def _identify(
+    state: dict[str, Tensor], candidates: Sequence[str], widths: Widths | None, path: Path
+) -> tuple[str, int]:
     """Return architecture and number of classes; every name and shape must match."""
     for name in candidates:
         prefix = _head_prefix(find_architecture(name))
@@ -214,7 +240,7 @@ def _identify(state: dict[str, Tensor], candidates: Sequence[str], path: Path) -
         state.pop(f"{prefix}anchor_grid", None)  # older files store what follows from the anchors
         classes = len(last) // 3 - _BOX_OUTPUTS
         with torch.device("meta"):
-            expected = {key: value.shape for key, value in yolov5(name, classes).state_dict().items()}
+            expected = {key: value.shape for key, value in yolov5(name, classes, widths=widths).state_dict().items()}
         if expected == {key: value.shape for key, value in state.items()}:
             return name, classes
     raise UsageError(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import UsageError
+from ...patches import Widths, set_widths
 from ._architectures import LayerSpec, find_architecture
 from ._blocks import C3, SPPF, Concat, Conv, Upsample
 from ._head import Head
@@ -37,11 +38,12 @@ class Yolov5(nn.Module):
         size: name of its architecture: "n", "s", "m", "l", "x", or that of another backbone.
         architecture: its layers.
         classes: number of classes.
+        widths: channels of its layers, if it was pruned.
     """
 
-    def __init__(self, size: str, classes: int, anchors: Anchors) -> None:
+    def __init__(self, size: str, classes: int, anchors: Anchors, widths: Widths | None = None) -> None:
         super().__init__()
-        self.size, self.classes = size, classes
+        self.size, self.classes, self.widths = size, classes, widths
         self.architecture = architecture = find_architecture(size)
         layers: list[nn.Module] = []
         channels: list[int] = []
@@ -49,8 +51,20 @@ class Yolov5(nn.Module):
             inputs = sum(channels[source if source >= 0 else index - 1] for source in spec.inputs) if index else 3
             layers.append(_BUILDERS[spec.kind](spec, inputs))
             channels.append(spec.channels or inputs)
-        head = Head([channels[level] for level in architecture.levels], classes, anchors, STRIDES)
-        self.model = nn.ModuleList([*layers, head])
+        self.model = nn.ModuleList(layers)
+        levels = [channels[level] for level in architecture.levels]
+        if widths is not None:
+            levels = self._prune(widths)
+        self.model.append(Head(levels, classes, anchors, STRIDES))
+
+    def _prune(self, widths: Widths) -> list[int]:
+        """Set the channels of all layers before the head, and return those of the head's inputs."""
+        head = f"model.{self.architecture.head_index}.m."
+        set_widths(self, {path: channels for path, channels in widths.items() if not path.startswith(head)})
+        try:
+            return [widths[f"{head}{level}"][0] for level in range(len(STRIDES))]
+        except KeyError:
+            raise UsageError("the widths lack those of the head", "use the file that `oomph shrink` wrote") from None
 
     @property
     def head(self) -> Head:
@@ -123,7 +137,7 @@ _BUILDERS: dict[str, Callable[[LayerSpec, int], nn.Module]] = {
 }
 
 
-def yolov5(size: str, classes: int = 80, anchors: Anchors | None = None) -> Yolov5:
+def yolov5(size: str, classes: int = 80, anchors: Anchors | None = None, widths: Widths | None = None) -> Yolov5:
     """Build a detector with fresh weights on torch's current device (the meta device works).
 
     Args:
@@ -131,9 +145,10 @@ def yolov5(size: str, classes: int = 80, anchors: Anchors | None = None) -> Yolo
             accepted as well.
         classes: number of classes.
         anchors: three (width, height) in pixels for each of the strides 8, 16 and 32; the reference's if None.
+        widths: channels of a pruned network's layers; those of the architecture if None.
 
     Raises:
-        UsageError: size, classes or anchors are invalid.
+        UsageError: size, classes, anchors or widths are invalid.
     """
     name = size.lower().removeprefix("yolov5")
     find_architecture(name)  # raises before anything else is checked
@@ -142,7 +157,7 @@ def yolov5(size: str, classes: int = 80, anchors: Anchors | None = None) -> Yolo
     table = ANCHORS if anchors is None else anchors
     if any(len(level) != len(ANCHORS[0]) for level in table) or len(table) != len(STRIDES):
         raise UsageError(f"the anchors are {table!r}", "pass three (width, height) pairs for each of three levels")
-    return Yolov5(name, classes, table)
+    return Yolov5(name, classes, table, widths)
 
 
 def grid_sizes(images: Tensor | torch.Size) -> list[tuple[int, int]]:

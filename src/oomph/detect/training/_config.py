@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import UsageError
+from ...patches import Widths
 from ...units import MIB
 from ..dataset import DEMO_IMGSZ, tiling
-from ..model import MAX_STRIDE, find_architecture
+from ..model import MAX_STRIDE, Anchors, Yolov5, find_architecture, yolov5
 from ._hyperparameters import Hyperparameters
 
 PRECISIONS = ("fp32", "amp-bf16", "amp-fp16")  # supported by the guard
@@ -31,6 +32,7 @@ class TrainConfig:
         data: the data.yaml.
         run_dir: folder of the results.
         cfg: the network: its size, "n" to "x", or "mobilenet", "shufflenet" or "depthwise".
+        widths: channels of its layers, if it was pruned.
         weights: initial weights; fresh ones if None.
         imgsz: side of the images.
         batch: images per iteration over all ranks, or -1 for the largest batch that fits.
@@ -77,6 +79,7 @@ class TrainConfig:
     single_cls: bool = False
     max_broken_fraction: float = 0.1
     tiles: bool | int = False
+    widths: Widths | None = None
 
     def __post_init__(self) -> None:
         head_index = find_architecture(self.cfg).head_index
@@ -97,6 +100,10 @@ class TrainConfig:
         if self.freeze > head_index:
             raise UsageError(f"freeze is {self.freeze}", f"use at most {head_index}: the head must be trained")
         tiling(self.tiles, self.imgsz)
+
+    def build_network(self, classes: int, anchors: Anchors | None = None) -> Yolov5:
+        """Build the network with fresh weights on torch's current device."""
+        return yolov5(self.cfg, classes, anchors, self.widths)
 
 
 def demo_config(data: Path, run_dir: Path) -> TrainConfig:

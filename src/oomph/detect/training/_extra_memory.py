@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ...prediction import Prediction, update_bytes
-from ..model import yolov5
 from ._config import TrainConfig
 from ._optimizer import freeze
 
@@ -51,7 +50,7 @@ def extra_memory(config: TrainConfig, classes: int, implementation: str, device:
         device: where it is trained.
     """
     with torch.device("meta"):
-        model = yolov5(config.cfg, classes)
+        model = config.build_network(classes)
     ema = _tensor_bytes((*model.parameters(), *model.buffers()))
     freeze(model, config.freeze)
     weights = _tensor_bytes(parameter for parameter in model.parameters() if parameter.requires_grad)

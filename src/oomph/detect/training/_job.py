@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ...job import Job
+from ...patches import Widths
 from ...settings import Size
-from ..model import Anchors, DetectionLoss, yolov5
+from ..model import DetectionLoss, yolov5
 from ._hyperparameters import Hyperparameters
 from ._optimizer import build_optimizer
 from ._optimizer import freeze as freeze_layers
@@ -24,8 +25,8 @@ def detection_job(
     classes: int = 80,
     boxes: float = _DEFAULT_BOXES,
     hyp: Hyperparameters | None = None,
-    anchors: Anchors | None = None,
     freeze: int = 0,
+    widths: Widths | None = None,
 ) -> Job:
     """Return the training of a detector as a Job.
 
@@ -34,13 +35,13 @@ def detection_job(
         classes: number of classes.
         boxes: average number of boxes per image; they need little memory.
         hyp: hyperparameters; the defaults if None.
-        anchors: as for `yolov5`.
         freeze: number of frozen layers.
+        widths: channels of the layers, if the network was pruned.
     """
     hyperparameters = hyp or Hyperparameters()
 
     def model() -> nn.Module:
-        network = yolov5(size, classes, anchors)
+        network = yolov5(size, classes, widths=widths)
         freeze_layers(network, freeze)
         return network
 

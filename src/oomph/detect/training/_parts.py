@@ -19,7 +19,7 @@ from ...planner import Plan
 from ...recovery import Guard, guard
 from ..checkpoint import load_weights, read_weights
 from ..dataset import Dataset, IndexedSplit
-from ..model import AnchorCheck, DetectionLoss, Yolov5, downscale_batch, round_to_stride, yolov5
+from ..model import AnchorCheck, DetectionLoss, Yolov5, downscale_batch, round_to_stride
 from ._config import TrainConfig
 from ._ema import Ema
 from ._loaders import build_train_loader, build_val_loader, limit_torch_threads
@@ -133,7 +133,7 @@ def build_guard(
 
 def _build_network(context: RunContext, anchors: AnchorCheck) -> Yolov5:
     config, log = context.config, context.progress.log
-    network = yolov5(config.cfg, len(context.dataset.names), anchors.anchors if anchors.fitted else None)
+    network = config.build_network(len(context.dataset.names), anchors.anchors if anchors.fitted else None)
     if config.weights is not None:
         log(load_weights(network, read_weights(config.weights)) or f"initial weights: {config.weights}")
     elif anchors.fitted:

@@ -26,7 +26,7 @@ from ...recovery import BUCKET_BYTES
 from ...settings import Settings
 from ...units import MIB, format_size
 from ..dataset import IndexedSplit, samples_per_epoch, tiling
-from ..model import MAX_STRIDE, round_to_stride, yolov5
+from ..model import MAX_STRIDE, round_to_stride
 from ._config import AUTO_BATCH, PRECISIONS, TrainConfig
 from ._extra_memory import ExtraMemory, extra_memory
 from ._job import detection_job
@@ -91,7 +91,8 @@ def plan_training(
         optimizer=optimizer_implementation(precision, device),
     )
     boxes = max(len(split.labels.boxes) / samples, 1)
-    job = detection_job(config.cfg, classes, min(boxes * 4, _MAX_BOXES_PER_IMAGE), config.hyp, freeze=config.freeze)
+    boxes = min(boxes * 4, _MAX_BOXES_PER_IMAGE)
+    job = detection_job(config.cfg, classes, boxes, config.hyp, config.freeze, config.widths)
     predictor = _RunPredictor(
         traces=JobPredictor(job, target_of(device), progress),
         extra=extra_memory(config, classes, requested.optimizer, device),
@@ -231,7 +232,7 @@ def per_rank_config(config: TrainConfig, classes: int, placement: Placement) -> 
     if not dist.is_distributed:
         return config
     with torch.device("meta"):
-        model = yolov5(config.cfg, classes)
+        model = config.build_network(classes)
     gradients = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     memory = target_of(device).memory
     if device.type == "cuda":

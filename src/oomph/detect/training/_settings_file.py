@@ -25,6 +25,7 @@ FLAGS = {
     "run_dir": "--name",
     "cfg": "--cfg",
     "weights": "--weights",
+    "widths": "--weights",
     "imgsz": "--img",
     "batch": "--batch",
     "epochs": "--epochs",
