@@ -8,7 +8,7 @@ from pathlib import Path
 from ...errors import UsageError
 from ...units import MIB
 from ..dataset import DEMO_IMGSZ, tiling
-from ..model import MAX_STRIDE, find_architecture
+from ..model import DISTILL_LOSSES, MAX_STRIDE, find_architecture
 from ._hyperparameters import Hyperparameters
 
 PRECISIONS = ("fp32", "amp-bf16", "amp-fp16")  # supported by the guard
@@ -20,6 +20,7 @@ _MINIMUMS = {
     "seed": 0,
     "val_interval": 1,
     "max_broken_fraction": 0,
+    "distill_gain": 0,
 }
 
 
@@ -52,6 +53,9 @@ class TrainConfig:
         max_broken_fraction: fraction of images, label files and boxes that may be broken.
         tiles: train and validate on tiles: True for tiles of `imgsz` pixels, or the side of the tiles, which are scaled
             to `imgsz`.
+        teacher: weights of a detector that the trained one, the student, learns from beside the labels; none if None.
+        distill: what it learns from the teacher: its outputs ("response"), its features ("feature") or "both".
+        distill_gain: weight of that in the loss.
     """
 
     data: Path
@@ -77,6 +81,9 @@ class TrainConfig:
     single_cls: bool = False
     max_broken_fraction: float = 0.1
     tiles: bool | int = False
+    teacher: Path | None = None
+    distill: str = "response"
+    distill_gain: float = 1.0
 
     def __post_init__(self) -> None:
         head_index = find_architecture(self.cfg).head_index
@@ -96,6 +103,8 @@ class TrainConfig:
                 raise UsageError(f"{name} is {value}", f"use at least {minimum}")
         if self.freeze > head_index:
             raise UsageError(f"freeze is {self.freeze}", f"use at most {head_index}: the head must be trained")
+        if self.distill not in DISTILL_LOSSES:
+            raise UsageError(f"distill is {self.distill!r}", f"choose one of {', '.join(DISTILL_LOSSES)}")
         tiling(self.tiles, self.imgsz)
 
 
