@@ -51,8 +51,7 @@ class BlockCheckpointing:
     def extend(self) -> bool:
         """Checkpoint twice as many blocks; return False if there were no more."""
         self._remove()
-        # A block whose forward is patched already stays as it is.
-        self._names = [name for name in blocks(self._model) if "forward" not in vars(self._model.get_submodule(name))]
+        self._names = [name for name in blocks(self._model) if _can_checkpoint(self._model.get_submodule(name))]
         before, self._count = self._count, min(max(2 * self._count, 1), len(self._names))
         self._apply()
         return self._count > before
@@ -75,6 +74,11 @@ class BlockCheckpointing:
 
     def _size(self, name: str) -> int:
         return sum(self._output_bytes.get(part, 0) for part in self._model.get_submodule(name).modules())
+
+
+def _can_checkpoint(block: nn.Module) -> bool:
+    """Return False for blocks whose forward is patched already, and in eval mode, such as those of a teacher."""
+    return block.training and "forward" not in vars(block)
 
 
 def eager_modules(module: nn.Module) -> Iterator[nn.Module]:

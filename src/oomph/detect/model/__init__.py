@@ -4,6 +4,7 @@ from ._anchors import AnchorCheck, check_anchors
 from ._architectures import ARCHITECTURES, Architecture, find_architecture
 from ._batch import DetectionBatch, downscale_batch
 from ._boxes import box_iou, cxcywh_to_xyxy, xyxy_to_cxcywh
+from ._distillation import DISTILL_LOSSES, DistilledDetector, DistilledOutputs, DistillLoss, student_of
 from ._head import decode_level, raw_level
 from ._loss import DetectionLoss, LossGains, LossParts, Positives
 from ._network import ANCHORS, MAX_STRIDE, STRIDES, Anchors, HeadOutputs, Yolov5, round_to_stride, yolov5
@@ -12,6 +13,7 @@ from ._nms import VAL_NMS, NmsConfig, nms, nms_indices
 __all__ = [
     "ANCHORS",
     "ARCHITECTURES",
+    "DISTILL_LOSSES",
     "MAX_STRIDE",
     "STRIDES",
     "VAL_NMS",
@@ -20,6 +22,9 @@ __all__ = [
     "Architecture",
     "DetectionBatch",
     "DetectionLoss",
+    "DistillLoss",
+    "DistilledDetector",
+    "DistilledOutputs",
     "HeadOutputs",
     "LossGains",
     "LossParts",
@@ -36,6 +41,7 @@ __all__ = [
     "nms_indices",
     "raw_level",
     "round_to_stride",
+    "student_of",
     "xyxy_to_cxcywh",
     "yolov5",
 ]

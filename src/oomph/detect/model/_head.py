@@ -51,11 +51,15 @@ class Head(nn.Module):
 
     def forward(self, features: Sequence[Tensor]) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
         """Return raw levels (batch, anchors, h, w, 5 + classes); in eval mode (decoded predictions, raw levels)."""
-        raw = [raw_level(layer(feature), self.outputs) for layer, feature in zip(self.m, features, strict=True)]
+        raw = self.raw_levels(features)
         if self.training:
             return raw
         boxes = [self.decode(level, index) for index, level in enumerate(raw)]
         return torch.cat([level.flatten(1, 3) for level in boxes], 1), raw
+
+    def raw_levels(self, features: Sequence[Tensor]) -> list[Tensor]:
+        """Return raw levels (batch, anchors, h, w, 5 + classes) in any mode."""
+        return [raw_level(layer(feature), self.outputs) for layer, feature in zip(self.m, features, strict=True)]
 
     def decode(self, raw: Tensor, index: int) -> Tensor:
         """Decode one raw level into boxes in pixels, objectness and class probabilities, in fp32."""

@@ -22,7 +22,7 @@ from ._boxes import complete_iou
 from ._matching import Candidates, Grids, count_positives, match_targets
 from ._network import Yolov5, grid_sizes
 
-_OBJ_BALANCE = (4.0, 1.0, 0.4)  # objectness weights of the strides 8, 16 and 32
+OBJ_BALANCE = (4.0, 1.0, 0.4)  # objectness weights of the strides 8, 16 and 32
 _REFERENCE_IMGSZ = 640
 _REFERENCE_CLASSES = 80
 
@@ -128,7 +128,7 @@ class DetectionLoss:
             cells = _cell_indices(matches, grids, levels[0].shape)
             *objectness, rows = _gather(cells, *(level.permute(0, 2, 3, 1, 4).flatten(0, 3) for level in levels))
             rows = rows.float()
-            iou = complete_iou(_decode_boxes(rows, matches.prior.flatten(0, 1)), matches.box.flatten(0, 1))
+            iou = complete_iou(decode_boxes(rows, matches.prior.flatten(0, 1)), matches.box.flatten(0, 1))
             box = ((1 - iou) * weight.flatten()).sum() * self.gains.box
             cells = cells.masked_fill(~matches.positive.flatten(), sum(map(len, objectness)))
             obj_targets = _objectness_targets(cells, iou.detach().clamp(min=0), [len(level) for level in objectness])
@@ -165,10 +165,10 @@ class DetectionLoss:
         return F.binary_cross_entropy_with_logits(logits, targets, weight=weight, reduction="sum")
 
 
-def _decode_boxes(rows: Tensor, prior: Tensor) -> Tensor:
+def decode_boxes(rows: Tensor, prior: Tensor) -> Tensor:
     """Decode rows of raw outputs into center and size, in cells."""
-    sigmoid = rows[:, :4].sigmoid()
-    return torch.cat((sigmoid[:, :2] * 2 - 0.5, (sigmoid[:, 2:] * 2) ** 2 * prior), 1)
+    sigmoid = rows[..., :4].sigmoid()
+    return torch.cat((sigmoid[..., :2] * 2 - 0.5, (sigmoid[..., 2:] * 2) ** 2 * prior), -1)
 
 
 def _cell_indices(matches: Candidates, grids: Grids, shape: torch.Size) -> Tensor:
@@ -188,7 +188,7 @@ def _objectness_loss(logits: Sequence[Tensor], targets: Sequence[Tensor], batch_
     means = [
         F.binary_cross_entropy_with_logits(level.float(), target, reduction="sum")
         * (balance * batch_fraction / len(level))
-        for level, target, balance in zip(logits, targets, _OBJ_BALANCE, strict=True)
+        for level, target, balance in zip(logits, targets, OBJ_BALANCE, strict=True)
     ]
     return torch.stack(means).sum()
 

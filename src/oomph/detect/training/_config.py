@@ -9,7 +9,7 @@ from ...errors import UsageError
 from ...patches import Widths
 from ...units import MIB
 from ..dataset import DEMO_IMGSZ, tiling
-from ..model import MAX_STRIDE, Anchors, Yolov5, find_architecture, yolov5
+from ..model import DISTILL_LOSSES, MAX_STRIDE, Anchors, Yolov5, find_architecture, yolov5
 from ._hyperparameters import Hyperparameters
 
 PRECISIONS = ("fp32", "amp-bf16", "amp-fp16")  # supported by the guard
@@ -21,6 +21,7 @@ _MINIMUMS = {
     "seed": 0,
     "val_interval": 1,
     "max_broken_fraction": 0,
+    "distill_gain": 0,
 }
 
 
@@ -54,6 +55,9 @@ class TrainConfig:
         max_broken_fraction: fraction of images, label files and boxes that may be broken.
         tiles: train and validate on tiles: True for tiles of `imgsz` pixels, or the side of the tiles, which are scaled
             to `imgsz`.
+        teacher: weights of a detector that the trained one, the student, learns from beside the labels; none if None.
+        distill: what it learns from the teacher: its outputs ("response"), its features ("feature") or "both".
+        distill_gain: weight of that in the loss.
     """
 
     data: Path
@@ -80,6 +84,9 @@ class TrainConfig:
     max_broken_fraction: float = 0.1
     tiles: bool | int = False
     widths: Widths | None = None
+    teacher: Path | None = None
+    distill: str = "response"
+    distill_gain: float = 1.0
 
     def __post_init__(self) -> None:
         head_index = find_architecture(self.cfg).head_index
@@ -99,6 +106,8 @@ class TrainConfig:
                 raise UsageError(f"{name} is {value}", f"use at least {minimum}")
         if self.freeze > head_index:
             raise UsageError(f"freeze is {self.freeze}", f"use at most {head_index}: the head must be trained")
+        if self.distill not in DISTILL_LOSSES:
+            raise UsageError(f"distill is {self.distill!r}", f"choose one of {', '.join(DISTILL_LOSSES)}")
         tiling(self.tiles, self.imgsz)
 
     def build_network(self, classes: int, anchors: Anchors | None = None) -> Yolov5:

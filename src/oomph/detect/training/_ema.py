@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..model import student_of
+
 _DECAY = 0.9999
 _RAMP_UPDATES = 2000.0
 
@@ -59,7 +61,7 @@ class Ema:
     updates_in_place = True
 
     def __init__(self, model: nn.Module, decay: float = _DECAY, ramp: float = _RAMP_UPDATES) -> None:
-        self.module = copy.deepcopy(_unwrap(model)).eval().requires_grad_(requires_grad=False)
+        self.module = copy.deepcopy(student_of(model)).eval().requires_grad_(requires_grad=False)
         self.updates = 0
         self._decay, self._ramp = decay, ramp
         self._pairs = _TensorPairs()
@@ -72,7 +74,7 @@ class Ema:
     def update(self, model: nn.Module) -> None:
         """Move the average toward the network."""
         self.updates += 1
-        pairs = self._pairs = self._pairs.refreshed(self.module, _unwrap(model))
+        pairs = self._pairs = self._pairs.refreshed(self.module, student_of(model))
         with torch.no_grad():  # one kernel for all weights, one for all counters
             torch._foreach_lerp_(pairs.averages, pairs.weights, 1 - self.decay)
             if pairs.counter_copies:
@@ -86,9 +88,3 @@ class Ema:
         """Restore the state from a checkpoint."""
         self.module.load_state_dict(state["module"])
         self.updates = int(state["updates"])
-
-
-def _unwrap(model: nn.Module) -> nn.Module:
-    """Return the network inside DistributedDataParallel."""
-    inner = getattr(model, "module", None)
-    return inner if isinstance(inner, nn.Module) else model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,16 @@ from torch.optim import Optimizer
 from ...job import Job
 from ...patches import Widths
 from ...settings import Size
-from ..model import DetectionLoss, yolov5
+from ..model import (
+    DetectionLoss,
+    DistilledDetector,
+    DistilledOutputs,
+    DistillLoss,
+    LossGains,
+    Yolov5,
+    student_of,
+    yolov5,
+)
 from ._hyperparameters import Hyperparameters
 from ._optimizer import build_optimizer
 from ._optimizer import freeze as freeze_layers
@@ -49,18 +59,38 @@ def detection_job(
         images, targets = batch
         # Created here because the loss reads the anchors of the trained network; it holds no tensors.
         loss = DetectionLoss(
-            network,
+            student_of(network),
             hyperparameters.gains,
             max(images.shape[-2:]),
             hyperparameters.anchor_t,
             hyperparameters.label_smoothing,
         )
-        return loss(network(images), targets)
+        outputs = network(images)
+        if isinstance(outputs, DistilledOutputs):
+            return loss(outputs.levels, targets) + outputs.losses.sum()
+        return loss(outputs, targets)
 
     def optimizer(network: nn.Module) -> Optimizer:
-        return build_optimizer(network, hyperparameters, hyperparameters.nominal_batch)
+        return build_optimizer(student_of(network), hyperparameters, hyperparameters.nominal_batch)
 
     return Job(model=model, batch=_random_batches(classes, boxes), step=step, optimizer=optimizer)
+
+
+def with_teacher(job: Job, teacher: Callable[[], Yolov5], kind: str) -> Job:
+    """Return the training of a detector with a teacher.
+
+    Args:
+        job: the result of `detection_job`.
+        teacher: builds the teacher; its weights don't matter.
+        kind: what the student learns from it, as in `DistillLoss`.
+    """
+
+    def model() -> nn.Module:
+        student = job.model()
+        assert isinstance(student, Yolov5)  # noqa: S101  for the type checker
+        return DistilledDetector(student, teacher(), DistillLoss(kind, LossGains()))
+
+    return replace(job, model=model)
 
 
 def _random_batches(classes: int, boxes: float) -> Callable[[int, Size], Any]:

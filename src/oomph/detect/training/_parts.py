@@ -19,7 +19,16 @@ from ...planner import Plan
 from ...recovery import Guard, guard
 from ..checkpoint import load_weights, read_weights
 from ..dataset import Dataset, IndexedSplit
-from ..model import AnchorCheck, DetectionLoss, Yolov5, downscale_batch, round_to_stride
+from ..model import (
+    AnchorCheck,
+    DetectionLoss,
+    DistilledDetector,
+    DistillLoss,
+    LossGains,
+    Yolov5,
+    downscale_batch,
+    round_to_stride,
+)
 from ._config import TrainConfig
 from ._ema import Ema
 from ._loaders import build_train_loader, build_val_loader, limit_torch_threads
@@ -27,6 +36,7 @@ from ._optimizer import build_optimizer, freeze
 from ._progress import ProgressCallback
 from ._run_dir import RunDirectory
 from ._schedule import Schedule
+from ._teacher import count_parameters, read_teacher, take_anchors
 from ._train_loss import TrainLoss
 
 _RANK_TIMEOUT_SECONDS = 60.0  # scoring many images may keep a rank from responding for a while
@@ -68,8 +78,8 @@ class TrainingParts:
     """The parts of a training run, except for the guard, which needs the trainer's checkpoint function.
 
     Attributes:
-        model: the network, in DistributedDataParallel if there are several ranks.
-        loss, optimizer, ema: of the network.
+        model: the network, with its teacher if there is one, in DistributedDataParallel if there are several ranks.
+        loss, optimizer, ema: of the network without the teacher.
         train_loader, val_loader: of this rank.
         schedule: of the run.
     """
@@ -87,19 +97,19 @@ def build_parts(context: RunContext, anchors: AnchorCheck) -> TrainingParts:
     """Build the parts of a run; the weights depend on the seed."""
     config, settings, device, dist = context.config, context.plan.settings, context.device, context.dist
     torch.manual_seed(config.seed)
-    network = _build_network(context, anchors).to(device)
-    network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network = _to_device(_build_network(context, anchors), device)
     hyp = config.hyp
     loss = DetectionLoss(network, hyp.gains, round_to_stride(config.imgsz), hyp.anchor_t, hyp.label_smoothing)
+    model = network if config.teacher is None else _add_teacher(context, network, loss.gains)
     fused = settings.optimizer == "fused" or None
     optimizer = build_optimizer(network, hyp, config.batch, fused=fused)
     ema = Ema(network)
-    patches.apply_checkpointing(network, settings.checkpointing)  # after the EMA, which is a copy that needs none
+    patches.apply_checkpointing(model, settings.checkpointing)  # after the EMA, which is a copy that needs none
     limit_torch_threads(config, device)
     train_loader = build_train_loader(config, context.train_split, device, dist, context.batch)
     return TrainingParts(
-        model=DistributedDataParallel(network) if dist.is_distributed else network,
-        loss=TrainLoss(loss, device, dist),
+        model=DistributedDataParallel(model) if dist.is_distributed else model,
+        loss=TrainLoss(loss, device, dist, distills=config.teacher is not None),
         optimizer=optimizer,
         ema=ema,
         train_loader=train_loader,
@@ -133,10 +143,11 @@ def build_guard(
 
 def _build_network(context: RunContext, anchors: AnchorCheck) -> Yolov5:
     config, log = context.config, context.progress.log
-    network = config.build_network(len(context.dataset.names), anchors.anchors if anchors.fitted else None)
+    fitted = anchors.fitted and config.teacher is None  # a student has the anchors of its teacher
+    network = config.build_network(len(context.dataset.names), anchors.anchors if fitted else None)
     if config.weights is not None:
         log(load_weights(network, read_weights(config.weights)) or f"initial weights: {config.weights}")
-    elif anchors.fitted:
+    elif fitted:
         log(
             f"the anchors match {anchors.recall:.1%} of the boxes: new ones were fitted to the data and match "
             f"{anchors.fitted_recall:.1%}"
@@ -144,3 +155,21 @@ def _build_network(context: RunContext, anchors: AnchorCheck) -> Yolov5:
     if config.freeze:
         log(f"{config.freeze} layers are frozen: {freeze(network, config.freeze):,} parameters")
     return network
+
+
+def _add_teacher(context: RunContext, student: Yolov5, gains: LossGains) -> nn.Module:
+    """Return the student with its teacher, whose anchors it takes."""
+    config, log = context.config, context.progress.log
+    assert config.teacher is not None  # noqa: S101  for the type checker
+    teacher = _to_device(read_teacher(config.teacher, context.dataset.names).build(), context.device)
+    sizes = [count_parameters(network) for network in (student, teacher)]
+    log(f"teacher: {teacher.architecture.label} with {sizes[1]:,} parameters, the student has {sizes[0]:,}")
+    if sizes[1] < sizes[0]:
+        log("the teacher is smaller than the student")
+    if take_anchors(student, teacher):
+        log("the student gets the teacher's anchors: outputs can't be compared with others")
+    return DistilledDetector(student, teacher, DistillLoss(config.distill, gains, config.distill_gain))
+
+
+def _to_device(network: Yolov5, device: torch.device) -> Yolov5:
+    return network.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]

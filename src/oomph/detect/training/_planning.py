@@ -25,11 +25,12 @@ from ...prediction import Prediction, predict, rss_growth_after_planning, update
 from ...recovery import BUCKET_BYTES
 from ...settings import Settings
 from ...units import MIB, format_size
+from ..checkpoint import read_weights
 from ..dataset import IndexedSplit, samples_per_epoch, tiling
-from ..model import MAX_STRIDE, round_to_stride
+from ..model import MAX_STRIDE, round_to_stride, yolov5
 from ._config import AUTO_BATCH, PRECISIONS, TrainConfig
 from ._extra_memory import ExtraMemory, extra_memory
-from ._job import detection_job
+from ._job import detection_job, with_teacher
 
 _BF16_CAPABILITY = 8  # compute capability from which bf16 is fast (Ampere)
 _GUARD_HEADROOM = 64 * MIB  # of host memory
@@ -93,6 +94,9 @@ def plan_training(
     boxes = max(len(split.labels.boxes) / samples, 1)
     boxes = min(boxes * 4, _MAX_BOXES_PER_IMAGE)
     job = detection_job(config.cfg, classes, boxes, config.hyp, config.freeze, config.widths)
+    if config.teacher is not None:
+        teacher = read_weights(config.teacher)
+        job = with_teacher(job, lambda: yolov5(teacher.size, teacher.classes, widths=teacher.widths), config.distill)
     predictor = _RunPredictor(
         traces=JobPredictor(job, target_of(device), progress),
         extra=extra_memory(config, classes, requested.optimizer, device),

@@ -25,13 +25,10 @@ from ..checkpoint import open_checkpoint, read_checkpoint, save_weights
 from ..dataset import Pixels
 from ..metrics import ImageResult, Scores, write_results
 from ..plots import epoch_chart, precision_recall_chart, prediction_grid
-from ._train_loss import LOSS_PARTS
+from ._train_loss import DISTILL_PART, LOSS_PARTS
 
 _log = logging.getLogger("oomph")
-RESULT_COLUMNS = (
-    "epoch",
-    "loss",
-    *LOSS_PARTS,
+_RESULT_COLUMNS = (  # after the losses
     "map50",
     "map50_95",
     "map_small",
@@ -145,13 +142,15 @@ class RunDirectory:
 
     def save_results(self, rows: Sequence[dict[str, Any]], predicted_bytes: int) -> None:
         """Rewrite results.csv and its charts; `predicted_bytes` is the memory that the plan predicts."""
-        lines = [",".join(RESULT_COLUMNS), *(",".join(_cell(row.get(name)) for name in RESULT_COLUMNS) for row in rows)]
+        parts = [part for part in (*LOSS_PARTS, DISTILL_PART) if part in rows[0]]
+        columns = ("epoch", "loss", *parts, *_RESULT_COLUMNS)
+        lines = [",".join(columns), *(",".join(_cell(row.get(name)) for name in columns) for row in rows)]
         self.save_text("results.csv", "\n".join(lines) + "\n")
         scored = [row for row in rows if row.get("map50") is not None]
         if scored:
             values = {"mAP50": [row["map50"] for row in scored], "mAP50-95": [row["map50_95"] for row in scored]}
             self.save_chart("map", epoch_chart("mAP", _epochs(scored), values))
-        losses = {name: [float(row[name]) for row in rows] for name in ("loss", *LOSS_PARTS)}
+        losses = {name: [float(row[name]) for row in rows] for name in ("loss", *parts)}
         self.save_chart("loss", epoch_chart("Training loss, mean of each epoch", _epochs(rows), losses))
         memory = {
             "measured": [row["peak_bytes"] / GIB for row in rows],

@@ -54,5 +54,14 @@ def load_config(run_dir: Path) -> SavedConfig:
 
 
 def _with_absolute_paths(config: TrainConfig) -> TrainConfig:
-    weights = None if config.weights is None else config.weights.absolute()
-    return replace(config, data=config.data.absolute(), run_dir=config.run_dir.absolute(), weights=weights)
+    return replace(
+        config,
+        data=config.data.absolute(),
+        run_dir=config.run_dir.absolute(),
+        weights=_absolute(config.weights),
+        teacher=_absolute(config.teacher),
+    )
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.absolute()

@@ -35,6 +35,7 @@ FLAGS = {
     "budget_above_start": "--budget",
     "allow": "--allow",
     "plan": "--plan",
+    "teacher": "--teacher to oomph shrink distill",
 }
 # Other spellings of flags that users may write into the file.
 _FLAG_SPELLINGS = {"img": "--img", "img_size": "--img", "batch_size": "--batch", "name": "--name"}

@@ -34,6 +34,7 @@ from ._progress import ProgressCallback, TrainResult
 from ._run_dir import ReadOnlyRunDirectory, RunDirectory
 from ._saved_config import CONFIG_FILE, SavedConfig, config_document
 from ._settings_file import changed_settings, settings_text
+from ._teacher import read_teacher, save_teacher, with_saved_teacher
 from ._trainer import Trainer
 
 _MAX_DOWNLOAD = 80  # characters of `download:` that are quoted
@@ -68,6 +69,10 @@ def train(
     if changed := changed_settings(replace(config, precision=None) if resume else config):
         progress.log(f"settings: {', '.join(changed)}")
     data = read_data(config, progress)
+    if resume:
+        config = with_saved_teacher(config)
+    if config.teacher is not None:
+        read_teacher(config.teacher, data.dataset.names)  # wrong ones are refused before anything is planned
     device = find_device(dist.device_name(config.device))
     if not config.tiles and (suggestion := suggest_tiles(data.train, config.imgsz)) is not None:
         progress.log(suggestion)
@@ -81,6 +86,8 @@ def train(
         saved = SavedConfig(requested, resolve(requested, plan, dist.world_size))
         run_dir.save_json(CONFIG_FILE, config_document(saved))
         run_dir.save_text("settings.yaml", settings_text(requested))
+        if config.teacher is not None:
+            save_teacher(run_dir, config.teacher, data.dataset.names)
     # A resumed run has its weights in the checkpoint; the initial ones may be gone.
     context = RunContext(
         config=replace(resolved, weights=None) if resume else resolved,

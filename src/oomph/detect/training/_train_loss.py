@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from ...distributed import SINGLE, DistContext
-from ..model import DetectionBatch, DetectionLoss, Positives
+from ..model import DetectionBatch, DetectionLoss, DistilledOutputs, Positives
 
 LOSS_PARTS = ("box_loss", "obj_loss", "cls_loss")
+DISTILL_PART = "distill_loss"
 
 
 class TrainLoss:
@@ -25,17 +26,29 @@ class TrainLoss:
     With several ranks, each batch is normalized by the positives of all ranks.
 
     The parts are summed on the device and read only when `totals` is called, because reading waits for the GPU.
+
+    Args:
+        loss: the detection loss.
+        device: where the parts are summed.
+        dist: the ranks.
+        distills: True if the outputs are those of a student with its teacher.
+
+    Attributes:
+        parts: names of the parts.
     """
 
     weight_by_samples = True
 
-    def __init__(self, loss: DetectionLoss, device: torch.device, dist: DistContext = SINGLE) -> None:
+    def __init__(
+        self, loss: DetectionLoss, device: torch.device, dist: DistContext = SINGLE, *, distills: bool = False
+    ) -> None:
         self._loss, self._dist = loss, dist
+        self.parts = (*LOSS_PARTS, DISTILL_PART) if distills else LOSS_PARTS
         self._scale = 1.0
         self._positives: Positives | None = None  # of all ranks
         self._count: Callable[[DetectionBatch], Positives] | None = None
         self._step: Tensor | None = None  # parts of the step under way
-        self._totals = torch.zeros(len(LOSS_PARTS), dtype=torch.float64, device=device)
+        self._totals = torch.zeros(len(self.parts), dtype=torch.float64, device=device)
 
     def start_step(self, batch: DetectionBatch, update_images: int) -> None:
         """Set the scale for a batch of an update with that many images on this rank, and sum positives over ranks.
@@ -57,10 +70,15 @@ class TrainLoss:
 
     def __call__(self, outputs: Any, targets: Tensor, normalizer: Any = None) -> Tensor:
         """Return the loss of a micro-batch."""
-        parts = self._loss.parts(outputs, targets, normalizer)
-        step = torch.stack((parts.box, parts.obj, parts.cls))
+        distilled = outputs if isinstance(outputs, DistilledOutputs) else None
+        parts = self._loss.parts(outputs if distilled is None else distilled.levels, targets, normalizer)
+        total, step = parts.total, torch.stack((parts.box, parts.obj, parts.cls))
+        if distilled is not None:  # like the detection loss, the total is multiplied by the images and its part isn't
+            images = len(distilled.losses) if normalizer is None else normalizer.images
+            added = distilled.losses.sum()
+            total, step = total + added, torch.cat((step, added.detach()[None] / images))
         self._step = step if self._step is None else self._step + step
-        return parts.total * self._scale
+        return total * self._scale
 
     def commit_step(self) -> None:
         """Add the parts of the completed step to the epoch."""
@@ -68,10 +86,10 @@ class TrainLoss:
             self._totals.add_(self._step)
         self._step = None
 
-    def start_epoch(self, totals: Sequence[float] = (0.0,) * len(LOSS_PARTS)) -> None:
+    def start_epoch(self, totals: Sequence[float] | None = None) -> None:
         """Start an epoch, or continue one with the totals of a checkpoint."""
         self._step = None
-        self._totals.copy_(torch.tensor(totals, dtype=torch.float64))
+        self._totals.copy_(torch.tensor(totals or (0.0,) * len(self.parts), dtype=torch.float64))
 
     def totals(self, *, include_step: bool = False) -> list[float]:
         """Return the sums of the parts over the epoch's steps, optionally with a step that isn't committed yet."""

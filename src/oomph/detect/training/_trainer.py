@@ -25,7 +25,6 @@ from ._parts import RunContext, TrainingParts, build_guard
 from ._progress import StepStats, TrainResult
 from ._resume_check import ResumeCheck
 from ._schedule import set_lr, should_stop
-from ._train_loss import LOSS_PARTS
 
 _GPU_REPORT_INTERVAL = 10  # iterations; reading the loss waits for the GPU
 
@@ -227,7 +226,7 @@ class Trainer:
     def _mean_losses(self, iterations: int) -> dict[str, float]:
         """Return the mean loss and its parts over the epoch's iterations so far, as seen by this rank."""
         means = [total * self._dist.world_size / iterations for total in self._loss.totals()]
-        return {"loss": sum(means), **dict(zip(LOSS_PARTS, means, strict=True))}
+        return {"loss": sum(means), **dict(zip(self._loss.parts, means, strict=True))}
 
     def _end_epoch(self, epoch: int) -> None:
         """Validate an epoch, and save its results and a checkpoint."""
