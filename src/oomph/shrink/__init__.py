@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from ._variants import VariantReport as VariantReport
     from .export import OnnxRequest as OnnxRequest
     from .export import shrink_onnx as shrink_onnx
+    from .pruning import PrunedModel as PrunedModel
+    from .pruning import PruneRequest as PruneRequest
+    from .pruning import load_prune_request as load_prune_request
+    from .pruning import load_pruned as load_pruned
+    from .pruning import prune as prune
+    from .pruning import prune_detector as prune_detector
+    from .pruning import save_pruned as save_pruned
 
 _HOME = {
     "Latency": "_variants",
@@ -26,6 +33,13 @@ _HOME = {
     "TrainingMemory": "_variants",
     "VariantReport": "_variants",
     "measure_variant": "_measure",
+    "PruneRequest": "pruning",
+    "PrunedModel": "pruning",
+    "load_prune_request": "pruning",
+    "load_pruned": "pruning",
+    "prune": "pruning",
+    "prune_detector": "pruning",
+    "save_pruned": "pruning",
     "shrink_onnx": "export",
 }
 
@@ -33,10 +47,17 @@ __all__ = [
     "Latency",
     "OnnxRequest",
     "OutputDifference",
+    "PruneRequest",
+    "PrunedModel",
     "ShrinkResult",
     "TrainingMemory",
     "VariantReport",
+    "load_prune_request",
+    "load_pruned",
     "measure_variant",
+    "prune",
+    "prune_detector",
+    "save_pruned",
     "shrink_onnx",
 ]
 

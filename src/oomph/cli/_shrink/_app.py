@@ -3,8 +3,9 @@
 import typer
 
 from ._onnx import onnx
+from ._prune import prune
 
-_METHODS = (onnx,)
+_METHODS = (prune, onnx)
 
 
 def build_shrink() -> typer.Typer:

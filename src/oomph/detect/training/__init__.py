@@ -6,11 +6,12 @@ from ._forecast import TrainForecast, forecast
 from ._hyperparameters import Hyperparameters, parse_hyperparameters, read_hyperparameters
 from ._job import detection_job
 from ._optimizer import build_optimizer, freeze, parameter_groups
+from ._planning import predict_training
 from ._progress import ProgressCallback, StepStats, TrainResult
 from ._saved_config import SavedConfig, load_config
 from ._schedule import Schedule, ScheduleStep, accumulation, set_lr, should_stop
 from ._settings_file import FLAGS, change_settings, changed_settings, read_settings, settings_text
-from ._train import train
+from ._train import TrainingData, read_data, train
 from ._train_loss import TrainLoss
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "TrainForecast",
     "TrainLoss",
     "TrainResult",
+    "TrainingData",
     "accumulation",
     "build_optimizer",
     "change_settings",
@@ -37,6 +39,8 @@ __all__ = [
     "load_config",
     "parameter_groups",
     "parse_hyperparameters",
+    "predict_training",
+    "read_data",
     "read_hyperparameters",
     "read_settings",
     "set_lr",

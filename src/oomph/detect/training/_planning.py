@@ -79,37 +79,17 @@ def plan_training(
     Raises:
         CannotFit: nothing that is allowed fits.
     """
-    device = placement.device
-    samples = max(samples_per_epoch(split, tiling(config.tiles, config.imgsz)), 1)
-    rank_samples = math.ceil(samples / placement.dist.world_size)
+    device, world_size = placement.device, placement.dist.world_size
     precision = config.precision or fast_precision(device)
-    requested = Settings(
-        batch=max(config.batch, 1),
-        size=round_to_stride(config.imgsz),
-        precision=precision,
-        memory_format="channels_last",
-        allocator=placement.allocator,
-        optimizer=optimizer_implementation(precision, device),
-    )
-    boxes = max(len(split.labels.boxes) / samples, 1)
-    boxes = min(boxes * 4, _MAX_BOXES_PER_IMAGE)
-    job = detection_job(config.cfg, classes, boxes, config.hyp, config.freeze, config.widths)
-    if config.teacher is not None:
-        teacher = read_weights(config.teacher)
-        job = with_teacher(job, lambda: yolov5(teacher.size, teacher.classes, widths=teacher.widths), config.distill)
-    predictor = _RunPredictor(
-        traces=JobPredictor(job, target_of(device), progress),
-        extra=extra_memory(config, classes, requested.optimizer, device),
-        batch=min(requested.batch, rank_samples),
-        steps=config.epochs * math.ceil(rank_samples / requested.batch),
-    )
+    requested = _requested_settings(config, precision, device, placement.allocator)
+    predictor = _run_predictor(config, classes, split, (target_of(device), world_size), requested, progress)
     budget, reserved = _budget_and_reserve(config, predictor)
     if config.plan is not None:
         return _load_plan(config.plan, requested, budget)
     if config.batch == AUTO_BATCH:
-        requested = _with_largest_batch(requested, budget, predictor, rank_samples)
+        requested = _with_largest_batch(requested, budget, predictor, predictor.samples)
     request = PlanRequest(
-        settings=replace(requested, batch=min(requested.batch, rank_samples)),  # no batch is larger
+        settings=replace(requested, batch=min(requested.batch, predictor.samples)),  # no batch is larger
         target=predictor.target,
         budget=budget,
         allow=config.allow,
@@ -129,6 +109,60 @@ def plan_training(
         optimizer=optimizer_implementation(plan.settings.precision, device),
     )
     return replace(plan, requested=requested, settings=settings, reserved=reserved)
+
+
+def predict_training(config: TrainConfig, classes: int, split: IndexedSplit, target: Target) -> Prediction:
+    """Predict what a run needs on a target if no batch is split.
+
+    Args:
+        config: the run.
+        classes: number of classes.
+        split: the training split.
+        target: where it would run; it doesn't have to be here.
+    """
+    device = torch.device("cpu" if target.is_cpu else "cuda")
+    fast = "amp-bf16" if target.capability[0] >= _BF16_CAPABILITY else "amp-fp16"
+    precision = config.precision or ("fp32" if target.is_cpu else fast)
+    settings = _requested_settings(config, precision, device, "default")
+    return _run_predictor(config, classes, split, (target, 1), settings).predict(settings)
+
+
+def _requested_settings(config: TrainConfig, precision: str, device: torch.device, allocator: str) -> Settings:
+    return Settings(
+        batch=max(config.batch, 1),
+        size=round_to_stride(config.imgsz),
+        precision=precision,
+        memory_format="channels_last",
+        allocator=allocator,
+        optimizer=optimizer_implementation(precision, device),
+    )
+
+
+def _run_predictor(
+    config: TrainConfig,
+    classes: int,
+    split: IndexedSplit,
+    placement: tuple[Target, int],
+    requested: Settings,
+    progress: Callable[[int], object] | None = None,
+) -> _RunPredictor:
+    """Return the predictor of a run on one of several ranks, each on a target."""
+    target, world_size = placement
+    samples = max(samples_per_epoch(split, tiling(config.tiles, config.imgsz)), 1)
+    boxes = min(4 * max(len(split.labels.boxes) / samples, 1), _MAX_BOXES_PER_IMAGE)
+    job = detection_job(config.cfg, classes, boxes, config.hyp, config.freeze, config.widths)
+    if config.teacher is not None:
+        teacher = read_weights(config.teacher)
+        job = with_teacher(job, lambda: yolov5(teacher.size, teacher.classes, widths=teacher.widths), config.distill)
+    rank_samples = math.ceil(samples / world_size)
+    device = torch.device("cpu" if target.is_cpu else "cuda")
+    return _RunPredictor(
+        traces=JobPredictor(job, target, progress),
+        extra=extra_memory(config, classes, requested.optimizer, device),
+        samples=rank_samples,
+        batch=min(requested.batch, rank_samples),
+        steps=config.epochs * math.ceil(rank_samples / requested.batch),
+    )
 
 
 def _load_plan(path: Path, requested: Settings, budget: int) -> Plan:
@@ -184,12 +218,14 @@ class _RunPredictor:
     Attributes:
         traces: predicts the training step alone.
         extra: memory beyond the predicted step.
+        samples: samples of an epoch on this rank.
         batch: samples that the loader holds; no batch is larger.
         steps: number of steps of the run.
     """
 
     traces: JobPredictor
     extra: ExtraMemory
+    samples: int
     batch: int
     steps: int
 

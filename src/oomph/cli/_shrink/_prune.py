@@ -1,0 +1,78 @@
+"""`oomph shrink prune`."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from ...errors import UsageError
+from .._options import Device, Gpu, Json, Side
+from .._runs import create_run_dir
+from ._training import RUNS, Batch, Budget, Epochs, Name, Resume, SettingsFile, TrainingFlags, find_shrink_run
+
+if TYPE_CHECKING:
+    from ...shrink import PruneRequest
+
+_OPS = 0.5
+
+
+def prune(
+    weights: Annotated[
+        Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(metavar="FILE", help="The trained detector.", show_default=False),
+    ] = None,
+    data: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="YAML", help="The dataset to fine-tune on.", show_default=False),
+    ] = None,
+    ops: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(metavar="FRACTION", help="Fraction of the operations that remains.", show_default=str(_OPS)),
+    ] = None,
+    memory: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            metavar="SIZE", help="Instead of --ops: prune until it trains in this memory.", show_default=False
+        ),
+    ] = None,
+    gpu: Gpu = None,
+    steps: Annotated[int, typer.Option(help="Prune in this many steps, each followed by --epochs.")] = 1,
+    epochs: Epochs = 50,
+    img: Side = 640,
+    batch: Batch = 16,
+    device: Device = None,
+    budget: Budget = None,
+    settings: SettingsFile = None,
+    name: Name = "prune",
+    resume: Resume = None,
+    json: Json = False,
+) -> None:
+    """Remove channels of a detector that matter least, and fine-tune it under the guard.
+
+    Goes on after an interruption with --resume and no other flag.
+    """
+    from ...report import ConsoleProgress, ShrinkReport, emit  # noqa: PLC0415
+    from ...shrink import PruneRequest, load_prune_request, prune_detector  # noqa: PLC0415
+    from ...units import parse_size  # noqa: PLC0415
+
+    with contextlib.ExitStack() as stack:
+        if resume is not None:
+            request: PruneRequest = load_prune_request(find_shrink_run(resume, "prune.json"))
+            notes: tuple[str, ...] = (f"resuming {request.config.run_dir}",)
+        else:
+            if weights is None or data is None:
+                raise UsageError("--weights or --data is missing", "pass the detector and its dataset, or --resume")
+            flags = TrainingFlags(data, epochs, img, batch, device, budget, settings)
+            config, notes = flags.config(stack.enter_context(create_run_dir(name, RUNS)))
+            fraction = _OPS if ops is None and memory is None else ops
+            limit = None if memory is None else parse_size(memory)
+            request = PruneRequest(replace(config, weights=weights), gpu, fraction, limit, steps)
+        progress = stack.enter_context(ConsoleProgress(quiet=json))
+        for note in notes:
+            progress.log(note)
+        result = prune_detector(request, progress)
+    emit(ShrinkReport(result), as_json=json)

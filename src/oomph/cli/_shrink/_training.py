@@ -1,0 +1,75 @@
+"""Flags of the methods that train, and the folder of their runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from ...errors import MissingFile
+from .._devices import device_name
+from ._options import check_imgsz
+
+if TYPE_CHECKING:
+    from ...detect import TrainConfig
+
+RUNS = Path("runs/shrink")
+
+Epochs = Annotated[int, typer.Option(help="Epochs of training.")]
+Batch = Annotated[int, typer.Option("--batch", "--batch-size", help="Images per iteration.")]
+Name = Annotated[str, typer.Option(help="Name of the run: a folder in runs/shrink.")]
+Resume = Annotated[
+    Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
+    typer.Option(metavar="RUN", help="Resume an interrupted run by its folder or name.", show_default=False),
+]
+Budget = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(metavar="SIZE", help="Memory limit: of the GPU, or of the process on the CPU.", show_default="none"),
+]
+SettingsFile = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--settings", "--hyp", metavar="YAML", help="Other settings, as for oomph train.", show_default=False),
+]
+
+
+@dataclass(frozen=True)
+class TrainingFlags:
+    """Values of the flags of a method that trains."""
+
+    data: Path
+    epochs: int
+    img: int
+    batch: int
+    device: str | None = None
+    budget: str | None = None
+    settings: Path | None = None
+
+    def config(self, run_dir: Path) -> tuple[TrainConfig, tuple[str, ...]]:
+        """Return the configuration of the training, and notes about settings without effect.
+
+        Raises:
+            MissingFile: the settings file doesn't exist.
+            UsageError: a value is invalid.
+        """
+        from ...detect import TrainConfig, read_settings  # noqa: PLC0415
+        from ...units import parse_size  # noqa: PLC0415
+
+        check_imgsz(self.img)
+        budget = None if self.budget is None else parse_size(self.budget)
+        config = TrainConfig(self.data, run_dir, imgsz=self.img, batch=self.batch, epochs=self.epochs)
+        config = replace(config, device=device_name(self.device), budget=budget)
+        return (config, ()) if self.settings is None else read_settings(self.settings, config)
+
+
+def find_shrink_run(run: str, file: str) -> Path:
+    """Return the folder of a run by its path or name; it holds a file of that name.
+
+    Raises:
+        MissingFile: there is no such run.
+    """
+    for folder in (Path(run), RUNS / run):
+        if (folder / file).is_file():
+            return folder
+    raise MissingFile(f"there is no run '{run}' to resume", "pass its folder or its name")

@@ -1,0 +1,17 @@
+"""Structured pruning: channels are removed, so that training, inference and files need less."""
+
+from ._detector import prune_detector, prune_network
+from ._prune import PrunedModel, count_operations, load_pruned, prune, save_pruned
+from ._request import PruneRequest, load_prune_request
+
+__all__ = [
+    "PruneRequest",
+    "PrunedModel",
+    "count_operations",
+    "load_prune_request",
+    "load_pruned",
+    "prune",
+    "prune_detector",
+    "prune_network",
+    "save_pruned",
+]

@@ -1,0 +1,203 @@
+"""`oomph shrink prune`: a detector loses channels and is fine-tuned, in one or several steps."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ...detect import (
+    HeadOutputs,
+    ProgressCallback,
+    TrainConfig,
+    TrainingData,
+    TrainResult,
+    Weights,
+    Yolov5,
+    load_config,
+    predict_training,
+    read_data,
+    read_weights,
+    round_to_stride,
+    save_weights,
+    train,
+    yolov5,
+)
+from ...errors import CannotFit, MissingFile, UsageError
+from ...patches import read_widths
+from ...units import format_size
+from .._measure import Bench
+from .._variants import ShrinkResult, TrainingMemory
+from ._channels import check_torch_pruning, find_smallest_cut
+from ._prune import count_operations
+from ._request import PruneRequest, save_request
+from ._steps import StepResult, read_step, write_step
+
+_EXAMPLE = (1, 3, 64, 64)  # operations are compared with each other, so that any size will do
+_PREFIX = "detector."  # of paths in HeadOutputs
+
+
+def prune_detector(request: PruneRequest, progress: ProgressCallback) -> ShrinkResult:
+    """Prune and fine-tune a detector, or go on with what is in its folder, and measure it beside the original.
+
+    Raises:
+        MissingFile: a file doesn't exist.
+        UsageError: the weights aren't a detector of the data's classes, or it can't be pruned.
+        CannotFit: no number of channels trains in the requested memory.
+    """
+    check_torch_pruning()
+    config = replace(request.config, imgsz=round_to_stride(request.config.imgsz))
+    assert config.weights is not None  # noqa: S101  checked by the command
+    data = read_data(config, progress)
+    original = _read_detector(config.weights, data)
+    save_request(request)
+    weights, result = config.weights, None
+    for number in range(1, request.steps + 1):
+        step_config = replace(config, run_dir=config.run_dir / f"step{number}")
+        step = _PruneStep(request, step_config, data, number / request.steps)
+        result = step.run(original, weights, progress)
+        weights = Path(result.weights)
+    assert result is not None  # noqa: S101  there is at least one step
+    with tempfile.TemporaryDirectory(prefix="oomph-shrink-") as folder:
+        bench = Bench(config.data, config.imgsz, Path(folder))
+        progress.log("measuring")
+        memory = _TrainingMemories(request, config, data)
+        bench.add("before", config.weights, memory.of(original, None))
+        bench.add("pruned", weights, memory.of(read_weights(weights), result.measured))
+    return ShrinkResult("prune", config.imgsz, bench.split, tuple(bench.variants))
+
+
+def prune_network(network: Yolov5, fits: Callable[[Yolov5], bool]) -> Yolov5 | None:
+    """Return a detector with as few channels removed as needed, and with their weights; None if no cut is enough.
+
+    Args:
+        network: the detector; it isn't changed.
+        fits: returns True for a detector that is small enough, and then for all smaller ones.
+    """
+    model, inputs = HeadOutputs(network), (torch.zeros(_EXAMPLE),)
+    kept = [path for path, layer in model.named_modules() if layer in set(network.head.m)]
+
+    def is_enough(pruned: nn.Module) -> bool:
+        return fits(_rebuild(network, pruned))
+
+    pruned = find_smallest_cut(model, inputs, kept, is_enough)
+    return None if pruned is None else _rebuild(network, pruned)
+
+
+def _rebuild(network: Yolov5, pruned: nn.Module) -> Yolov5:
+    """Build the detector that has the channels and weights of a pruned module."""
+    widths = {path.removeprefix(_PREFIX): pair for path, pair in read_widths(pruned).items()}
+    state = {name.removeprefix(_PREFIX): value for name, value in pruned.state_dict().items()}
+    rebuilt = yolov5(network.size, network.classes, widths=widths)
+    rebuilt.load_state_dict(state)
+    return rebuilt
+
+
+@dataclass(frozen=True)
+class _PruneStep:
+    """A step of a pruning: remove channels, then fine-tune.
+
+    Attributes:
+        request: the whole pruning.
+        config: the fine-tuning.
+        data: the dataset.
+        progress: part of the way from the original to the target after this step, from 0 to 1.
+    """
+
+    request: PruneRequest
+    config: TrainConfig
+    data: TrainingData
+    progress: float
+
+    def run(self, original: Weights, weights: Path, progress: ProgressCallback) -> StepResult:
+        """Run the step, or what is missing of it, and return its result."""
+        folder = self.config.run_dir
+        if (done := read_step(folder)) is not None:
+            progress.log(f"{folder.name} is done: {done.weights}")
+            return done
+        try:
+            trained = train(load_config(folder).resolved, progress, resume=True)
+        except MissingFile:  # not begun, or stopped before its first checkpoint
+            trained = train(self._prune(original, weights, progress), progress)
+        return write_step(folder, _result(trained))
+
+    def _prune(self, original: Weights, weights: Path, progress: ProgressCallback) -> TrainConfig:
+        """Write the pruned network, and return the configuration of its fine-tuning."""
+        content = read_weights(weights)
+        network = content.build()
+        pruned = prune_network(network, self._limit(original))
+        if pruned is None:
+            raise CannotFit(
+                f"no number of channels of {weights} is small enough for {self._describe()}",
+                "use a larger target, a smaller batch, or a smaller network",
+            )
+        path = self.config.run_dir / "pruned.pt"
+        save_weights(path, pruned, content.names or self.data.dataset.names)
+        before, after = (_operations(model) for model in (original.build(), pruned))
+        progress.log(f"pruned to {after / before:.0%} of the operations: {path}")
+        return replace(self.config, weights=path, cfg=pruned.size, widths=pruned.widths)
+
+    def _limit(self, original: Weights) -> Callable[[Yolov5], bool]:
+        """Return the function that recognizes a network that is small enough after this step."""
+        request = self.request
+        if request.ops is not None:
+            limit = request.ops**self.progress * _operations(original.build())
+            return lambda network: _operations(network) <= limit
+        assert request.memory is not None  # noqa: S101  one of the two is set
+        before = self._need(original.size, original.widths)
+        allowed = before * (request.memory / before) ** self.progress
+        return lambda network: self._need(network.size, network.widths) <= allowed
+
+    def _need(self, size: str, widths: object) -> float:
+        config = replace(self.config, cfg=size, widths=widths)  # type: ignore[arg-type]
+        classes = len(self.data.dataset.names)
+        return predict_training(config, classes, self.data.train, self.request.target).device.high
+
+    def _describe(self) -> str:
+        request = self.request
+        if request.memory is not None:
+            return f"training in {format_size(request.memory)} with batch {self.config.batch}"
+        return f"{request.ops:.0%} of the operations"
+
+
+@dataclass(frozen=True)
+class _TrainingMemories:
+    """Predicts the training memory of the variants."""
+
+    request: PruneRequest
+    config: TrainConfig
+    data: TrainingData
+
+    def of(self, weights: Weights, measured: int | None) -> TrainingMemory:
+        """Return the memory of training a variant."""
+        target = self.request.target
+        config = replace(self.config, cfg=weights.size, widths=weights.widths)
+        need = predict_training(config, len(self.data.dataset.names), self.data.train, target)
+        predicted = need.device if target.is_cpu else need.allocated
+        return TrainingMemory(int(predicted.value), measured, config.batch, target.name)
+
+
+def _read_detector(path: Path, data: TrainingData) -> Weights:
+    weights, names = read_weights(path), data.dataset.names
+    if weights.classes != len(names):
+        raise UsageError(
+            f"the weights have {weights.classes} classes and the data has {len(names)}",
+            "use the data that the weights were trained on",
+        )
+    return weights
+
+
+def _operations(network: Yolov5) -> int:
+    return count_operations(HeadOutputs(network), (torch.zeros(_EXAMPLE),))
+
+
+def _result(trained: TrainResult) -> StepResult:
+    """Return what a fine-tuning leaves; its memory compares with the prediction only if no batch was split."""
+    run_dir, settings = Path(trained.run_dir), trained.plan.settings
+    name = "last" if trained.saved_epoch is None else "best"
+    is_whole = settings.micro_batch in {None, settings.batch} and not trained.retries
+    return StepResult(str(run_dir / "weights" / f"{name}.pt"), trained.measured if is_whole else None)
