@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ._variants import ShrinkResult as ShrinkResult
     from ._variants import TrainingMemory as TrainingMemory
     from ._variants import VariantReport as VariantReport
+    from .distillation import distill as distill
+    from .distillation import soft_targets as soft_targets
     from .export import OnnxRequest as OnnxRequest
     from .export import shrink_onnx as shrink_onnx
 
@@ -25,8 +27,10 @@ _HOME = {
     "ShrinkResult": "_variants",
     "TrainingMemory": "_variants",
     "VariantReport": "_variants",
+    "distill": "distillation",
     "measure_variant": "_measure",
     "shrink_onnx": "export",
+    "soft_targets": "distillation",
 }
 
 __all__ = [
@@ -36,8 +40,10 @@ __all__ = [
     "ShrinkResult",
     "TrainingMemory",
     "VariantReport",
+    "distill",
     "measure_variant",
     "shrink_onnx",
+    "soft_targets",
 ]
 
 
