@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ._variants import ShrinkResult as ShrinkResult
     from ._variants import TrainingMemory as TrainingMemory
     from ._variants import VariantReport as VariantReport
+    from .distillation import distill as distill
+    from .distillation import soft_targets as soft_targets
     from .export import OnnxRequest as OnnxRequest
     from .export import shrink_onnx as shrink_onnx
     from .pruning import PrunedModel as PrunedModel
@@ -32,6 +34,7 @@ _HOME = {
     "ShrinkResult": "_variants",
     "TrainingMemory": "_variants",
     "VariantReport": "_variants",
+    "distill": "distillation",
     "measure_variant": "_measure",
     "PruneRequest": "pruning",
     "PrunedModel": "pruning",
@@ -41,6 +44,7 @@ _HOME = {
     "prune_detector": "pruning",
     "save_pruned": "pruning",
     "shrink_onnx": "export",
+    "soft_targets": "distillation",
 }
 
 __all__ = [
@@ -52,6 +56,7 @@ __all__ = [
     "ShrinkResult",
     "TrainingMemory",
     "VariantReport",
+    "distill",
     "load_prune_request",
     "load_pruned",
     "measure_variant",
@@ -59,6 +64,7 @@ __all__ = [
     "prune_detector",
     "save_pruned",
     "shrink_onnx",
+    "soft_targets",
 ]
 
 

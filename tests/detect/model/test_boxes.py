@@ -23,3 +23,9 @@ def test_ciou_is_one_for_equal_boxes_and_negative_for_distant_ones() -> None:
     box = torch.tensor([[0.5, 0.5, 2.0, 1.0]])
     assert float(complete_iou(box, box)) == pytest.approx(1.0, abs=1e-5)
     assert float(complete_iou(box, box + torch.tensor([[9.0, 0.0, 0.0, 0.0]]))) == pytest.approx(-81 / 122, rel=1e-5)
+
+
+def test_ciou_of_equal_boxes_is_a_number_however_it_is_rounded() -> None:
+    gen = torch.Generator().manual_seed(0)
+    boxes = torch.cat((torch.randn(50_000, 2, generator=gen), 0.1 + 9 * torch.rand(50_000, 2, generator=gen)), 1)
+    torch.testing.assert_close(complete_iou(boxes, boxes), torch.ones(50_000), rtol=0, atol=1e-4)

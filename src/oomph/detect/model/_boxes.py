@@ -42,7 +42,8 @@ def complete_iou(first: Tensor, second: Tensor) -> Tensor:
     distance = ((second[..., :2] - first[..., :2]) ** 2).sum(-1)
     aspect = 4 / math.pi**2 * (_aspect_angle(second) - _aspect_angle(first)) ** 2
     with torch.no_grad():
-        weight = aspect / (aspect - iou + (1 + _EPS))
+        # Rounding can make the IoU of equal boxes larger than 1, and so the divisor 0.
+        weight = aspect / (aspect - iou + (1 + _EPS)).clamp(min=_EPS)
     return iou - (distance / diagonal + aspect * weight)
 
 
