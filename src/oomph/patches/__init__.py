@@ -5,6 +5,7 @@ from ._autocast import AUTOCAST_DTYPES, autocast
 from ._block_checkpointing import BlockCheckpointing, eager_modules
 from ._checkpointing import apply_checkpointing, blocks, checkpoint
 from ._conversion import convert_batch, convert_model
+from ._fake_quantization import apply_fake_quantization, is_fake_quantized, undo_fake_quantization
 from ._live_model import apply_settings
 from ._loss_chunks import apply_loss_chunks
 from ._module_attributes import attribute_tables, has_attribute_state, is_copied, is_internal, rebind
@@ -20,6 +21,7 @@ __all__ = [
     "Widths",
     "allocator_limit",
     "apply_checkpointing",
+    "apply_fake_quantization",
     "apply_loss_chunks",
     "apply_offload",
     "apply_settings",
@@ -35,9 +37,11 @@ __all__ = [
     "eager_modules",
     "has_attribute_state",
     "is_copied",
+    "is_fake_quantized",
     "is_internal",
     "read_widths",
     "rebind",
     "set_variant",
     "set_widths",
+    "undo_fake_quantization",
 ]

@@ -4,8 +4,9 @@ import typer
 
 from ._onnx import onnx
 from ._prune import prune
+from ._quantize import quantize
 
-_METHODS = (prune, onnx)
+_METHODS = (prune, quantize, onnx)
 
 
 def build_shrink() -> typer.Typer:

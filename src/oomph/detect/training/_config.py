@@ -58,6 +58,7 @@ class TrainConfig:
         teacher: weights of a detector that the trained one, the student, learns from beside the labels; none if None.
         distill: what it learns from the teacher: its outputs ("response"), its features ("feature") or "both".
         distill_gain: weight of that in the loss.
+        fake_quantize: train with values that are rounded as in int8 (quantization-aware training), except in the head.
     """
 
     data: Path
@@ -87,6 +88,7 @@ class TrainConfig:
     teacher: Path | None = None
     distill: str = "response"
     distill_gain: float = 1.0
+    fake_quantize: bool = False
 
     def __post_init__(self) -> None:
         head_index = find_architecture(self.cfg).head_index

@@ -31,6 +31,7 @@ from ..model import (
 )
 from ._config import TrainConfig
 from ._ema import Ema
+from ._fake_quantization import fake_quantize
 from ._loaders import build_train_loader, build_val_loader, limit_torch_threads
 from ._optimizer import build_optimizer, freeze
 from ._progress import ProgressCallback
@@ -154,6 +155,8 @@ def _build_network(context: RunContext, anchors: AnchorCheck) -> Yolov5:
         )
     if config.freeze:
         log(f"{config.freeze} layers are frozen: {freeze(network, config.freeze):,} parameters")
+    if config.fake_quantize:
+        fake_quantize(network)
     return network
 
 

@@ -30,6 +30,7 @@ from ..dataset import IndexedSplit, samples_per_epoch, tiling
 from ..model import MAX_STRIDE, round_to_stride, yolov5
 from ._config import AUTO_BATCH, PRECISIONS, TrainConfig
 from ._extra_memory import ExtraMemory, extra_memory
+from ._fake_quantization import fake_quantized_job
 from ._job import detection_job, with_teacher
 
 _BF16_CAPABILITY = 8  # compute capability from which bf16 is fast (Ampere)
@@ -151,6 +152,8 @@ def _run_predictor(
     samples = max(samples_per_epoch(split, tiling(config.tiles, config.imgsz)), 1)
     boxes = min(4 * max(len(split.labels.boxes) / samples, 1), _MAX_BOXES_PER_IMAGE)
     job = detection_job(config.cfg, classes, boxes, config.hyp, config.freeze, config.widths)
+    if config.fake_quantize:
+        job = fake_quantized_job(job)
     if config.teacher is not None:
         teacher = read_weights(config.teacher)
         job = with_teacher(job, lambda: yolov5(teacher.size, teacher.classes, widths=teacher.widths), config.distill)

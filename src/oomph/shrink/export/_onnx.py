@@ -62,19 +62,30 @@ def shrink_onnx(request: OnnxRequest, log: _Log = lambda _: None) -> ShrinkResul
             a package is missing.
         OomphError: the exported file can't be run, or its outputs are others.
     """
-    _check_packages()
-    if is_onnx(request.weights):
-        raise UsageError(f"{request.weights} is an ONNX file already", "pass the .pt file that it was exported from")
-    weights = read_weights(request.weights)
-    _check_classes(weights, request.data)
-    _check_target(request.target)
+    weights = read_detector(request)
     request = replace(request, imgsz=round_to_stride(request.imgsz))
     with tempfile.TemporaryDirectory(prefix="oomph-shrink-") as folder:
         return _export(request, weights, Path(folder), log)
 
 
+def read_detector(request: OnnxRequest) -> Weights:
+    """Check a request before any work is done, and return the weights.
+
+    Raises:
+        MissingFile: a file doesn't exist.
+        UsageError: the weights aren't a detector of this data, the file can't be written, or a package is missing.
+    """
+    _check_packages()
+    if is_onnx(request.weights):
+        raise UsageError(f"{request.weights} is an ONNX file already", "pass the .pt file that it was exported from")
+    weights = read_weights(request.weights)
+    _check_classes(weights, request.data)
+    check_onnx_target(request.target)
+    return weights
+
+
 def _export(request: OnnxRequest, weights: Weights, folder: Path, log: _Log) -> ShrinkResult:
-    calibration = _calibration_images(request) if request.int8 else None
+    calibration = calibration_images(request) if request.int8 else None
     bench = Bench(request.data, request.imgsz, folder)
     bench.add("PyTorch fp32", request.weights)
     log("exporting")
@@ -83,13 +94,13 @@ def _export(request: OnnxRequest, weights: Weights, folder: Path, log: _Log) -> 
     bench.add("ONNX fp32", exported)
     _check_outputs(request, bench.differences[0])
     if calibration is None:
-        _write(exported, request.target)
+        write_file(exported, request.target)
         return _result(request, bench)
     log(f"quantizing, calibrated on {len(calibration)} training images")
     quantized = folder / "int8.onnx"
     float_layers = quantize_onnx(exported, quantized, calibration, metadata_of(weights, request.imgsz, "int8"))
     bench.add("ONNX int8", quantized)
-    _write(quantized, request.target)
+    write_file(quantized, request.target)
     return _result(request, bench, float_layers)
 
 
@@ -116,14 +127,25 @@ def _check_classes(weights: Weights, data: Path) -> None:
         )
 
 
-def _check_target(target: Path) -> None:
+def check_onnx_target(target: Path) -> None:
+    """Check that an ONNX file can be written.
+
+    Raises:
+        UsageError: its name or folder can't be used, or a package is missing.
+    """
+    _check_packages()
     if not is_onnx(target):
         raise UsageError(f"the output file is '{target}'", "use a name that ends in .onnx")
     if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
         raise UsageError(f"'{target}' can't be written", "pass a file in an existing folder that is writable")
 
 
-def _calibration_images(request: OnnxRequest) -> NDArray[np.uint8]:
+def calibration_images(request: OnnxRequest) -> NDArray[np.uint8]:
+    """Return images of the train split.
+
+    Raises:
+        UsageError: there are none.
+    """
     try:
         return sample_images(request.data, "train", request.imgsz, _CALIBRATION_IMAGES)
     except UsageError as error:
@@ -140,7 +162,12 @@ def _check_outputs(request: OnnxRequest, difference: OutputDifference) -> None:
         )
 
 
-def _write(source: Path, target: Path) -> None:
+def write_file(source: Path, target: Path) -> None:
+    """Write a copy of a file, complete or not at all.
+
+    Raises:
+        UsageError: the disk is full, or the folder isn't writable.
+    """
     try:
         write_atomically(target, lambda file: file.write(source.read_bytes()))
     except OSError as error:

@@ -19,7 +19,7 @@ def export_onnx(weights: Weights, path: Path, imgsz: int) -> None:
     network = HeadOutputs(weights.build()).eval()
     size = STRIDES[-1]
     sides = {0: torch.export.Dim("batch"), 2: size * torch.export.Dim("rows"), 3: size * torch.export.Dim("columns")}
-    with warnings.catch_warnings(), _Quiet("torch.onnx"):
+    with warnings.catch_warnings(), Quiet("torch.onnx"):
         warnings.simplefilter("ignore")  # of torch and onnxscript about each other
         program = torch.onnx.export(
             network,
@@ -42,7 +42,7 @@ def metadata_of(weights: Weights, imgsz: int, precision: str) -> OnnxMetadata:
     return OnnxMetadata(names, anchors.tolist(), STRIDES, imgsz, precision)
 
 
-class _Quiet:
+class Quiet:
     """Context in which a logger shows errors only."""
 
     def __init__(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Static int8 quantization of an exported detector by ONNX Runtime."""
+"""Static int8 quantization of ONNX files by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import logging
 import sys
 import warnings
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +19,38 @@ from .._onnx_file import convolutions, write_metadata
 HEAD_LAYERS = 3  # the last convolutions: a scale for both boxes and scores would ruin the scores
 
 
-class CalibrationImages:
-    """The reader of calibration images that ONNX Runtime expects: an image per call, then None."""
+class _Calibration:
+    """The reader of calibration data that ONNX Runtime expects: the inputs of a run per call, then None."""
 
-    def __init__(self, images: NDArray[np.uint8]) -> None:
-        self._images = iter(images)
+    def __init__(self, runs: Iterable[dict[str, Any]]) -> None:
+        self._runs = iter(runs)
 
     def get_next(self) -> dict[str, Any] | None:
-        """Return the input of the next run."""
-        image = next(self._images, None)
-        return None if image is None else {"images": image[None].astype(np.float32) / 255}
+        """Return the inputs of the next run by name."""
+        return next(self._runs, None)
 
 
 def quantize_onnx(source: Path, path: Path, images: NDArray[np.uint8], metadata: OnnxMetadata) -> tuple[str, ...]:
-    """Write an int8 version of an ONNX file; return the layers that stay in float.
+    """Write an int8 version of a detector's ONNX file; return the layers that stay in float."""
+    runs = ({"images": image[None].astype(np.float32) / 255} for image in images)
+    quantize_static(source, path, runs, lambda file: [layer.node for layer in convolutions(file)[-HEAD_LAYERS:]])
+    write_metadata(path, metadata)
+    return tuple(_layer_name(layer.weight) for layer in convolutions(path) if not layer.is_quantized)
+
+
+def quantize_static(
+    source: Path, path: Path, runs: Iterable[dict[str, Any]], float_nodes: Callable[[Path], list[str]] = lambda _: []
+) -> None:
+    """Write an int8 version of an ONNX file.
 
     Activations are uint8 with one scale per tensor, weights int8 with one scale per channel. Weights use 7 of their 8
     bits, because CPUs without VNNI add pairs of products in 16 bits, which would overflow.
+
+    Args:
+        source: the file in float.
+        path: the file to write.
+        runs: inputs by name, to calibrate with.
+        float_nodes: returns the names of nodes that stay in float, given the file as it is quantized.
     """
     prepared = path.with_suffix(".prepared.onnx")
     with _quiet():
@@ -46,16 +62,14 @@ def quantize_onnx(source: Path, path: Path, images: NDArray[np.uint8], metadata:
         quantization.quantize_static(
             str(prepared),
             str(path),
-            CalibrationImages(images),
+            _Calibration(runs),
             quant_format=quantization.QuantFormat.QDQ,
             activation_type=quantization.QuantType.QUInt8,
             weight_type=quantization.QuantType.QInt8,
             per_channel=True,
             reduce_range=True,
-            nodes_to_exclude=[layer.node for layer in convolutions(prepared)[-HEAD_LAYERS:]],
+            nodes_to_exclude=float_nodes(prepared),
         )
-    write_metadata(path, metadata)
-    return tuple(_layer_name(layer.weight) for layer in convolutions(path) if not layer.is_quantized)
 
 
 def _layer_name(weight: str) -> str:
