@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import logging
-import pickle
 import warnings
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def quantize(model: nn.Module, method: str, inputs: tuple[Any, ...] | None = Non
     bytes_after = weight_bytes(quantized)
     others = {name: layer for name, layer in weighted_layers(quantized) if name not in layers}
     if bytes_after > (1 - _MIN_SAVING) * bytes_before:
-        raise _no_saving(method, others, bytes_before, bytes_after)
+        raise _no_saving(method, others.values(), bytes_before, bytes_after)
     total = sum(parameter.numel() for parameter in model.parameters())
     return QuantizedModel(
         model=quantized,
@@ -112,7 +112,7 @@ def load_quantized(path: Path, model: nn.Module) -> nn.Module:
         raise MissingFile(f"there is no file {str(path)!r}", "pass a file of `save_quantized`")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001  torch raises any kind for a damaged file
         raise InvalidFile(f"{path} can't be read ({type(error).__name__})", "save the model again") from None
     if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (_FORMAT, _VERSION):
         raise InvalidFile(f"{path} is not a file of `save_quantized`", "pass another file")
@@ -140,11 +140,12 @@ def _linear_layers(model: nn.Module) -> dict[str, nn.Linear]:
     }
 
 
-def _no_saving(method: str, others: dict[str, nn.Module], before: int, after: int) -> UsageError:
-    sizes = f"{format_size(before)} before and {format_size(after)} after"
-    stay = f"all but linear layers stay in float ({describe(others.values())})" if others else "there are no weights"
+def _no_saving(method: str, others: Collection[nn.Module], before: int, after: int) -> UsageError:
+    stay = f"{describe(others)} would stay in float" if others else "the model has no weights"
+    sizes = format_size(before) if before == after else f"{format_size(before)} before and {format_size(after)}"
     return UsageError(
-        f"{method} quantizes linear layers alone, and {stay}: the weights would be {sizes}",
+        f"{method} quantizes linear layers alone: {stay}, and the weights would be {sizes} "
+        f"{'before and after' if before == after else 'after'}",
         "use `oomph shrink quantize` for a detector, or `oomph.shrink.quantize_to_onnx` for another model",
     )
 
