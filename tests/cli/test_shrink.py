@@ -59,6 +59,34 @@ def test_wrong_input_is_one_sentence(flags: list[str], message: str, capsys: pyt
     assert not list(Path().rglob("*.onnx"))
 
 
+@pytest.mark.medium
+@pytest.mark.usefixtures("demo_folder")
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--weights", "other.pt"], "the tensors in other.pt are not those of YOLOv5"),
+        (["--data", "val.yaml"], "no images to calibrate with: val.yaml names no train images; add a line"),
+        (["--out", "n.pt"], "the output file is 'n.pt'; use a name that ends in .onnx"),
+        (["--out", "data.onnx"], "data' exists and has no training of this command; move that folder away"),
+        (["--settings", "no.yaml"], "no.yaml"),
+        (["--epochs", "-1"], "--epochs"),
+        (["--batch", "0"], "batch is 0; use at least 1"),
+        (["--budget", "much"], "much"),
+        (["--device", "tpu"], "tpu"),
+    ],
+)
+def test_wrong_input_of_quantize_is_one_sentence(
+    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save({"weight": torch.zeros(3)}, "other.pt")
+    Path("val.yaml").write_text("path: data\nval: images/val\nnames: [a, b, c, d]\n")
+    assert run(["shrink", "quantize", *COMMAND[2:], "--epochs", "1", *flags]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(Path().rglob("*.onnx"))
+
+
 def test_an_unknown_method_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["shrink", "squeeze", *COMMAND[2:]]) == 2
     error = capsys.readouterr().err

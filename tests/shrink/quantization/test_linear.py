@@ -128,7 +128,7 @@ def test_other_files_are_rejected(model: Classifier, tmp_path: Path) -> None:
     torch.save(model.state_dict(), files["weights"])
     files["pickled"].write_bytes(pickle.dumps(Code()))
     for file in files.values():
-        with pytest.raises(InvalidFile, match="can't be read|not a file of"):
+        with pytest.raises(InvalidFile, match=r"can't be read|not a file of"):
             load_quantized(file, model)
     assert not (tmp_path / "executed").exists()
     with pytest.raises(MissingFile, match="there is no file"):

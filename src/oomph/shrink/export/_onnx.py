@@ -149,9 +149,7 @@ def calibration_images(request: OnnxRequest) -> NDArray[np.uint8]:
     try:
         return sample_images(request.data, "train", request.imgsz, _CALIBRATION_IMAGES)
     except UsageError as error:
-        raise UsageError(
-            f"there are no images to calibrate with: {error.why}", f"{error.fix}, or omit --int8"
-        ) from None
+        raise UsageError(f"there are no images to calibrate with: {error.why}", error.fix) from None
 
 
 def _check_outputs(request: OnnxRequest, difference: OutputDifference) -> None:
