@@ -67,9 +67,10 @@ def test_wrong_input_is_one_sentence(flags: list[str], message: str, capsys: pyt
         (["--weights", "other.pt"], "the tensors in other.pt are not those of YOLOv5"),
         (["--data", "val.yaml"], "no images to calibrate with: val.yaml names no train images; add a line"),
         (["--out", "n.pt"], "the output file is 'n.pt'; use a name that ends in .onnx"),
-        (["--out", "data.onnx"], "data' exists and has no training of this command; move that folder away"),
+        (["--img", "8"], "the image size is 8; use at least 32"),
+        (["--resume", "no"], "there is no run 'no' to resume"),
         (["--settings", "no.yaml"], "no.yaml"),
-        (["--epochs", "-1"], "--epochs"),
+        (["--epochs", "-1"], "'--epochs'"),
         (["--batch", "0"], "batch is 0; use at least 1"),
         (["--budget", "much"], "much"),
         (["--device", "tpu"], "tpu"),
@@ -85,6 +86,12 @@ def test_wrong_input_of_quantize_is_one_sentence(
     assert message in error
     assert error.count("\n") == 1
     assert not list(Path().rglob("*.onnx"))
+    assert not list(Path().rglob("quantize.json"))
+
+
+def test_quantize_needs_weights_and_data_or_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["shrink", "quantize", "--weights", "n.pt"]) == 2
+    assert "--weights or --data is missing; pass the detector and its dataset, or --resume" in capsys.readouterr().err
 
 
 def test_an_unknown_method_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

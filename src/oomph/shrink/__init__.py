@@ -26,17 +26,19 @@ if TYPE_CHECKING:
     from .pruning import prune as prune
     from .pruning import prune_detector as prune_detector
     from .pruning import save_pruned as save_pruned
+    from .quantization import QAT_HYPERPARAMETERS as QAT_HYPERPARAMETERS
     from .quantization import Int8File as Int8File
     from .quantization import PreparedModel as PreparedModel
     from .quantization import QuantizedModel as QuantizedModel
     from .quantization import QuantizeRequest as QuantizeRequest
     from .quantization import finish_qat as finish_qat
+    from .quantization import load_quantize_request as load_quantize_request
     from .quantization import load_quantized as load_quantized
     from .quantization import prepare_qat as prepare_qat
     from .quantization import quantize as quantize
+    from .quantization import quantize_detector as quantize_detector
     from .quantization import quantize_to_onnx as quantize_to_onnx
     from .quantization import save_quantized as save_quantized
-    from .quantization import shrink_quantize as shrink_quantize
 
 _HOME = {
     "Int8File": "quantization",
@@ -46,6 +48,7 @@ _HOME = {
     "PreparedModel": "quantization",
     "PruneRequest": "pruning",
     "PrunedModel": "pruning",
+    "QAT_HYPERPARAMETERS": "quantization",
     "QuantizeRequest": "quantization",
     "QuantizedModel": "quantization",
     "ShrinkResult": "_variants",
@@ -55,21 +58,23 @@ _HOME = {
     "finish_qat": "quantization",
     "load_prune_request": "pruning",
     "load_pruned": "pruning",
+    "load_quantize_request": "quantization",
     "load_quantized": "quantization",
     "measure_variant": "_measure",
     "prepare_qat": "quantization",
     "prune": "pruning",
     "prune_detector": "pruning",
     "quantize": "quantization",
+    "quantize_detector": "quantization",
     "quantize_to_onnx": "quantization",
     "save_pruned": "pruning",
     "save_quantized": "quantization",
     "shrink_onnx": "export",
-    "shrink_quantize": "quantization",
     "soft_targets": "distillation",
 }
 
 __all__ = [
+    "QAT_HYPERPARAMETERS",
     "Int8File",
     "Latency",
     "OnnxRequest",
@@ -86,17 +91,18 @@ __all__ = [
     "finish_qat",
     "load_prune_request",
     "load_pruned",
+    "load_quantize_request",
     "load_quantized",
     "measure_variant",
     "prepare_qat",
     "prune",
     "prune_detector",
     "quantize",
+    "quantize_detector",
     "quantize_to_onnx",
     "save_pruned",
     "save_quantized",
     "shrink_onnx",
-    "shrink_quantize",
     "soft_targets",
 ]
 

@@ -15,7 +15,7 @@ import torch
 
 from oomph.cli import run
 from oomph.detect import DemoSize, HeadOutputs, read_weights, save_weights, write_demo_dataset, yolov5
-from oomph.shrink import QuantizeRequest, ShrinkResult, shrink_quantize
+from oomph.shrink import ShrinkResult, load_quantize_request, quantize_detector
 from oomph.shrink._images import sample_images
 
 from ...detect.training.runs import RecordingProgress
@@ -46,36 +46,24 @@ def progress() -> RecordingProgress:
 
 @pytest.fixture(scope="module")
 def result(folder: Path, progress: RecordingProgress) -> ShrinkResult:
-    """The result of a command that was killed in its training and repeated."""
-    weights, data, settings = folder / "n.pt", folder / "data/data.yaml", folder / "settings.yaml"
-    settings.write_text("nominal_batch: 4\n")
-    flags = ["--weights", str(weights), "--data", str(data), "--img", "50", "--epochs", "3", "--batch", "4"]
-    command = [
-        sys.executable,
-        "-m",
-        "oomph",
-        "shrink",
-        "quantize",
-        *flags,
-        "--device",
-        "cpu",
-        "--settings",
-        str(settings),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    while process.poll() is None and not (folder / "n-int8-qat/weights/state.pt").exists():
+    """The result of a command that was killed in its training and resumed."""
+    (folder / "settings.yaml").write_text("nominal_batch: 4\n")
+    flags = "--weights n.pt --data data/data.yaml --img 50 --epochs 3 --batch 4 --device cpu --settings settings.yaml"
+    command = [sys.executable, "-m", "oomph", "shrink", "quantize", *flags.split()]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=folder)
+    run_dir = folder / "runs/shrink/quantize"
+    while process.poll() is None and not (run_dir / "weights/state.pt").exists():
         time.sleep(0.01)
     process.kill()
     assert process.wait() == -signal.SIGKILL
     assert not list(folder.glob("*.onnx"))
-    request = QuantizeRequest(weights, data, 64, epochs=3, batch=4, device="cpu", settings=settings)
-    return shrink_quantize(request, progress)
+    return quantize_detector(load_quantize_request(run_dir), progress)
 
 
 def test_a_killed_command_continues(result: ShrinkResult, progress: RecordingProgress, folder: Path) -> None:
     assert any(message.startswith("resumed at iteration") for message in progress.messages)
     assert len(progress.rows) < 3
-    assert len((folder / "n-int8-qat/results.csv").read_text().splitlines()) == 1 + 3
+    assert len((folder / "runs/shrink/quantize/results.csv").read_text().splitlines()) == 1 + 3
     assert (result.method, result.imgsz) == ("quantize", 64)
 
 
@@ -101,7 +89,7 @@ def test_the_file_has_the_trained_weights(result: ShrinkResult, folder: Path) ->
     assert file is not None
     images = sample_images(folder / "data/data.yaml", "val", 64, 4).astype(np.float32) / 255
     outputs = onnxruntime.InferenceSession(file).run(None, {"images": images})
-    trained = folder / "n-int8-qat/weights/best.pt"
+    trained = folder / "runs/shrink/quantize/weights/best.pt"
     with torch.no_grad():
         expected = HeadOutputs(read_weights(trained).build()).eval()(torch.from_numpy(images))
     for output, level in zip(outputs, expected, strict=True):

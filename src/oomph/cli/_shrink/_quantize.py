@@ -2,58 +2,76 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
-from .._devices import device_name
-from .._options import Device, Json, Side, Weights
-from ._options import Data, Out, check_imgsz
+from ...errors import UsageError
+from .._options import Device, Json, Side
+from .._runs import create_run_dir
+from ._options import Out, check_imgsz
+from ._training import RUNS, Batch, Budget, Name, Resume, SettingsFile, TrainingFlags, find_shrink_run
 
 
 def quantize(
-    weights: Weights,
-    data: Data,
+    weights: Annotated[
+        Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(metavar="FILE", help="The trained detector.", show_default=False),
+    ] = None,
+    data: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="YAML", help="The dataset to calibrate and train on.", show_default=False),
+    ] = None,
     epochs: Annotated[
         int, typer.Option(min=0, help="Epochs of quantization-aware training; 0 calibrates without training.")
     ] = 0,
-    batch: Annotated[int, typer.Option("--batch", "--batch-size", help="Images per iteration of the training.")] = 16,
     img: Side = 640,
+    batch: Batch = 16,
     device: Device = None,
-    budget: Annotated[
-        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Option(metavar="SIZE", help="Memory that the training may use.", show_default="all of it"),
-    ] = None,
-    settings: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(metavar="YAML", help="Settings of the training, as for `oomph train`.", show_default="none"),
-    ] = None,
+    budget: Budget = None,
+    settings: SettingsFile = None,
     out: Out = None,
+    name: Name = "quantize",
+    resume: Resume = None,
     json: Json = False,
 ) -> None:
-    """Quantize a detector to int8, by calibration or after quantization-aware training."""
+    """Quantize a detector to int8, by calibration or after quantization-aware training.
+
+    Goes on after an interruption with --resume and no other flag.
+    """
     from ...report import ConsoleProgress, ShrinkReport, emit  # noqa: PLC0415
-    from ...shrink import QuantizeRequest, shrink_quantize  # noqa: PLC0415
-    from ...units import parse_size  # noqa: PLC0415
+    from ...shrink import (  # noqa: PLC0415
+        QAT_HYPERPARAMETERS,
+        OnnxRequest,
+        QuantizeRequest,
+        load_quantize_request,
+        quantize_detector,
+        shrink_onnx,
+    )
 
     check_imgsz(img)
-    request = QuantizeRequest(
-        weights=weights,
-        data=data,
-        imgsz=img,
-        epochs=epochs,
-        out=out,
-        batch=batch,
-        device=device_name(device),
-        budget=None if budget is None else parse_size(budget),
-        settings=settings,
-    )
-    with ConsoleProgress(quiet=json) as progress:
-        try:
-            result = shrink_quantize(request, progress)
-        except (KeyboardInterrupt, SystemExit):
-            if request.epochs and request.run_dir.exists():
-                typer.echo("stopped; the same command continues the training", err=True)
-            raise
+    with contextlib.ExitStack() as stack:
+        notes: tuple[str, ...] = ()
+        request: QuantizeRequest | OnnxRequest
+        if resume is not None:
+            request = load_quantize_request(find_shrink_run(resume, "quantize.json"))
+            notes = (f"resuming {request.config.run_dir}",)
+        elif weights is None or data is None:
+            raise UsageError("--weights or --data is missing", "pass the detector and its dataset, or --resume")
+        elif not epochs:
+            request = OnnxRequest(weights, data, img, int8=True, out=out)
+        else:
+            flags = TrainingFlags(data, epochs, img, batch, device, budget, settings, QAT_HYPERPARAMETERS)
+            config, notes = flags.config(stack.enter_context(create_run_dir(name, RUNS)))
+            request = QuantizeRequest(replace(config, weights=weights), out)
+        progress = stack.enter_context(ConsoleProgress(quiet=json))
+        for note in notes:
+            progress.log(note)
+        if isinstance(request, OnnxRequest):
+            result = replace(shrink_onnx(request, progress.log), method="quantize")
+        else:
+            result = quantize_detector(request, progress)
     emit(ShrinkReport(result), as_json=json)

@@ -13,7 +13,7 @@ from .._devices import device_name
 from ._options import check_imgsz
 
 if TYPE_CHECKING:
-    from ...detect import TrainConfig
+    from ...detect import Hyperparameters, TrainConfig
 
 RUNS = Path("runs/shrink")
 
@@ -45,6 +45,7 @@ class TrainingFlags:
     device: str | None = None
     budget: str | None = None
     settings: Path | None = None
+    hyp: Hyperparameters | None = None  # those that the settings file doesn't set
 
     def config(self, run_dir: Path) -> tuple[TrainConfig, tuple[str, ...]]:
         """Return the configuration of the training, and notes about settings without effect.
@@ -59,7 +60,7 @@ class TrainingFlags:
         check_imgsz(self.img)
         budget = None if self.budget is None else parse_size(self.budget)
         config = TrainConfig(self.data, run_dir, imgsz=self.img, batch=self.batch, epochs=self.epochs)
-        config = replace(config, device=device_name(self.device), budget=budget)
+        config = replace(config, device=device_name(self.device), budget=budget, hyp=self.hyp or config.hyp)
         return (config, ()) if self.settings is None else read_settings(self.settings, config)
 
 

@@ -1,142 +1,80 @@
-"""`oomph shrink quantize`: a detector as an int8 ONNX file, by calibration or after quantization-aware training."""
+"""`oomph shrink quantize --epochs N`: quantization-aware training of a detector, and its int8 ONNX file."""
 
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...detect import (
-    Hyperparameters,
     ProgressCallback,
     TrainConfig,
     TrainResult,
     Weights,
+    load_config,
     read_dataset,
-    read_settings,
     read_weights,
     round_to_stride,
+    train,
 )
-from ...errors import UsageError
+from ...errors import MissingFile
 from .._measure import Bench
 from .._variants import ShrinkResult, TrainingMemory
-from ..export import (
-    OnnxRequest,
-    calibration_images,
-    export_onnx,
-    metadata_of,
-    quantize_onnx,
-    read_detector,
-    shrink_onnx,
-    write_file,
-)
-from ._training import train_aware
-
-# A trained network needs small steps and no warm-up.
-_HYPERPARAMETERS = Hyperparameters(lr0=1e-3, lrf=0.1, warmup_epochs=0.0)
+from ..export import calibration_images, export_onnx, metadata_of, quantize_onnx, read_detector, write_file
+from ._request import QuantizeRequest, save_request
 
 
-@dataclass(frozen=True)
-class QuantizeRequest:
-    """Request of a quantization.
+def quantize_detector(request: QuantizeRequest, progress: ProgressCallback) -> ShrinkResult:
+    """Train a detector with fake quantization, or go on with its training, and write and measure its int8 file.
 
-    Attributes:
-        weights: the detector.
-        data: the data.yaml: mAP is measured on its val split; its train split is for calibration and training.
-        imgsz: image size of training, measurements and calibration.
-        epochs: epochs of quantization-aware training; 0 only calibrates.
-        out: the file; next to the weights if None.
-        batch: images per iteration of the training.
-        device: where it is trained: "cpu", "cuda" or "cuda:1"; the first GPU, or the CPU, if None.
-        budget: memory in bytes that the training may use; all of it if None.
-        settings: a settings file of `oomph train` for the training.
-    """
-
-    weights: Path
-    data: Path
-    imgsz: int = 640
-    epochs: int = 0
-    out: Path | None = None
-    batch: int = 16
-    device: str | None = None
-    budget: int | None = None
-    settings: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.epochs < 0:
-            raise UsageError(f"epochs is {self.epochs}", "use 0 to calibrate, or more to train")
-
-    @property
-    def target(self) -> Path:
-        """The file that is written."""
-        return self.out or self.weights.with_name(f"{self.weights.stem}-int8{'-qat' if self.epochs else ''}.onnx")
-
-    @property
-    def run_dir(self) -> Path:
-        """The folder of the training, which is kept, so that the same command continues it."""
-        return self.target.with_suffix("")
-
-    @property
-    def onnx(self) -> OnnxRequest:
-        """The export."""
-        return OnnxRequest(self.weights, self.data, self.imgsz, int8=True, out=self.target)
-
-
-def shrink_quantize(request: QuantizeRequest, progress: ProgressCallback) -> ShrinkResult:
-    """Quantize a detector, run the file, and measure it beside the original.
-
-    The file is written only after it ran. A training that was interrupted continues.
+    The file is written only after it ran. An existing file of that name is replaced.
 
     Raises:
         MissingFile: a file doesn't exist.
-        UsageError: the weights aren't a detector, there is nothing to calibrate with, the folder isn't writable, a
-            package is missing, or the folder of the training has another one.
+        UsageError: the weights aren't a detector of the data's classes, there is nothing to calibrate with, a file
+            can't be written, or a package is missing.
         CannotFit: the training doesn't fit the budget.
         OomphError: the file can't be run.
     """
-    request = replace(request, imgsz=round_to_stride(request.imgsz))
-    if not request.epochs:
-        return replace(shrink_onnx(request.onnx, progress.log), method="quantize")
-    weights = read_detector(request.onnx)
-    images = calibration_images(request.onnx)  # before the training, which would be in vain without them
-    trained, training = train_aware(_train_config(request, weights), progress)
+    onnx = replace(request.onnx, imgsz=round_to_stride(request.config.imgsz))
+    weights = read_detector(onnx)
+    images = calibration_images(onnx)  # before the training, which would be in vain without them
+    save_request(request)
+    trained = _train(_training_config(request.config, weights), progress)
     with tempfile.TemporaryDirectory(prefix="oomph-shrink-") as folder:
-        bench = Bench(request.data, request.imgsz, Path(folder))
-        bench.add("PyTorch fp32", request.weights)
+        bench = Bench(onnx.data, onnx.imgsz, Path(folder))
+        bench.add("PyTorch fp32", onnx.weights)
         progress.log(f"quantizing, calibrated on {len(images)} training images")
-        for name, file, memory in (
-            ("ONNX int8", request.weights, None),
-            ("ONNX int8 QAT", trained, _memory(training)),
-        ):
-            quantized = Path(folder) / f"{name}.onnx"
-            float_layers = _write_int8(read_weights(file), quantized, images, request.imgsz)
-            bench.add(name, quantized, memory)
-        write_file(quantized, request.target)
-    before, calibrated, last = bench.variants
-    variants = (before, replace(calibrated, file=None), replace(last, file=str(request.target)))
-    return ShrinkResult("quantize", request.imgsz, bench.split, variants, tuple(bench.differences), float_layers)
+        calibrated, quantized = (Path(folder) / name for name in ("calibrated.onnx", "trained.onnx"))
+        _write_int8(weights, calibrated, images, onnx.imgsz)
+        bench.add("ONNX int8", calibrated)
+        float_layers = _write_int8(read_weights(_best_weights(trained)), quantized, images, onnx.imgsz)
+        bench.add("ONNX int8 QAT", quantized, _memory(trained))
+        write_file(quantized, onnx.target)
+    first, middle, last = bench.variants
+    variants = (first, replace(middle, file=None), replace(last, file=str(onnx.target)))
+    return ShrinkResult("quantize", onnx.imgsz, bench.split, variants, tuple(bench.differences), float_layers)
 
 
-def _train_config(request: QuantizeRequest, weights: Weights) -> TrainConfig:
-    config = TrainConfig(
-        data=request.data.absolute(),
-        run_dir=request.run_dir.absolute(),
-        cfg=weights.size,
-        weights=request.weights.absolute(),
-        imgsz=request.imgsz,
-        batch=request.batch,
-        epochs=request.epochs,
-        device=request.device,
-        budget=request.budget,
-        hyp=_HYPERPARAMETERS,
-        widths=weights.widths,
-        single_cls=weights.classes == 1 and len(read_dataset(request.data).names) > 1,
-        fake_quantize=True,
-    )
-    return config if request.settings is None else read_settings(request.settings, config)[0]
+def _training_config(config: TrainConfig, weights: Weights) -> TrainConfig:
+    is_single = weights.classes == 1 and len(read_dataset(config.data).names) > 1
+    return replace(config, cfg=weights.size, widths=weights.widths, single_cls=is_single, fake_quantize=True)
+
+
+def _train(config: TrainConfig, progress: ProgressCallback) -> TrainResult:
+    try:
+        saved = load_config(config.run_dir)
+    except MissingFile:  # not begun, or stopped before its first checkpoint
+        return train(config, progress)
+    return train(saved.resolved, progress, resume=True)
+
+
+def _best_weights(trained: TrainResult) -> Path:
+    name = "last" if trained.saved_epoch is None else "best"
+    return Path(trained.run_dir) / "weights" / f"{name}.pt"
 
 
 def _write_int8(weights: Weights, path: Path, images: NDArray[np.uint8], imgsz: int) -> tuple[str, ...]:
@@ -146,7 +84,6 @@ def _write_int8(weights: Weights, path: Path, images: NDArray[np.uint8], imgsz: 
     return quantize_onnx(exported, path, images, metadata_of(weights, imgsz, "int8"))
 
 
-def _memory(training: TrainResult) -> TrainingMemory:
-    settings = training.plan.settings
-    batch = settings.micro_batch or settings.batch
-    return TrainingMemory(training.predicted, training.measured, batch, training.plan.planned_need.target)
+def _memory(trained: TrainResult) -> TrainingMemory:
+    settings, target = trained.plan.settings, trained.plan.planned_need.target
+    return TrainingMemory(trained.predicted, trained.measured, settings.micro_batch or settings.batch, target)
