@@ -77,7 +77,10 @@ def _difference_line(difference: OutputDifference) -> str:
 
 
 def _slower_lines(result: ShrinkResult) -> Iterator[str]:
-    before, after = result.variants[-2:]
+    *others, after = result.variants
+    before = min(
+        [item for item in others if item.name.endswith("fp32")] or others, key=lambda item: item.latency.median
+    )
     ratio = after.latency.median / before.latency.median
     if ratio > _SLOWER:
         yield f"{after.name} is slower than {before.name} on this CPU: {ratio:.2f} times the latency"

@@ -68,18 +68,19 @@ def test_a_killed_command_continues(result: ShrinkResult, progress: RecordingPro
 
 
 def test_the_result_compares_calibration_and_training(result: ShrinkResult, folder: Path) -> None:
-    before, calibrated, trained = result.variants
-    assert [variant.name for variant in result.variants] == ["PyTorch fp32", "ONNX int8", "ONNX int8 QAT"]
-    assert (before.file, calibrated.file) == (str(folder / "n.pt"), None)
+    before, fp32, calibrated, trained = result.variants
+    names = ["PyTorch fp32", "ONNX fp32", "ONNX int8", "ONNX int8 QAT"]
+    assert [variant.name for variant in result.variants] == names
+    assert (before.file, fp32.file, calibrated.file) == (str(folder / "n.pt"), None, None)
     assert trained.file == str(folder / "n-int8-qat.onnx")
     assert trained.file_bytes == (folder / "n-int8-qat.onnx").stat().st_size < 0.35 * before.file_bytes
-    assert (before.training, calibrated.training) == (None, None)
+    assert (before.training, fp32.training, calibrated.training) == (None, None, None)
     assert trained.training is not None
     assert trained.training.measured is not None
     assert 0.5 < trained.training.predicted / trained.training.measured < 2
     assert trained.training.batch == 4
     assert result.float_layers == ("model.24.m.0", "model.24.m.1", "model.24.m.2")
-    assert len(result.differences) == 2
+    assert [difference.variant for difference in result.differences] == ["ONNX fp32", "ONNX int8"]
 
 
 def test_the_file_has_the_trained_weights(result: ShrinkResult, folder: Path) -> None:

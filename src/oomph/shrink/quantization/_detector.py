@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -48,15 +48,17 @@ def quantize_detector(request: QuantizeRequest, progress: ProgressCallback) -> S
         bench = Bench(onnx.data, onnx.imgsz, Path(folder))
         bench.add("PyTorch fp32", onnx.weights)
         progress.log(f"quantizing, calibrated on {len(images)} training images")
-        calibrated, quantized = (Path(folder) / name for name in ("calibrated.onnx", "trained.onnx"))
-        _write_int8(weights, calibrated, images, onnx.imgsz)
-        bench.add("ONNX int8", calibrated)
-        float_layers = _write_int8(read_weights(_best_weights(trained)), quantized, images, onnx.imgsz)
-        bench.add("ONNX int8 QAT", quantized, _memory(trained))
-        write_file(quantized, onnx.target)
-    first, middle, last = bench.variants
-    variants = (first, replace(middle, file=None), replace(last, file=str(onnx.target)))
-    return ShrinkResult("quantize", onnx.imgsz, bench.split, variants, tuple(bench.differences), float_layers)
+        before, after = (_Files(Path(folder), name) for name in ("calibrated", "trained"))
+        before.write(weights, images, onnx.imgsz)
+        bench.add("ONNX fp32", before.fp32)
+        bench.add("ONNX int8", before.int8)
+        float_layers = after.write(read_weights(_best_weights(trained)), images, onnx.imgsz)
+        bench.add("ONNX int8 QAT", after.int8, _memory(trained))
+        write_file(after.int8, onnx.target)
+    first, *middle, last = bench.variants
+    variants = (first, *(replace(item, file=None) for item in middle), replace(last, file=str(onnx.target)))
+    # Outputs of other weights are not compared.
+    return ShrinkResult("quantize", onnx.imgsz, bench.split, variants, tuple(bench.differences[:-1]), float_layers)
 
 
 def _training_config(config: TrainConfig, weights: Weights) -> TrainConfig:
@@ -77,11 +79,25 @@ def _best_weights(trained: TrainResult) -> Path:
     return Path(trained.run_dir) / "weights" / f"{name}.pt"
 
 
-def _write_int8(weights: Weights, path: Path, images: NDArray[np.uint8], imgsz: int) -> tuple[str, ...]:
-    """Write an int8 ONNX file; return the layers that stay in float."""
-    exported = path.with_suffix(".fp32.onnx")
-    export_onnx(weights, exported, imgsz)
-    return quantize_onnx(exported, path, images, metadata_of(weights, imgsz, "int8"))
+@dataclass(frozen=True)
+class _Files:
+    """ONNX files of a detector: an fp32 file and the int8 file that is made from it."""
+
+    folder: Path
+    name: str
+
+    @property
+    def fp32(self) -> Path:
+        return self.folder / f"{self.name}.fp32.onnx"
+
+    @property
+    def int8(self) -> Path:
+        return self.folder / f"{self.name}.int8.onnx"
+
+    def write(self, weights: Weights, images: NDArray[np.uint8], imgsz: int) -> tuple[str, ...]:
+        """Write both files; return the layers that stay in float."""
+        export_onnx(weights, self.fp32, imgsz)
+        return quantize_onnx(self.fp32, self.int8, images, metadata_of(weights, imgsz, "int8"))
 
 
 def _memory(trained: TrainResult) -> TrainingMemory:
