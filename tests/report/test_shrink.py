@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -54,6 +55,16 @@ def test_variants_stand_side_by_side_with_differences(capsys: pytest.CaptureFixt
         ),
         "written: best-int8.onnx",
     ]
+
+
+@pytest.mark.parametrize(("milliseconds", "lines"), [(19.0, 0), (30.0, 1)])
+def test_int8_is_compared_with_the_fastest_float(
+    milliseconds: float, lines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = variant("ONNX int8 QAT", "best-int8-qat.onnx", 2, milliseconds, 0.5)
+    emit(ShrinkReport(replace(RESULT, variants=(*RESULT.variants, trained))), as_json=False)
+    line = "ONNX int8 QAT is slower than ONNX fp32 on this CPU: 1.50 times the latency"
+    assert capsys.readouterr().out.count(line) == lines
 
 
 def test_the_document_has_every_number(capsys: pytest.CaptureFixture[str]) -> None:
