@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ._checks import BatchNormCheck, WarnOnce
+from ._checks import BatchNormCheck, RoundingCheck, WarnOnce
 from ._step_state import StepState
 from ._transaction import Transaction
 from .snapshots import SideEffects, Snapshot, SpectralNormSnapshot, SplitEffects
@@ -49,7 +49,7 @@ class BatchRunner:
         self.objective, self._runner = objective, runner
         model, loss_modules = objective.model, objective.loss_modules
         vectors = SpectralNormSnapshot(model, *loss_modules).vectors
-        self._batch_norm = BatchNormCheck(model, warnings)
+        self._batch_norm, self._rounding = BatchNormCheck(model, warnings), RoundingCheck(model, warnings)
         self._two_passes = TwoPasses(runner, forward_state)
         check = SplitCheck(runner, Transaction.of(forward_state()), [model, *loss_modules])
         self.splits = SplitPolicy(check, warnings.warn, max_over_ranks, allows_inexact=allows_inexact)
@@ -65,10 +65,11 @@ class BatchRunner:
         return self._batch_norm.min_samples() if self.splits.may_split(state.rule) else sys.maxsize
 
     def announce(self, state: StepState) -> None:
-        """Say, in the first split step, how the batch is split and that BatchNorm sees micro-batches."""
+        """Say, in the first split step, how the batch is split and what is computed per micro-batch."""
         if state.is_split:
             self.splits.announce(state.rule)
             self._batch_norm.warn_if_split()
+            self._rounding.warn_if_split()
 
     def run(self, state: StepState, backward: Callable[[Tensor], object], metrics: Metrics) -> LossAccumulator:
         """Run forward, loss and backward of all micro-batches."""

@@ -15,6 +15,7 @@ from torch.optim import LBFGS, Optimizer
 
 from ..batch import write_versions
 from ..errors import UsageError
+from ..patches import is_fake_quantized
 from .splitting import SplitRule
 
 _log = logging.getLogger("oomph")
@@ -55,6 +56,22 @@ class BatchNormCheck:
                 f"{len(names)} BatchNorm layers (the first is {names[0]!r}) compute their statistics per micro-batch "
                 "instead of over the whole batch, so results differ from an unsplit run as with a smaller batch. To "
                 "avoid this, put them into eval() mode or use GroupNorm."
+            )
+
+
+class RoundingCheck:
+    """The layers of a model that round as in int8: their ranges are those of the micro-batch."""
+
+    def __init__(self, model: nn.Module, warnings: WarnOnce) -> None:
+        self._names = [name for name, module in model.named_modules() if is_fake_quantized(module)]
+        self._warnings = warnings
+
+    def warn_if_split(self) -> None:
+        """Warn, in the first step that is split, that ranges come from micro-batches."""
+        if self._names:
+            self._warnings.warn(
+                f"{len(self._names)} layers (the first is {self._names[0]!r}) round their values in the range of the "
+                "micro-batch instead of the whole batch, so results differ from an unsplit run by rounding errors."
             )
 
 

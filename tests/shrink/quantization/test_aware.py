@@ -116,7 +116,7 @@ def test_training_recovers_what_calibration_loses(tmp_path: Path) -> None:
     assert simulated == pytest.approx(trained, abs=0.02)
 
 
-def test_a_guarded_step_that_runs_out_of_memory_is_repeated() -> None:
+def test_a_guarded_step_that_runs_out_of_memory_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
     torch.manual_seed(0)
     batch = samples(8, 0)
     expected, repeated = (prepare_qat(Classifier()).model for _ in range(2))
@@ -132,3 +132,4 @@ def test_a_guarded_step_that_runs_out_of_memory_is_repeated() -> None:
     assert [report.micro_batches for report in reports] == [2, 2]
     for name, tensor in expected.state_dict().items():  # statistics of BatchNorm too
         assert torch.equal(repeated.state_dict()[name], tensor), name
+    assert "4 layers (the first is 'first') round their values in the range of the micro-batch" in caplog.text
