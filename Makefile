@@ -51,7 +51,7 @@ test: $(STAMP) ## everything a change must pass (five minutes)
 test-all: test test-export ## large tests too: all recorded predictions, soak tests
 	$(PYTEST) -m large --numprocesses 2
 
-test-export: $(EXPORT_STAMP) ## export detectors and run the files in ONNX Runtime (one minute)
+test-export: $(EXPORT_STAMP) ## export detectors and run the files in ONNX Runtime (two minutes)
 	PYTHONPATH=$(CURDIR)/$(EXPORT) $(PYTEST) -m export
 
 # As the zoo's packages: the other tests run without them, as most users do.
