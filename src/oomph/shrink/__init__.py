@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ._variants import TrainingMemory as TrainingMemory
     from ._variants import VariantReport as VariantReport
     from .distillation import distill as distill
+    from .distillation import distill_detector as distill_detector
     from .distillation import soft_targets as soft_targets
     from .export import OnnxRequest as OnnxRequest
     from .export import shrink_onnx as shrink_onnx
@@ -35,6 +36,7 @@ _HOME = {
     "TrainingMemory": "_variants",
     "VariantReport": "_variants",
     "distill": "distillation",
+    "distill_detector": "distillation",
     "measure_variant": "_measure",
     "PruneRequest": "pruning",
     "PrunedModel": "pruning",
@@ -57,6 +59,7 @@ __all__ = [
     "TrainingMemory",
     "VariantReport",
     "distill",
+    "distill_detector",
     "load_prune_request",
     "load_pruned",
     "measure_variant",

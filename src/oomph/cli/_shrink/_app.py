@@ -2,10 +2,11 @@
 
 import typer
 
+from ._distill import distill
 from ._onnx import onnx
 from ._prune import prune
 
-_METHODS = (prune, onnx)
+_METHODS = (prune, distill, onnx)
 
 
 def build_shrink() -> typer.Typer:
