@@ -150,6 +150,16 @@ def test_all_blocks_are_checkpointed_in_the_end(count: int) -> None:
     assert not checkpointing.extend()
 
 
+def test_blocks_in_eval_mode_are_not_counted() -> None:
+    """Such as those of a teacher, which keep nothing for backward."""
+    model = nn.ModuleDict({"student": net(), "teacher": net()}).train()
+    model["teacher"].eval()
+    checkpointing = BlockCheckpointing(model)
+    assert [checkpointing.extend() for _ in range(3)] == [True, True, False]
+    patched = [name for name in blocks(model) if "forward" in vars(model.get_submodule(name))]
+    assert patched == ["student.1.0", "student.1.1"]
+
+
 class Discriminator(nn.Module):
     """A block with spectral_norm, as torch has it now and as it had it before."""
 

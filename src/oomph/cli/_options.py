@@ -51,3 +51,8 @@ def target_named(gpu: str | None) -> Target:
     from ..machine import find_target, this_target  # noqa: PLC0415
 
     return this_target() if gpu is None else find_target(gpu)
+
+
+def network_name(cfg: str) -> str:
+    """Return the network that a name means; YOLOv5's names such as models/yolov5s.yaml mean its sizes."""
+    return Path(cfg).stem.lower().removeprefix("yolov5")

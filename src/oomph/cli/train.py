@@ -14,7 +14,7 @@ import typer
 
 from ..errors import MissingFile, UsageError
 from ._devices import device_name
-from ._options import Json
+from ._options import Json, network_name
 from ._runs import create_run_dir, find_run, not_writable
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def train(
     values = {
         "data": data,
         "weights": None if weights == Path() else weights,  # YOLOv5's `--weights ''` means fresh weights
-        "cfg": None if cfg is None else _network_name(cfg),
+        "cfg": None if cfg is None else network_name(cfg),
         "imgsz": img,
         "batch": batch,
         "epochs": epochs,
@@ -249,8 +249,3 @@ def _print_resume_hint(run_dir: Path, dist: DistContext) -> Iterator[None]:
             launcher = f"torchrun --nproc-per-node {dist.world_size} -m oomph" if dist.is_distributed else "oomph"
             typer.echo(f"stopped; resume with: {launcher} train --resume {shlex.quote(str(run_dir))}", err=True)
         raise
-
-
-def _network_name(cfg: str) -> str:
-    """Return the network that a name means; YOLOv5's names such as models/yolov5s.yaml mean its sizes."""
-    return Path(cfg).stem.lower().removeprefix("yolov5")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ._variants import TrainingMemory as TrainingMemory
     from ._variants import VariantReport as VariantReport
     from .distillation import distill as distill
+    from .distillation import distill_detector as distill_detector
     from .distillation import soft_targets as soft_targets
     from .export import OnnxRequest as OnnxRequest
     from .export import shrink_onnx as shrink_onnx
@@ -55,6 +56,7 @@ _HOME = {
     "TrainingMemory": "_variants",
     "VariantReport": "_variants",
     "distill": "distillation",
+    "distill_detector": "distillation",
     "finish_qat": "quantization",
     "load_prune_request": "pruning",
     "load_pruned": "pruning",
@@ -88,6 +90,7 @@ __all__ = [
     "TrainingMemory",
     "VariantReport",
     "distill",
+    "distill_detector",
     "finish_qat",
     "load_prune_request",
     "load_pruned",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import oomph
 from oomph.detect import DetectionLoss, TrainLoss, Yolov5, yolov5
 from oomph.detect.model import DistilledDetector, DistilledOutputs, DistillLoss, LossGains, student_of
-from oomph.detect.model._distillation import feature_losses, response_losses
+from oomph.detect.model._distillation import attention_map, feature_losses, response_losses
 from oomph.errors import UsageError
 
 KINDS = ("response", "feature", "both")
@@ -183,8 +183,9 @@ def test_features_are_compared_by_where_they_are_strong() -> None:
     gen = torch.Generator().manual_seed(0)
     feature = torch.randn(2, 4, 6, 5, generator=gen)
     scaled = torch.cat((feature, -feature), 1) * torch.tensor([2.0, 9.0]).view(2, 1, 1, 1)  # other channels and scales
-    assert feature_losses([feature], [scaled]).abs().max() < 1e-6
-    assert feature_losses([feature], [feature.flip(2)]).min() > 0.01
+    ours, same, other = (attention_map(item) for item in (feature, scaled, feature.flip(2)))
+    assert feature_losses([ours], [same]).abs().max() < 1e-6
+    assert feature_losses([ours], [other]).min() > 0.01
 
 
 def test_an_unknown_loss_is_one_sentence() -> None:

@@ -2,11 +2,12 @@
 
 import typer
 
+from ._distill import distill
 from ._onnx import onnx
 from ._prune import prune
 from ._quantize import quantize
 
-_METHODS = (prune, quantize, onnx)
+_METHODS = (prune, distill, quantize, onnx)
 
 
 def build_shrink() -> typer.Typer:

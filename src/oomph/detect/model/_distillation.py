@@ -61,15 +61,20 @@ class DistillLoss:
             if self.kind != "feature":
                 losses = losses + response_losses(student.levels, teacher.levels, anchors, self.gains)
             if self.kind != "response":
-                losses = losses + _FEATURE_GAIN * feature_losses(student.features, teacher.features)
+                losses = losses + _FEATURE_GAIN * feature_losses(student.attention, teacher.attention)
             return losses * self.gain
 
 
 class DetectorState(NamedTuple):
-    """What a detector computes: the inputs of its head, and its raw levels (n, anchors, h, w, 5 + classes)."""
+    """Outputs of one of the detectors.
 
-    features: Sequence[Tensor]
+    Attributes:
+        levels: raw levels (n, anchors, h, w, 5 + classes).
+        attention: maps (n, h * w) of the head's inputs; empty if they aren't compared.
+    """
+
     levels: list[Tensor]
+    attention: Sequence[Tensor]
 
 
 class DistilledDetector(nn.Module):
@@ -108,8 +113,9 @@ class DistilledDetector(nn.Module):
 
     def _run(self, detector: Yolov5, images: Tensor) -> DetectorState:
         features = detector.features(images)
-        # A response needs no features: the teacher's are freed here.
-        return DetectorState(() if self.loss.kind == "response" else features, detector.head.raw_levels(features))
+        # Maps are small: the features of the teacher are freed here.
+        attention = [] if self.loss.kind == "response" else [attention_map(feature) for feature in features]
+        return DetectorState(detector.head.raw_levels(features), attention)
 
 
 def student_of(model: nn.Module) -> nn.Module:
@@ -154,14 +160,12 @@ def _divergence(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def feature_losses(student: Sequence[Tensor], teacher: Sequence[Tensor]) -> Tensor:
-    """Return the squared distance between the attention maps of features, summed over levels, of each image (n,)."""
-    distances = [
-        (_attention(ours) - _attention(theirs)).square().sum(1) for ours, theirs in zip(student, teacher, strict=True)
-    ]
+    """Return the squared distance between attention maps, summed over levels, of each image (n,)."""
+    distances = [(ours - theirs).square().sum(1) for ours, theirs in zip(student, teacher, strict=True)]
     return torch.stack(distances).sum(0)
 
 
-def _attention(feature: Tensor) -> Tensor:
+def attention_map(feature: Tensor) -> Tensor:
     """Return the strength of a feature (n, channels, h, w) in each cell, as a unit vector (n, h * w)."""
     return F.normalize(feature.to(_loss_dtype(feature)).square().mean(1).flatten(1), dim=1)
 

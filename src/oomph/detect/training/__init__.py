@@ -7,10 +7,11 @@ from ._hyperparameters import Hyperparameters, parse_hyperparameters, read_hyper
 from ._job import detection_job
 from ._optimizer import build_optimizer, freeze, parameter_groups
 from ._planning import predict_training
-from ._progress import ProgressCallback, StepStats, TrainResult
+from ._progress import NoProgress, ProgressCallback, StepStats, TrainResult
 from ._saved_config import SavedConfig, load_config
 from ._schedule import Schedule, ScheduleStep, accumulation, set_lr, should_stop
 from ._settings_file import FLAGS, change_settings, changed_settings, read_settings, settings_text
+from ._teacher import read_teacher, with_saved_teacher
 from ._train import TrainingData, read_data, train
 from ._train_loss import TrainLoss
 
@@ -18,6 +19,7 @@ __all__ = [
     "FLAGS",
     "Ema",
     "Hyperparameters",
+    "NoProgress",
     "ProgressCallback",
     "SavedConfig",
     "Schedule",
@@ -43,8 +45,10 @@ __all__ = [
     "read_data",
     "read_hyperparameters",
     "read_settings",
+    "read_teacher",
     "set_lr",
     "settings_text",
     "should_stop",
     "train",
+    "with_saved_teacher",
 ]

@@ -59,6 +59,25 @@ class ProgressCallback(Protocol):
         ...
 
 
+class NoProgress:
+    """Progress callbacks that report nothing."""
+
+    def log(self, message: str) -> None:
+        """Do nothing."""
+
+    def on_progress(self, task: str, done: int, total: int | None) -> None:
+        """Do nothing."""
+
+    def on_plan(self, plan: Plan) -> None:
+        """Do nothing."""
+
+    def on_step(self, stats: StepStats) -> None:
+        """Do nothing."""
+
+    def on_epoch_end(self, row: dict[str, Any]) -> None:
+        """Do nothing."""
+
+
 @dataclass(frozen=True)
 class TrainResult:
     """Result of a training run.
