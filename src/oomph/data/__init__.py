@@ -1,6 +1,7 @@
 """Image datasets: indexing by header, decoding, tiling and loading within a budget of bytes. No torch at import."""
 
 from ._cache import Cache
+from ._class_folder import ClassFolder
 from ._image_files import ImageFile, walk_images
 from ._index import ImageIndex, SkippedImage
 from ._labels import Labels, read_classes, read_coco, read_yolo, yolo_label_path
@@ -16,6 +17,7 @@ from ._samples import (
     LabeledSamples,
     LetterboxSamples,
     SampleBuilder,
+    StretchedSamples,
     TransformedSamples,
 )
 from ._transcode import transcode
@@ -38,12 +40,14 @@ from .decoding import (
 from .headers import Header, ImageFlag, UnreadableImage, read_header
 from .loader import (
     Batch,
+    BatchReader,
     Loader,
     LoaderMeasurement,
     LoaderOptions,
     LoaderPlan,
     LoaderReport,
     PlanDecision,
+    ReadBatch,
     Timings,
     plan_loader,
 )
@@ -62,10 +66,12 @@ from .tiles import (
 __all__ = [
     "PER_PIXEL",
     "Batch",
+    "BatchReader",
     "BatchSampler",
     "BatchSpec",
     "BoxTarget",
     "Cache",
+    "ClassFolder",
     "DatasetProfile",
     "DecodedImage",
     "Detections",
@@ -90,10 +96,12 @@ __all__ = [
     "Picture",
     "PixelConversion",
     "PlanDecision",
+    "ReadBatch",
     "SampleBuilder",
     "Shard",
     "ShuffledSampler",
     "SkippedImage",
+    "StretchedSamples",
     "Tile",
     "TileDraws",
     "TileGridSamples",
