@@ -38,7 +38,7 @@ def test_given_names_set_the_order(folder: Path) -> None:
 def test_wrong_folders_are_one_sentence(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingFile, match="there is no folder 'lions' in"):
         ClassFolder.open(folder, ["cats", "lions"])
-    with pytest.raises(MissingFile, match="there is no folder '.*nowhere'"):
+    with pytest.raises(MissingFile, match=r"there is no folder '.*nowhere'"):
         ClassFolder.open(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="has no subfolders"):
         ClassFolder.open(folder / "cats")
