@@ -21,6 +21,7 @@ from ._samples import (
     TransformedSamples,
 )
 from ._transcode import transcode
+from ._value_range import to_value_range
 from ._worker_plan import WorkerPlan, plan_workers
 from ._worst_batch import worst_batch
 from ._yolo_labels import LabelIssue, YoloLabels, parse_yolo_labels
@@ -136,6 +137,7 @@ __all__ = [
     "read_resources",
     "read_yolo",
     "sample_bytes",
+    "to_value_range",
     "transcode",
     "usable_cores",
     "walk_images",

@@ -16,7 +16,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import BatchReader, ClassFolder, LetterboxSamples, SkippedImage, StretchedSamples, usable_cores
+from ..data import (
+    BatchReader,
+    ClassFolder,
+    LetterboxSamples,
+    SkippedImage,
+    StretchedSamples,
+    to_value_range,
+    usable_cores,
+)
 from ..errors import UsageError, quote
 from ..units import parse_size
 from ._batch_queue import divide_budget
@@ -113,7 +121,7 @@ class ImageFolderDataset(keras.utils.PyDataset):  # type: ignore[misc]  # Keras 
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.float32], NDArray[np.generic]]:
         images, indices = self._reader.read(self.epoch, index)
-        return self._scale(images), self._labels(self._classes[indices])
+        return to_value_range(images, self._value_range), self._labels(self._classes[indices])
 
     def on_epoch_end(self) -> None:
         """Go to the next epoch; Keras calls it."""
@@ -122,14 +130,6 @@ class ImageFolderDataset(keras.utils.PyDataset):  # type: ignore[misc]  # Keras 
     def skipped(self) -> list[SkippedImage]:
         """Return the files that are not used so far, each with its reason."""
         return self._reader.skipped()
-
-    def _scale(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        black, white = self._value_range
-        scaled = images.astype(np.float32)
-        if (black, white) != (0, 255):
-            scaled *= (white - black) / 255
-            scaled += black
-        return scaled
 
     def _labels(self, classes: NDArray[np.int64]) -> NDArray[np.generic]:
         if self._label_mode == "categorical":

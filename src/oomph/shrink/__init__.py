@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from .pruning import prune as prune
     from .pruning import prune_detector as prune_detector
     from .pruning import save_pruned as save_pruned
+    from .tflite import TfliteRequest as TfliteRequest
+    from .tflite import shrink_tflite as shrink_tflite
 
 _HOME = {
     "Latency": "_variants",
     "OnnxRequest": "export",
     "OutputDifference": "_variants",
     "ShrinkResult": "_variants",
+    "TfliteRequest": "tflite",
     "TrainingMemory": "_variants",
     "VariantReport": "_variants",
     "distill": "distillation",
@@ -44,6 +47,7 @@ _HOME = {
     "prune_detector": "pruning",
     "save_pruned": "pruning",
     "shrink_onnx": "export",
+    "shrink_tflite": "tflite",
     "soft_targets": "distillation",
 }
 
@@ -54,6 +58,7 @@ __all__ = [
     "PruneRequest",
     "PrunedModel",
     "ShrinkResult",
+    "TfliteRequest",
     "TrainingMemory",
     "VariantReport",
     "distill",
@@ -64,6 +69,7 @@ __all__ = [
     "prune_detector",
     "save_pruned",
     "shrink_onnx",
+    "shrink_tflite",
     "soft_targets",
 ]
 

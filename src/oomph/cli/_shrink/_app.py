@@ -4,8 +4,9 @@ import typer
 
 from ._onnx import onnx
 from ._prune import prune
+from ._tflite import tflite
 
-_METHODS = (prune, onnx)
+_METHODS = (prune, onnx, tflite)
 
 
 def build_shrink() -> typer.Typer:
