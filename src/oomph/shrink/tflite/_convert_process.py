@@ -106,15 +106,21 @@ def _threshold(model: Any) -> float | None:
 def _calibration_images(task: ConvertTask, size: tuple[int, int]) -> NDArray[np.uint8]:
     index = ClassFolder.open(task.train, task.names).index
     usable = index.usable
+    if not len(usable):
+        raise _no_calibration(task, index.skipped()[0].reason)
     numbers = np.linspace(0, len(usable) - 1, min(_CALIBRATION_IMAGES, len(usable))).round().astype(np.int64)
     reader = BatchReader(index.select(usable[numbers]), size, 1, _BUDGET, builder=StretchedSamples(), replace=False)
     images = np.concatenate([reader.read(0, number).images for number in range(len(reader))])
     if not len(images):
-        raise UsageError(
-            f"no image of '{task.train}' can be decoded ({reader.skipped()[0].reason})",
-            "check the images, or use another --precision",
-        )
+        raise _no_calibration(task, reader.skipped()[0].reason)
     return images
+
+
+def _no_calibration(task: ConvertTask, reason: str) -> UsageError:
+    return UsageError(
+        f"there are no images to calibrate with: none in '{task.train}' can be used ({reason})",
+        "check the images, or use --precision dynamic",
+    )
 
 
 def _convert(model: Any, task: ConvertTask, precision: str, calibration: NDArray[np.uint8] | None) -> Path:
