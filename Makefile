@@ -61,7 +61,7 @@ $(EXPORT_STAMP): tests/shrink/requirements.txt | $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --no-compile --target $(EXPORT) -r $<
 	@touch $(EXPORT_STAMP)
 
-test-keras: $(KERAS_STAMP) ## train with Keras, convert to TFLite and run the files (two minutes, 1.4 GB)
+test-keras: $(KERAS_STAMP) ## train with Keras, convert to TFLite and run the files (four minutes, 1.4 GB)
 	PYTHONPATH=$(CURDIR)/$(KERAS) $(PYTEST) -m keras
 
 # TensorFlow is too large for `make setup` and `make test-all`.

@@ -136,6 +136,17 @@ def test_keras_trains_and_evaluates_with_it(folder: Path) -> None:
     assert train.epoch >= 8
 
 
+def test_the_example_trains_a_model(tmp_path: Path) -> None:
+    import keras
+
+    script = Path(__file__).parents[2] / "examples/keras/train.py"
+    process = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    model = keras.models.load_model(tmp_path / "model.keras")
+    images, labels = dataset(tmp_path / "stripes/val", (64, 64), 200)[0]
+    assert np.mean(model.predict(images, verbose=0).argmax(1) == labels) > 0.9
+
+
 def test_the_backend_of_torch_works_without_tensorflow(folder: Path) -> None:
     code = (
         "import sys, keras; from oomph.integrations.keras import ImageFolderDataset\n"
