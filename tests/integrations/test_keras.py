@@ -35,6 +35,11 @@ def save_folder(folder: Path, per_class: int, classes: tuple[str, ...] = COLORS)
     return folder
 
 
+@pytest.fixture(autouse=True)
+def needs_keras() -> None:
+    pytest.importorskip("keras")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_folder(tmp_path_factory.mktemp("images"), 10)
