@@ -8,12 +8,14 @@ ZOO := $(VENV)/zoo
 ZOO_STAMP := $(ZOO)/.installed
 EXPORT := $(VENV)/export
 EXPORT_STAMP := $(EXPORT)/.installed
+KERAS := $(VENV)/keras
+KERAS_STAMP := $(KERAS)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 # Tests start hundreds of processes, and each of them would compile oomph and the tests again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train check lint types unit medium test test-all test-export versions format bench compare peers clean
+.PHONY: help setup train check lint types unit medium test test-all test-export test-keras versions format bench compare peers clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -39,7 +41,7 @@ types: lint
 	$(BIN)/mypy
 
 unit: lint
-	$(PYTEST) -m "not medium and not large and not export" --numprocesses 2
+	$(PYTEST) -m "not medium and not large and not export and not keras" --numprocesses 2
 
 medium: unit $(ZOO_STAMP)
 	$(PYTEST) -m "medium and not large" --numprocesses 2
@@ -58,6 +60,14 @@ test-export: $(EXPORT_STAMP) ## export detectors and run the files in ONNX Runti
 $(EXPORT_STAMP): tests/shrink/requirements.txt | $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --no-compile --target $(EXPORT) -r $<
 	@touch $(EXPORT_STAMP)
+
+test-keras: $(KERAS_STAMP) ## train with Keras, convert to TFLite and run the files (four minutes, 1.4 GB)
+	PYTHONPATH=$(CURDIR)/$(KERAS) $(PYTEST) -m keras
+
+# TensorFlow is too large for `make setup` and `make test-all`.
+$(KERAS_STAMP): tests/integrations/keras-requirements.txt | $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --no-compile --target $(KERAS) -r $<
+	@touch $(KERAS_STAMP)
 
 versions: ## run both README commands on every Python of PYTHONS, in fresh clones
 	@for python in $(PYTHONS); do \

@@ -11,7 +11,17 @@ from typing import IO
 import numpy as np
 import pytest
 
-from oomph.data import Cache, HostResources, ImageIndex, Loader, LoaderOptions, UnreadableImage, _cache, decode
+from oomph.data import (
+    Cache,
+    HostResources,
+    ImageIndex,
+    Loader,
+    LoaderOptions,
+    StretchedSamples,
+    UnreadableImage,
+    _cache,
+    decode,
+)
 from oomph.data.loader import _cached_decoder
 from oomph.errors import UsageError
 
@@ -33,9 +43,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the files that are decoded."""
     names: list[str] = []
 
-    def recording(path: str, *rest: object) -> object:
+    def recording(path: str, *rest: object, stretch: bool = False) -> object:
         names.append(Path(path).name)
-        return decode(path, *rest)  # type: ignore[arg-type]
+        return decode(path, *rest, stretch=stretch)  # type: ignore[arg-type]
 
     monkeypatch.setattr(_cached_decoder, "decode", recording)
     return names
@@ -91,6 +101,16 @@ def test_entries_depend_on_content_and_settings_not_on_names(tmp_path: Path, dec
     first, second = cached_loader(files, cache, batch=1)
     assert np.array_equal(first.images, second.images)
     assert len(decoded) == 4
+
+
+def test_stretched_images_have_entries_of_their_own(tmp_path: Path, decoded: list[str]) -> None:
+    files, cache = save_photos(tmp_path, 1), Cache(tmp_path / "c", "10MB")
+    checksums(cached_loader(files, cache, batch=1))
+    for _ in range(2):
+        loader = Loader(files, 32, 1, builder=StretchedSamples(), options=LoaderOptions(cache=cache))
+        (images,) = (batch.images for batch in loader)
+        assert np.array_equal(images[0].permute(1, 2, 0), decode(files[0], (32, 32), stretch=True).pixels)
+    assert len(decoded) == 2
 
 
 def test_cap_is_never_exceeded(tmp_path: Path) -> None:

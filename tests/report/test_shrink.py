@@ -45,8 +45,8 @@ def test_variants_stand_side_by_side_with_differences(capsys: pytest.CaptureFixt
         "mAP50 0.510 0.510 (same) 0.500 (−0.010)",  # noqa: RUF001
         "mAP50-95 0.255 0.255 (same) 0.250 (−0.005)",  # noqa: RUF001
         "",
-        "ONNX fp32: raw outputs differ from PyTorch by at most 3.3e-06, on average 2.5e-07 (4 images)",
-        "ONNX int8: raw outputs differ from PyTorch by at most 0.46, on average 0.028 (4 images)",
+        "ONNX fp32: raw outputs differ from PyTorch fp32 by at most 3.3e-06, on average 2.5e-07 (4 images)",
+        "ONNX int8: raw outputs differ from PyTorch fp32 by at most 0.46, on average 0.028 (4 images)",
         "not quantized: model.24.m.0, model.24.m.1, model.24.m.2",
         "ONNX int8 is slower than ONNX fp32 on this CPU: 1.75 times the latency",
         (

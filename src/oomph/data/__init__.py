@@ -1,6 +1,7 @@
 """Image datasets: indexing by header, decoding, tiling and loading within a budget of bytes. No torch at import."""
 
 from ._cache import Cache
+from ._class_folder import ClassFolder
 from ._image_files import ImageFile, walk_images
 from ._index import ImageIndex, SkippedImage
 from ._labels import Labels, read_classes, read_coco, read_yolo, yolo_label_path
@@ -16,9 +17,11 @@ from ._samples import (
     LabeledSamples,
     LetterboxSamples,
     SampleBuilder,
+    StretchedSamples,
     TransformedSamples,
 )
 from ._transcode import transcode
+from ._value_range import to_value_range
 from ._worker_plan import WorkerPlan, plan_workers
 from ._worst_batch import worst_batch
 from ._yolo_labels import LabelIssue, YoloLabels, parse_yolo_labels
@@ -38,12 +41,14 @@ from .decoding import (
 from .headers import Header, ImageFlag, UnreadableImage, read_header
 from .loader import (
     Batch,
+    BatchReader,
     Loader,
     LoaderMeasurement,
     LoaderOptions,
     LoaderPlan,
     LoaderReport,
     PlanDecision,
+    ReadBatch,
     Timings,
     plan_loader,
 )
@@ -62,10 +67,12 @@ from .tiles import (
 __all__ = [
     "PER_PIXEL",
     "Batch",
+    "BatchReader",
     "BatchSampler",
     "BatchSpec",
     "BoxTarget",
     "Cache",
+    "ClassFolder",
     "DatasetProfile",
     "DecodedImage",
     "Detections",
@@ -90,10 +97,12 @@ __all__ = [
     "Picture",
     "PixelConversion",
     "PlanDecision",
+    "ReadBatch",
     "SampleBuilder",
     "Shard",
     "ShuffledSampler",
     "SkippedImage",
+    "StretchedSamples",
     "Tile",
     "TileDraws",
     "TileGridSamples",
@@ -128,6 +137,7 @@ __all__ = [
     "read_resources",
     "read_yolo",
     "sample_bytes",
+    "to_value_range",
     "transcode",
     "usable_cores",
     "walk_images",

@@ -25,12 +25,14 @@ class ImageRequest:
         bounds: width and height that the pixels are resized to fit; None keeps the size of a window.
         window: the part of the image; None for the whole.
         siblings: other windows of the image that will be requested soon. They are decoded together.
+        stretch: fill the bounds without keeping the aspect ratio; of whole images only.
     """
 
     index: int
     bounds: tuple[int, int] | None
     window: Window | None = None
     siblings: tuple[Window, ...] = ()
+    stretch: bool = False
 
 
 class DecodedImage(NamedTuple):
@@ -74,6 +76,22 @@ class LetterboxSamples:
         del rng
         picture = images[0].picture
         return paste_letterbox(picture.pixels, picture.window, canvas)
+
+
+class StretchedSamples:
+    """Sample builder for whole images, stretched to the canvas whatever their aspect ratio; the target is None."""
+
+    images = 1
+
+    def requests(self, index: int, canvas: tuple[int, int], rng: np.random.Generator) -> Sequence[ImageRequest]:
+        """Request the image in the size of the canvas."""
+        del rng
+        return (ImageRequest(index, canvas, stretch=True),)
+
+    def build(self, images: Sequence[DecodedImage], canvas: NDArray[np.uint8], rng: np.random.Generator) -> None:
+        """Copy the image to the canvas."""
+        del rng
+        canvas[:] = images[0].picture.pixels
 
 
 class TransformedSamples:

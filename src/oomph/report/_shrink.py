@@ -49,7 +49,7 @@ class ShrinkReport:
     def _lines(self) -> Iterator[str]:
         result, latency = self.result, self.result.variants[0].latency
         for difference in result.differences:
-            yield _difference_line(difference)
+            yield _difference_line(difference, result.variants[0].name)
         if result.float_layers:
             yield f"not quantized: {', '.join(result.float_layers)}"
         yield from _slower_lines(result)
@@ -68,10 +68,10 @@ class ShrinkReport:
             yield f"written: {result.variants[-1].file}"
 
 
-def _difference_line(difference: OutputDifference) -> str:
+def _difference_line(difference: OutputDifference, before: str) -> str:
     images = count_of(difference.images, "image")
     return (
-        f"{difference.variant}: raw outputs differ from PyTorch by at most {difference.largest:.2g}, "
+        f"{difference.variant}: raw outputs differ from {before} by at most {difference.largest:.2g}, "
         f"on average {difference.mean:.2g} ({images})"
     )
 

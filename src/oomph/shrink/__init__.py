@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from .quantization import quantize_detector as quantize_detector
     from .quantization import quantize_to_onnx as quantize_to_onnx
     from .quantization import save_quantized as save_quantized
+    from .tflite import TfliteRequest as TfliteRequest
+    from .tflite import shrink_tflite as shrink_tflite
 
 _HOME = {
     "Int8File": "quantization",
@@ -53,6 +55,7 @@ _HOME = {
     "QuantizeRequest": "quantization",
     "QuantizedModel": "quantization",
     "ShrinkResult": "_variants",
+    "TfliteRequest": "tflite",
     "TrainingMemory": "_variants",
     "VariantReport": "_variants",
     "distill": "distillation",
@@ -72,6 +75,7 @@ _HOME = {
     "save_pruned": "pruning",
     "save_quantized": "quantization",
     "shrink_onnx": "export",
+    "shrink_tflite": "tflite",
     "soft_targets": "distillation",
 }
 
@@ -87,6 +91,7 @@ __all__ = [
     "QuantizeRequest",
     "QuantizedModel",
     "ShrinkResult",
+    "TfliteRequest",
     "TrainingMemory",
     "VariantReport",
     "distill",
@@ -106,6 +111,7 @@ __all__ = [
     "save_pruned",
     "save_quantized",
     "shrink_onnx",
+    "shrink_tflite",
     "soft_targets",
 ]
 

@@ -76,7 +76,7 @@ class VariantReport:
 
 @dataclass(frozen=True)
 class OutputDifference:
-    """Differences of a variant's raw outputs (logits) from those of the PyTorch model on real images.
+    """Differences of a variant's raw outputs from those of the original model on real images.
 
     Attributes:
         variant: name of the variant.

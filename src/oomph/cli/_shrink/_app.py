@@ -6,8 +6,9 @@ from ._distill import distill
 from ._onnx import onnx
 from ._prune import prune
 from ._quantize import quantize
+from ._tflite import tflite
 
-_METHODS = (prune, distill, quantize, onnx)
+_METHODS = (prune, distill, quantize, onnx, tflite)
 
 
 def build_shrink() -> typer.Typer:

@@ -40,17 +40,28 @@ class CachedDecoder:
         self._seconds = 0.0
         self._sizes: set[tuple[int, int]] = set()
 
-    def decode(self, path: str, header: Header, bounds: tuple[int, int], conversion: PixelConversion) -> Picture:
-        """Return the image of a file, fitted into `bounds`, from the cache or decoded."""
+    def decode(
+        self,
+        path: str,
+        header: Header,
+        bounds: tuple[int, int],
+        conversion: PixelConversion,
+        *,
+        stretch: bool = False,
+    ) -> Picture:
+        """Return the image of a file, fitted into or stretched to `bounds`, from the cache or decoded."""
 
         def decode_measured() -> Picture:
             started = time.perf_counter()
-            picture = decode(path, bounds, header, conversion)
+            picture = decode(path, bounds, header, conversion, stretch=stretch)
             self._record(picture.pixels.nbytes, bounds, time.perf_counter() - started)
             return picture
 
         cache = self.cache
-        return decode_measured() if cache is None else cache.get(path, header, (bounds, conversion), decode_measured)
+        if cache is None:
+            return decode_measured()
+        settings = (bounds, conversion, "stretch") if stretch else (bounds, conversion)
+        return cache.get(path, header, settings, decode_measured)
 
     def _record(self, size: int, bounds: tuple[int, int], seconds: float) -> None:
         with self._lock:

@@ -224,7 +224,8 @@ class SampleMaker:
         try:
             header = self._current_header(path, header, request)
             if request.window is None:
-                return self.decoder.decode(path, header, request.bounds or header.display_size, self.conversion)
+                bounds = request.bounds or header.display_size
+                return self.decoder.decode(path, header, bounds, self.conversion, stretch=request.stretch)
             return self._decode_window(path, header, request, request.window)
         except UnreadableImage as error:
             raise BadSample(request.index, error.why) from None
@@ -261,13 +262,15 @@ def over_budget(needed: int, budget: int) -> str:
 
 def _decode_bytes(request: ImageRequest, header: Header) -> int:
     if request.window is None:
-        return decode_cost(header, fit_size(header.display_size, request.bounds or header.display_size))
+        return decode_cost(header, _result_size(request, header))
     return decode_windows_cost(header, [request.window, *request.siblings])
 
 
 def _result_size(request: ImageRequest, header: Header) -> tuple[int, int]:
     size = header.display_size if request.window is None else request.window.size
-    return size if request.bounds is None else fit_size(size, request.bounds)
+    if request.bounds is None:
+        return size
+    return request.bounds if request.stretch else fit_size(size, request.bounds)
 
 
 def _resize(picture: Picture, bounds: tuple[int, int]) -> Picture:
