@@ -201,7 +201,7 @@ def step_case(kind: str, name: str) -> tuple[Any, Any]:
         from zoo import configs
 
         config = configs()[name]
-        return config.job, replace(config.settings, optimizer=kind)
+        return config.job, replace(config.settings, optimizer=kind, allocator="default")
     from oomph.detect import HeadOutputs, detection_job, yolov5
     from oomph.shrink.pruning import count_operations, prune_network
 
