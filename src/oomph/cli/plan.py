@@ -17,6 +17,7 @@ from ._options import Gpu, Json, Precision, SampleSize, target_named
 from ._scripts import JobOrScript, MaxSeconds, Script, Yes, is_script, reject_arguments, reject_job_flags
 
 if TYPE_CHECKING:
+    from ..job import Job
     from ..machine import Target
     from ..planner import Plan
     from ..settings import Settings, Size
@@ -170,9 +171,9 @@ def _make_plan(reference: str, settings: Settings, target: Target, options: _Pla
     dataset = None if options.dataset is None else load_dataset(options.dataset)
     with ConsoleProgress(quiet=quiet) as console:
 
-        def planned(name: str, size: Size) -> Plan:
+        def planned(job: Job, name: str, size: Size) -> Plan:
             return make_plan(
-                find_job(name),
+                job,
                 replace(settings, size=size),
                 target,
                 budget=options.budget,
@@ -185,32 +186,33 @@ def _make_plan(reference: str, settings: Settings, target: Target, options: _Pla
             )
 
         try:
-            return planned(reference, settings.size)
+            return planned(find_job(reference), reference, settings.size)
         except CannotFit as error:
             ways_out = _ways_out(reference, settings.size, planned)
             raise CannotFit(error.why, "; ".join([*ways_out, error.fix])) from None
 
 
-def _ways_out(reference: str, size: Size, planned: Callable[[str, Size], Plan]) -> Iterator[str]:
-    """Yield what would fit instead of a detector: the next smaller YOLOv5, and tiles of large images."""
-    names = list(built_in_jobs())
-    if reference not in names:
+def _ways_out(reference: str, size: Size, planned: Callable[[Job, str, Size], Plan]) -> Iterator[str]:
+    """Yield what would fit instead of a detector: a smaller network, fewer channels, and tiles of large images."""
+    cfg = built_in_jobs().get(reference)
+    if cfg is None:
         return
-    # Detectors on other backbones have no order of size, so none of them is smaller than another.
-    smaller = reversed(names[: names.index(reference)]) if reference.startswith("yolov5") else ()
-    if model := next((name for name in smaller if _fits(planned, name, size)), None):
-        yield f"{model} fits"
+    from ..detect import detection_job, pruned_networks, smaller_sizes  # noqa: PLC0415
+
+    def fits(job: Job, name: str, side: Size) -> bool:
+        try:
+            planned(job, name, side)
+        except CannotFit:
+            return False
+        return True
+
+    for networks in (smaller_sizes(cfg), pruned_networks(cfg)):
+        jobs = ((network, detection_job(network.cfg, widths=network.widths)) for network in networks)
+        if network := next((network for network, job in jobs if fits(job, network.label, size)), None):
+            yield network.advice
     sides = [side for side in _TILES if isinstance(size, int) and side < size]
-    if side := next((side for side in sides if _fits(planned, reference, side)), None):
+    if side := next((side for side in sides if fits(find_job(reference), reference, side)), None):
         yield f"tiles of {side} pixels fit, at full resolution (`tiles: {side}` in the settings of `oomph train`)"
-
-
-def _fits(planned: Callable[[str, Size], Plan], name: str, size: Size) -> bool:
-    try:
-        planned(name, size)
-    except CannotFit:
-        return False
-    return True
 
 
 def _reject_beside_which_gpu(*flags: str) -> None:

@@ -7,7 +7,7 @@ from ._boxes import box_iou, cxcywh_to_xyxy, xyxy_to_cxcywh
 from ._distillation import DISTILL_LOSSES, DistilledDetector, DistilledOutputs, DistillLoss, student_of
 from ._head import decode_level, raw_level
 from ._loss import DetectionLoss, LossGains, LossParts, Positives
-from ._network import ANCHORS, MAX_STRIDE, STRIDES, Anchors, HeadOutputs, Yolov5, round_to_stride, yolov5
+from ._network import ANCHORS, MAX_STRIDE, STRIDES, Anchors, HeadOutputs, Yolov5, round_to_stride, scaled_widths, yolov5
 from ._nms import VAL_NMS, NmsConfig, nms, nms_indices
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "nms_indices",
     "raw_level",
     "round_to_stride",
+    "scaled_widths",
     "student_of",
     "xyxy_to_cxcywh",
     "yolov5",

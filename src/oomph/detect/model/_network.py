@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from ...errors import UsageError
-from ...patches import Widths, set_widths
-from ._architectures import LayerSpec, find_architecture
+from ...patches import Widths, read_widths, set_widths
+from ._architectures import Architecture, LayerSpec, find_architecture
 from ._blocks import C3, SPPF, Concat, Conv, Upsample
 from ._head import Head
 from ._mobile_blocks import ACTIVATIONS, Bneck, ConvNorm, InvertedResidual, SeparableConv, ShuffleDown, ShuffleUnit
@@ -44,15 +45,8 @@ class Yolov5(nn.Module):
     def __init__(self, size: str, classes: int, anchors: Anchors, widths: Widths | None = None) -> None:
         super().__init__()
         self.size, self.classes, self.widths = size, classes, widths
-        self.architecture = architecture = find_architecture(size)
-        layers: list[nn.Module] = []
-        channels: list[int] = []
-        for index, spec in enumerate(architecture.layers):
-            inputs = sum(channels[source if source >= 0 else index - 1] for source in spec.inputs) if index else 3
-            layers.append(_BUILDERS[spec.kind](spec, inputs))
-            channels.append(spec.channels or inputs)
-        self.model = nn.ModuleList(layers)
-        levels = [channels[level] for level in architecture.levels]
+        self.architecture = find_architecture(size)
+        self.model, levels = _build_layers(self.architecture)
         if widths is not None:
             levels = self._prune(widths)
         self.model.append(Head(levels, classes, anchors, STRIDES))
@@ -110,6 +104,17 @@ class HeadOutputs(nn.Module):
         return tuple(layer(feature) for layer, feature in zip(self.detector.head.m, features, strict=True))
 
 
+def _build_layers(architecture: Architecture) -> tuple[nn.ModuleList, list[int]]:
+    """Build the layers before the head; return them and the channels of the head's inputs."""
+    layers: list[nn.Module] = []
+    channels: list[int] = []
+    for index, spec in enumerate(architecture.layers):
+        inputs = sum(channels[source if source >= 0 else index - 1] for source in spec.inputs) if index else 3
+        layers.append(_BUILDERS[spec.kind](spec, inputs))
+        channels.append(spec.channels or inputs)
+    return nn.ModuleList(layers), [channels[level] for level in architecture.levels]
+
+
 def _inverted_residual(spec: LayerSpec, inputs: int) -> nn.Module:
     options = Bneck(spec.kernel, spec.stride, spec.expanded, spec.squeeze, ACTIVATIONS[spec.activation])
     return InvertedResidual(inputs, spec.channels, options)
@@ -158,6 +163,25 @@ def yolov5(size: str, classes: int = 80, anchors: Anchors | None = None, widths:
     if any(len(level) != len(ANCHORS[0]) for level in table) or len(table) != len(STRIDES):
         raise UsageError(f"the anchors are {table!r}", "pass three (width, height) pairs for each of three levels")
     return Yolov5(name, classes, table, widths)
+
+
+def scaled_widths(size: str, fraction: float) -> Widths:
+    """Return the channels of a network that keeps a fraction of them in every layer, as pruning does."""
+    architecture = find_architecture(size)
+    layers = tuple(
+        replace(layer, channels=_scaled(layer.channels, fraction), expanded=_scaled(layer.expanded, fraction))
+        for layer in architecture.layers
+    )
+    with torch.device("meta"):
+        scaled, levels = _build_layers(replace(architecture, layers=layers))
+    widths = {f"model.{path}": pair for path, pair in read_widths(scaled).items()}
+    # The outputs of the head follow from the classes, not from these.
+    return widths | {f"model.{architecture.head_index}.m.{n}": (inputs, inputs) for n, inputs in enumerate(levels)}
+
+
+def _scaled(channels: int, fraction: float) -> int:
+    """Return a fraction of channels as a multiple of 8; 0 stays 0."""
+    return max(int(channels * fraction) // 8 * 8, min(channels, 8))
 
 
 def grid_sizes(images: Tensor | torch.Size) -> list[tuple[int, int]]:

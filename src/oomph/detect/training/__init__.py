@@ -11,6 +11,7 @@ from ._progress import NoProgress, ProgressCallback, StepStats, TrainResult
 from ._saved_config import SavedConfig, load_config
 from ._schedule import Schedule, ScheduleStep, accumulation, set_lr, should_stop
 from ._settings_file import FLAGS, change_settings, changed_settings, read_settings, settings_text
+from ._smaller_networks import SmallerNetwork, pruned_networks, smaller_sizes
 from ._teacher import read_teacher, with_saved_teacher
 from ._train import TrainingData, read_data, train
 from ._train_loss import TrainLoss
@@ -24,6 +25,7 @@ __all__ = [
     "SavedConfig",
     "Schedule",
     "ScheduleStep",
+    "SmallerNetwork",
     "StepStats",
     "TrainConfig",
     "TrainForecast",
@@ -42,6 +44,7 @@ __all__ = [
     "parameter_groups",
     "parse_hyperparameters",
     "predict_training",
+    "pruned_networks",
     "read_data",
     "read_hyperparameters",
     "read_settings",
@@ -49,6 +52,7 @@ __all__ = [
     "set_lr",
     "settings_text",
     "should_stop",
+    "smaller_sizes",
     "train",
     "with_saved_teacher",
 ]

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ...distributed import SINGLE, DistContext
-from ...errors import UsageError
+from ...errors import CannotFit, UsageError
 from ...patches import configure_allocator
 from ...planner import Plan
 from ...units import count_of
@@ -34,6 +34,7 @@ from ._progress import ProgressCallback, TrainResult
 from ._run_dir import ReadOnlyRunDirectory, RunDirectory
 from ._saved_config import CONFIG_FILE, SavedConfig, config_document
 from ._settings_file import changed_settings, settings_text
+from ._smaller_networks import pruned_networks, smaller_sizes
 from ._teacher import read_teacher, save_teacher, with_saved_teacher
 from ._trainer import Trainer
 
@@ -133,19 +134,39 @@ def _plan(config: TrainConfig, data: TrainingData, placement: Placement, progres
     """Plan on every rank, and use the plan with the smallest micro-batches on all of them."""
     dist, classes = placement.dist, len(data.dataset.names)
     plans = dist.all_gather(
-        lambda: plan_training(
-            per_rank_config(config, classes, placement),
-            classes,
-            data.train,
-            placement,
-            lambda done: progress.on_progress("plan: settings predicted", done, None),
-        )
+        lambda: _plan_or_advise(per_rank_config(config, classes, placement), data, placement, progress)
     )
     plan = min(plans, key=_size_of)
     if dist.is_distributed:
         progress.log(f"{dist.world_size} ranks with {plan.settings.batch} images of each batch; the plan is per rank")
     progress.on_plan(plan)
     return plan
+
+
+def _plan_or_advise(config: TrainConfig, data: TrainingData, placement: Placement, progress: ProgressCallback) -> Plan:
+    """Plan a run.
+
+    Raises:
+        CannotFit: nothing fits; it names the largest smaller network that would, if there is one.
+    """
+
+    def plan(config: TrainConfig) -> Plan | CannotFit:
+        count = partial(progress.on_progress, "plan: settings predicted", total=None)
+        try:
+            return plan_training(config, len(data.dataset.names), data.train, placement, lambda done: count(done=done))
+        except CannotFit as error:
+            return error
+
+    result = plan(config)
+    if isinstance(result, Plan):
+        return result
+    if config.widths is None and config.plan is None:
+        # Pruning needs trained weights.
+        for network in smaller_sizes(config.cfg) if config.weights is None else pruned_networks(config.cfg):
+            smaller = replace(config, cfg=network.cfg, widths=network.widths, weights=None)
+            if isinstance(plan(smaller), Plan):
+                raise CannotFit(result.why, f"{network.advice}; or {result.fix}")
+    raise result
 
 
 def _size_of(plan: Plan) -> tuple[int, int, int]:

@@ -76,6 +76,7 @@ def remove_channels(model: nn.Module, inputs: tuple[Tensor, ...], kept: Sequence
                 ignored_layers=[pruned.get_submodule(path) for path in kept],
                 round_to=_ROUND_TO,
             ).step()
+            pruned(*inputs)
         except Exception as error:  # noqa: BLE001  it raises whatever the model's operations lead to
             raise UsageError(
                 f"the channels of {type(model).__name__} can't be followed through its operations ({describe(error)})",

@@ -50,11 +50,11 @@ def prune_detector(request: PruneRequest, progress: ProgressCallback) -> ShrinkR
         CannotFit: no number of channels trains in the requested memory.
     """
     check_torch_pruning()
+    _ = request.target  # an unknown GPU is reported before anything is trained
     config = replace(request.config, imgsz=round_to_stride(request.config.imgsz))
     assert config.weights is not None  # noqa: S101  checked by the command
     data = read_data(config, progress)
     original = _read_detector(config.weights, data)
-    save_request(request)
     weights, result = config.weights, None
     for number in range(1, request.steps + 1):
         step_config = replace(config, run_dir=config.run_dir / f"step{number}")
@@ -138,6 +138,7 @@ class _PruneStep:
         path = self.config.run_dir / "pruned.pt"
         save_weights(path, pruned, content.names or self.data.dataset.names)
         before, after = (_operations(model) for model in (original.build(), pruned))
+        save_request(self.request)
         progress.log(f"pruned to {after / before:.0%} of the operations: {path}")
         return replace(self.config, weights=path, cfg=pruned.size, widths=pruned.widths)
 
