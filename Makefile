@@ -10,12 +10,14 @@ EXPORT := $(VENV)/export
 EXPORT_STAMP := $(EXPORT)/.installed
 KERAS := $(VENV)/keras
 KERAS_STAMP := $(KERAS)/.installed
+LITERT := $(VENV)/litert
+LITERT_STAMP := $(LITERT)/.installed
 PYTEST := $(BIN)/python -m pytest -q
 # Tests start hundreds of processes, and each of them would compile oomph and the tests again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train check lint types unit medium test test-all test-export test-keras versions format bench compare peers clean
+.PHONY: help setup train check lint types unit medium test test-all test-export test-keras test-litert versions format bench compare peers clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -41,7 +43,7 @@ types: lint
 	$(BIN)/mypy
 
 unit: lint
-	$(PYTEST) -m "not medium and not large and not export and not keras" --numprocesses 2
+	$(PYTEST) -m "not medium and not large and not export and not keras and not litert" --numprocesses 2
 
 medium: unit $(ZOO_STAMP)
 	$(PYTEST) -m "medium and not large" --numprocesses 2
@@ -53,7 +55,7 @@ test: $(STAMP) ## everything a change must pass (five minutes)
 test-all: test test-export ## large tests too: all recorded predictions, soak tests
 	$(PYTEST) -m large --numprocesses 2
 
-test-export: $(EXPORT_STAMP) ## export detectors and run the files in ONNX Runtime (two minutes)
+test-export: $(EXPORT_STAMP) ## export detectors and run the files in ONNX Runtime and ExecuTorch (four minutes)
 	PYTHONPATH=$(CURDIR)/$(EXPORT) $(PYTEST) -m export
 
 # As the zoo's packages: the other tests run without them, as most users do.
@@ -68,6 +70,14 @@ test-keras: $(KERAS_STAMP) ## train with Keras, convert to TFLite and run the fi
 $(KERAS_STAMP): tests/integrations/keras-requirements.txt | $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --no-compile --target $(KERAS) -r $<
 	@touch $(KERAS_STAMP)
+
+# Apart from test-export, and not part of test-all: its packages are larger than all others together.
+test-litert: $(LITERT_STAMP) ## export detectors and run the files in LiteRT (two minutes)
+	PYTHONPATH=$(CURDIR)/$(LITERT) $(PYTEST) -m litert
+
+$(LITERT_STAMP): tests/shrink/requirements-litert.txt | $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --no-compile --target $(LITERT) -r $<
+	@touch $(LITERT_STAMP)
 
 versions: ## run both README commands on every Python of PYTHONS, in fresh clones
 	@for python in $(PYTHONS); do \

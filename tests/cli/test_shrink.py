@@ -8,7 +8,7 @@ import torch
 
 from oomph.cli import run
 from oomph.detect import DemoSize, save_weights, write_demo_dataset, yolov5
-from oomph.shrink.export import _onnx
+from oomph.shrink.export import _export
 
 COMMAND = ["shrink", "onnx", "--weights", "n.pt", "--data", "data/data.yaml", "--img", "64"]
 
@@ -16,18 +16,33 @@ COMMAND = ["shrink", "onnx", "--weights", "n.pt", "--data", "data/data.yaml", "-
 @pytest.fixture
 def demo_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_onnx, "_check_packages", lambda: None)
+    monkeypatch.setattr(_export, "_check_packages", lambda exporter: None)
     write_demo_dataset(Path("data"), DemoSize(train=1, val=1))
     torch.manual_seed(0)
     save_weights(Path("n.pt"), yolov5("n", 4), list("abcd"), {})
 
 
-def test_missing_packages_are_one_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("onnx", "onnxscript", "onnxruntime"):
+@pytest.mark.parametrize(
+    ("method", "title", "modules", "extra"),
+    [
+        ("onnx", "ONNX", ("onnx", "onnxscript", "onnxruntime"), "export"),
+        ("executorch", "ExecuTorch", ("executorch", "torchao"), "executorch"),
+        ("litert", "LiteRT", ("ai_edge_litert", "ai_edge_quantizer", "litert_torch"), "litert"),
+    ],
+)
+def test_missing_packages_are_one_sentence(
+    method: str,
+    title: str,
+    modules: tuple[str, ...],
+    extra: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in modules:
         monkeypatch.setitem(sys.modules, name, None)
-    assert run(COMMAND) == 2
-    why = "ONNX needs packages that aren't installed (onnx, onnxscript, onnxruntime)"
-    assert capsys.readouterr().err == f"oomph: {why}; run `pip install 'oomph[export]'`.\n"
+    assert run(["shrink", method, *COMMAND[2:]]) == 2
+    why = f"{title} needs packages that aren't installed ({', '.join(modules)})"
+    assert capsys.readouterr().err == f"oomph: {why}; run `pip install 'oomph[{extra}]'`.\n"
 
 
 @pytest.mark.medium
@@ -38,7 +53,7 @@ def test_missing_packages_are_one_sentence(capsys: pytest.CaptureFixture[str], m
         (["--weights", "no.pt"], "there is no file 'no.pt'; check the path"),
         (["--weights", "other.pt"], "the tensors in other.pt are not those of YOLOv5"),
         (["--weights", "text.pt"], "text.pt is not in the zip format"),
-        (["--weights", "n.onnx"], "n.onnx is an ONNX file already; pass the .pt file"),
+        (["--weights", "n.onnx"], "n.onnx is an exported file already; pass the .pt file"),
         (["--weights", "two.pt"], "the weights have 2 classes and data/data.yaml has 4"),
         (["--data", "no.yaml"], "no.yaml"),
         (["--out", "no/folder/n.onnx"], "'no/folder/n.onnx' can't be written; pass a file in an existing folder"),
@@ -92,6 +107,23 @@ def test_wrong_input_of_quantize_is_one_sentence(
 def test_quantize_needs_weights_and_data_or_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["shrink", "quantize", "--weights", "n.pt"]) == 2
     assert "--weights or --data is missing; pass the detector and its dataset, or --resume" in capsys.readouterr().err
+
+
+@pytest.mark.medium
+@pytest.mark.usefixtures("demo_folder")
+@pytest.mark.parametrize(("method", "suffix"), [("executorch", ".pte"), ("litert", ".tflite")])
+def test_other_formats_have_their_own_suffix_and_need_images_too(
+    method: str, suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("val.yaml").write_text("path: data\nval: images/val\nnames: [a, b, c, d]\n")
+    for flags, message in (
+        (["--out", "n.onnx"], f"the output file is 'n.onnx'; use a name that ends in {suffix}"),
+        (["--weights", f"n{suffix}"], f"n{suffix} is an exported file already; pass the .pt file"),
+        (["--int8", "--data", "val.yaml"], "no images to calibrate with: val.yaml names no train images"),
+    ):
+        assert run(["shrink", method, *COMMAND[2:], *flags]) == 2
+        assert message in capsys.readouterr().err
+    assert not list(Path().rglob(f"*{suffix}"))
 
 
 def test_an_unknown_method_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,6 +73,6 @@ def test_a_file_that_cannot_run_is_one_sentence(tmp_path: Path) -> None:
         run_process(MeasureTask(str(tmp_path / "no.pt"), "", ""))
 
 
-def test_the_measuring_process_imports_no_torch_for_an_onnx_file() -> None:
+def test_the_measuring_process_imports_no_torch_by_itself() -> None:
     code = "import sys, oomph.shrink._measure_process; assert not {'torch', 'onnx', 'onnxruntime'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

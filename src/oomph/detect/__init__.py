@@ -15,14 +15,16 @@ if TYPE_CHECKING:
     from .metrics import *
     from .model import *
     from .plots import *
+    from .runtimes import *
     from .training import *
 
-_SUBPACKAGES = ("dataset", "model", "checkpoint", "metrics", "plots", "inference", "training")  # in import order
+# In import order: those without torch first.
+_SUBPACKAGES = ("runtimes", "dataset", "model", "checkpoint", "metrics", "plots", "inference", "training")
 
 __all__ = [
     "ANCHORS",
     "ARCHITECTURES",
-    "EXPORT_EXTRA",
+    "EXPORT_FORMATS",
     "FLAGS",
     "STRIDES",
     "VAL_NMS",
@@ -38,6 +40,9 @@ __all__ = [
     "Detector",
     "DrawnBox",
     "Ema",
+    "ExportFormat",
+    "ExportMetadata",
+    "ExportedFile",
     "HeadOutputs",
     "Hyperparameters",
     "ImageDetections",
@@ -51,7 +56,6 @@ __all__ = [
     "LossParts",
     "NmsConfig",
     "NoProgress",
-    "OnnxMetadata",
     "Positives",
     "ProgressCallback",
     "RectBatch",
@@ -70,6 +74,7 @@ __all__ = [
     "Weights",
     "Yolov5",
     "accumulation",
+    "append_litert_metadata",
     "as_single_cls",
     "box_iou",
     "build_optimizer",
@@ -86,18 +91,20 @@ __all__ = [
     "draw_boxes",
     "draw_scene",
     "epoch_chart",
+    "executorch_metadata",
     "forecast",
     "freeze",
     "has_metrics",
     "image_grid",
     "index_split",
-    "is_onnx",
+    "is_exported",
     "label_boxes",
     "label_path",
     "load_config",
     "load_detector",
     "load_weights",
     "nms",
+    "open_exported",
     "parameter_groups",
     "parse_hyperparameters",
     "precision_recall_chart",
@@ -123,6 +130,7 @@ __all__ = [
     "settings_text",
     "shared_images",
     "should_stop",
+    "silent_stderr",
     "smaller_sizes",
     "tiling",
     "train",

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from .distillation import distill as distill
     from .distillation import distill_detector as distill_detector
     from .distillation import soft_targets as soft_targets
-    from .export import OnnxRequest as OnnxRequest
+    from .export import ExportRequest as ExportRequest
+    from .export import shrink_executorch as shrink_executorch
+    from .export import shrink_litert as shrink_litert
     from .export import shrink_onnx as shrink_onnx
     from .pruning import PrunedModel as PrunedModel
     from .pruning import PruneRequest as PruneRequest
@@ -45,8 +47,8 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Int8File": "quantization",
+    "ExportRequest": "export",
     "Latency": "_variants",
-    "OnnxRequest": "export",
     "OutputDifference": "_variants",
     "PreparedModel": "quantization",
     "PruneRequest": "pruning",
@@ -74,6 +76,8 @@ _HOME = {
     "quantize_to_onnx": "quantization",
     "save_pruned": "pruning",
     "save_quantized": "quantization",
+    "shrink_executorch": "export",
+    "shrink_litert": "export",
     "shrink_onnx": "export",
     "shrink_tflite": "tflite",
     "soft_targets": "distillation",
@@ -81,9 +85,9 @@ _HOME = {
 
 __all__ = [
     "QAT_HYPERPARAMETERS",
+    "ExportRequest",
     "Int8File",
     "Latency",
-    "OnnxRequest",
     "OutputDifference",
     "PreparedModel",
     "PruneRequest",
@@ -110,6 +114,8 @@ __all__ = [
     "quantize_to_onnx",
     "save_pruned",
     "save_quantized",
+    "shrink_executorch",
+    "shrink_litert",
     "shrink_onnx",
     "shrink_tflite",
     "soft_targets",

@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..detect import InferenceConfig, is_onnx, read_weights, validate_weights
+from ..detect import ExportMetadata, InferenceConfig, is_exported, open_exported, read_weights, validate_weights
 from ..errors import OomphError, shorten
 from ._images import sample_images
 from ._measure_task import MeasureTask
-from ._onnx_file import count_parameters
 from ._variants import Latency, OutputDifference, TrainingMemory, VariantReport
 
 _IMAGES = 16
@@ -64,7 +63,7 @@ class Bench:
 
 
 def measure_variant(name: str, task: MeasureTask, data: Path, imgsz: int, split: str = "val") -> VariantReport:
-    """Measure a file of weights or an ONNX file.
+    """Measure a file of weights or an exported file.
 
     Args:
         name: name in the table.
@@ -113,6 +112,6 @@ def compare_outputs(variant: str, before: Path, after: Path) -> OutputDifference
 
 
 def _parameters(file: Path) -> int:
-    if is_onnx(file):
-        return count_parameters(file)
+    if is_exported(file):
+        return ExportMetadata.decode(open_exported(file).entries, file).parameters
     return sum(parameter.numel() for parameter in read_weights(file).build().parameters())

@@ -1,6 +1,6 @@
 """The process that a variant is measured in: `python -m oomph.shrink._measure_process TASK`.
 
-It imports what running the file needs and nothing else: for an ONNX file neither torch nor onnx.
+It imports what running the file needs and nothing else: for an exported file no torch, unless its runtime needs it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..detect import is_exported, open_exported
 from ..errors import OomphError
 from ..machine import peak_rss_bytes
 from ._measure_task import MeasureTask
 
 _Network = Callable[[NDArray[np.float32]], list[NDArray[np.float32]]]
-_ERRORS_ONLY = 3  # of ONNX Runtime's log levels
 
 
 def measure(task: MeasureTask) -> dict[str, Any]:
     """Return the seconds of each run and the peak RSS, and write the outputs of the first images."""
-    run = _open_onnx(task) if task.file.endswith(".onnx") else _open_weights(task)
+    file = Path(task.file)
+    run = open_exported(file, task.threads).run if is_exported(file) else _open_weights(task)
     images = np.load(task.images, mmap_mode="r")
     seconds = []
     for number in range(task.warmup + task.runs):
@@ -44,24 +45,8 @@ def _as_input(image: NDArray[np.uint8]) -> NDArray[np.float32]:
     return np.asarray(image, dtype=np.float32)[None] / np.float32(255)
 
 
-def _open_onnx(task: MeasureTask) -> _Network:
-    import onnxruntime  # noqa: PLC0415  an extra
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = _ERRORS_ONLY
-    options.intra_op_num_threads = task.threads
-    session = onnxruntime.InferenceSession(task.file, options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-
-    def run(pixels: NDArray[np.float32]) -> list[NDArray[np.float32]]:
-        outputs: list[NDArray[np.float32]] = session.run(None, {name: pixels})
-        return outputs
-
-    return run
-
-
 def _open_weights(task: MeasureTask) -> _Network:
-    import torch  # noqa: PLC0415  an ONNX file runs without it
+    import torch  # noqa: PLC0415  exported files run without it
 
     from ..detect import HeadOutputs, read_weights  # noqa: PLC0415
 

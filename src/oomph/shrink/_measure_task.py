@@ -10,7 +10,7 @@ class MeasureTask:
     """A file to run, and how often.
 
     Attributes:
-        file: weights (.pt) or an .onnx file.
+        file: weights (.pt) or an exported file.
         images: .npy file of images (n, 3, side, side) as uint8.
         outputs: .npy file that is written: the raw outputs of the first images, one row per image.
         threads: number of threads of the network.

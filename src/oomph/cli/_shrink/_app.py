@@ -3,12 +3,14 @@
 import typer
 
 from ._distill import distill
+from ._executorch import executorch
+from ._litert import litert
 from ._onnx import onnx
 from ._prune import prune
 from ._quantize import quantize
 from ._tflite import tflite
 
-_METHODS = (prune, distill, quantize, onnx, tflite)
+_METHODS = (prune, distill, quantize, onnx, executorch, litert, tflite)
 
 
 def build_shrink() -> typer.Typer:

@@ -11,9 +11,9 @@ def onnx(
 ) -> None:
     """Export a detector to an ONNX file, which ONNX Runtime runs without torch."""
     from ...report import ConsoleProgress, ShrinkReport, emit  # noqa: PLC0415
-    from ...shrink import OnnxRequest, shrink_onnx  # noqa: PLC0415
+    from ...shrink import ExportRequest, shrink_onnx  # noqa: PLC0415
 
     check_imgsz(img)
     progress = ConsoleProgress(quiet=json)
-    result = shrink_onnx(OnnxRequest(weights, data, img, int8, out), progress.log)
+    result = shrink_onnx(ExportRequest(weights, data, img, int8, out), progress.log)
     emit(ShrinkReport(result), as_json=json)

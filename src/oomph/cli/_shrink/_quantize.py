@@ -45,7 +45,7 @@ def quantize(
     from ...report import ConsoleProgress, ShrinkReport, emit  # noqa: PLC0415
     from ...shrink import (  # noqa: PLC0415
         QAT_HYPERPARAMETERS,
-        OnnxRequest,
+        ExportRequest,
         QuantizeRequest,
         load_quantize_request,
         quantize_detector,
@@ -55,14 +55,14 @@ def quantize(
     check_imgsz(img)
     with contextlib.ExitStack() as stack:
         notes: tuple[str, ...] = ()
-        request: QuantizeRequest | OnnxRequest
+        request: QuantizeRequest | ExportRequest
         if resume is not None:
             request = load_quantize_request(find_shrink_run(resume, "quantize.json"))
             notes = (f"resuming {request.config.run_dir}",)
         elif weights is None or data is None:
             raise UsageError("--weights or --data is missing", "pass the detector and its dataset, or --resume")
         elif not epochs:
-            request = OnnxRequest(weights, data, img, int8=True, out=out)
+            request = ExportRequest(weights, data, img, int8=True, out=out)
         else:
             flags = TrainingFlags(data, epochs, img, batch, device, budget, settings, QAT_HYPERPARAMETERS)
             config, notes = flags.config(stack.enter_context(create_run_dir(name, RUNS)))
@@ -70,7 +70,7 @@ def quantize(
         progress = stack.enter_context(ConsoleProgress(quiet=json))
         for note in notes:
             progress.log(note)
-        if isinstance(request, OnnxRequest):
+        if isinstance(request, ExportRequest):
             result = replace(shrink_onnx(request, progress.log), method="quantize")
         else:
             result = quantize_detector(request, progress)

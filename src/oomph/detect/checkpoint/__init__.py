@@ -1,11 +1,11 @@
-"""Checkpoint files: weights, metadata of ONNX files, and reading any .pt file without executing code from it."""
+"""Checkpoint files: weights, metadata of exported files, and reading any .pt file without executing code from it."""
 
-from ._onnx_metadata import OnnxMetadata
+from ._export_metadata import ExportMetadata
 from ._safe_checkpoint import SafeCheckpoint, open_checkpoint, read_checkpoint
 from ._weights import Weights, load_weights, read_weights, save_weights
 
 __all__ = [
-    "OnnxMetadata",
+    "ExportMetadata",
     "SafeCheckpoint",
     "Weights",
     "load_weights",

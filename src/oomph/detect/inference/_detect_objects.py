@@ -69,7 +69,8 @@ def detect_objects(config: InferenceConfig, source: str | Path | Sequence[str | 
         MissingFile: an image, folder or the weights don't exist.
         UsageError: no image can be read, or another file would be overwritten.
     """
-    detector, folder = load_detector(config.weights, config.device), OutputFolder(out)
+    detector = load_detector(config.weights, config.device, round_to_stride(config.imgsz))
+    folder = OutputFolder(out)
     sources = [source] if isinstance(source, (str, Path)) else list(source)
     images = _without_outputs(find_images(sources), folder)
     targets = {str(image.path): out / name for image, name in zip(images, output_names(images), strict=True)}

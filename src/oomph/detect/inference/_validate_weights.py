@@ -34,7 +34,8 @@ def validate_weights(
         MissingFile: a file doesn't exist.
         UsageError: weights and data don't match, or one of them can't be read.
     """
-    detector, dataset = load_detector(config.weights, config.device), read_dataset(data)
+    imgsz = round_to_stride(config.imgsz)
+    detector, dataset = load_detector(config.weights, config.device, imgsz), read_dataset(data)
     if detector.classes not in {1, len(dataset.names)}:
         raise UsageError(
             f"the weights have {detector.classes} classes and {data} has {len(dataset.names)}",
@@ -47,6 +48,5 @@ def validate_weights(
     indexed = index_split(split)
     for issue in indexed.issues:
         log(f"{split_name}: {issue}")
-    imgsz = round_to_stride(config.imgsz)
     with validation_loader(indexed, LoadConfig(imgsz, batch), tiling(config.tiles, imgsz)) as loader:
         return score(validate(detector.model, indexed, loader, run_unguarded, config.nms or VAL_NMS), names)

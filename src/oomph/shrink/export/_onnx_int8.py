@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import sys
-import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...detect import OnnxMetadata
-from .._onnx_file import convolutions, write_metadata
+from ._export import Quantization
+from ._network import layer_name, metadata_of
+from ._onnx_file import convolutions, write_metadata
+from ._quiet import quiet
 
 HEAD_LAYERS = 3  # the last convolutions: a scale for both boxes and scores would ruin the scores
 
@@ -30,12 +27,14 @@ class _Calibration:
         return next(self._runs, None)
 
 
-def quantize_onnx(source: Path, path: Path, images: NDArray[np.uint8], metadata: OnnxMetadata) -> tuple[str, ...]:
+def quantize_onnx(task: Quantization) -> tuple[str, ...]:
     """Write an int8 version of a detector's ONNX file; return the layers that stay in float."""
-    runs = ({"images": image[None].astype(np.float32) / 255} for image in images)
-    quantize_static(source, path, runs, lambda file: [layer.node for layer in convolutions(file)[-HEAD_LAYERS:]])
-    write_metadata(path, metadata)
-    return tuple(_layer_name(layer.weight) for layer in convolutions(path) if not layer.is_quantized)
+    runs = ({"images": image[None].astype(np.float32) / 255} for image in task.images)
+    quantize_static(
+        task.exported, task.path, runs, lambda file: [layer.node for layer in convolutions(file)[-HEAD_LAYERS:]]
+    )
+    write_metadata(task.path, metadata_of(task.weights, task.imgsz, "int8"))
+    return tuple(layer_name(layer.weight) for layer in convolutions(task.path) if not layer.is_quantized)
 
 
 def quantize_static(
@@ -53,7 +52,7 @@ def quantize_static(
         float_nodes: returns the names of nodes that stay in float, given the file as it is quantized.
     """
     prepared = path.with_suffix(".prepared.onnx")
-    with _quiet():
+    with quiet():
         from onnxruntime import quantization  # noqa: PLC0415  an extra
         from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415
 
@@ -70,19 +69,3 @@ def quantize_static(
             reduce_range=True,
             nodes_to_exclude=float_nodes(prepared),
         )
-
-
-def _layer_name(weight: str) -> str:
-    return weight.removeprefix("detector.").removesuffix(".weight")
-
-
-@contextlib.contextmanager
-def _quiet() -> Any:
-    """Silence ONNX Runtime's hints, and keep what it prints out of standard output."""
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(logging.NOTSET)

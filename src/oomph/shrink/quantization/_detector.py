@@ -23,7 +23,7 @@ from ...detect import (
 from ...errors import MissingFile
 from .._measure import Bench
 from .._variants import ShrinkResult, TrainingMemory
-from ..export import calibration_images, export_onnx, metadata_of, quantize_onnx, read_detector, write_file
+from ..export import ONNX, Quantization, calibration_images, read_detector, write_file
 from ._request import QuantizeRequest, save_request
 
 
@@ -40,7 +40,7 @@ def quantize_detector(request: QuantizeRequest, progress: ProgressCallback) -> S
         OomphError: the file can't be run.
     """
     onnx = replace(request.onnx, imgsz=round_to_stride(request.config.imgsz))
-    weights = read_detector(onnx)
+    weights = read_detector(ONNX, onnx)
     images = calibration_images(onnx)  # before the training, which would be in vain without them
     save_request(request)
     trained = _train(_training_config(request.config, weights), progress)
@@ -54,9 +54,9 @@ def quantize_detector(request: QuantizeRequest, progress: ProgressCallback) -> S
         bench.add("ONNX int8", before.int8)
         float_layers = after.write(read_weights(_best_weights(trained)), images, onnx.imgsz)
         bench.add("ONNX int8 QAT", after.int8, _memory(trained))
-        write_file(after.int8, onnx.target)
+        write_file(after.int8, ONNX.target(onnx))
     first, *middle, last = bench.variants
-    variants = (first, *(replace(item, file=None) for item in middle), replace(last, file=str(onnx.target)))
+    variants = (first, *(replace(item, file=None) for item in middle), replace(last, file=str(ONNX.target(onnx))))
     # Outputs of other weights are not compared.
     return ShrinkResult("quantize", onnx.imgsz, bench.split, variants, tuple(bench.differences[:-1]), float_layers)
 
@@ -96,8 +96,8 @@ class _Files:
 
     def write(self, weights: Weights, images: NDArray[np.uint8], imgsz: int) -> tuple[str, ...]:
         """Write both files; return the layers that stay in float."""
-        export_onnx(weights, self.fp32, imgsz)
-        return quantize_onnx(self.fp32, self.int8, images, metadata_of(weights, imgsz, "int8"))
+        ONNX.export(weights, self.fp32, imgsz)
+        return ONNX.quantize(Quantization(weights, self.fp32, self.int8, images, imgsz))
 
 
 def _memory(trained: TrainResult) -> TrainingMemory:

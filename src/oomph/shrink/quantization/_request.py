@@ -9,7 +9,7 @@ from ... import document
 from ...detect import Hyperparameters, TrainConfig
 from ...errors import InvalidFile
 from ...files import write_atomically
-from ..export import OnnxRequest
+from ..export import ONNX, ExportRequest
 
 # A trained network needs small steps and no warm-up.
 QAT_HYPERPARAMETERS = Hyperparameters(lr0=1e-3, lrf=0.1, warmup_epochs=0.0)
@@ -29,12 +29,12 @@ class QuantizeRequest:
     out: Path | None = None
 
     @property
-    def onnx(self) -> OnnxRequest:
+    def onnx(self) -> ExportRequest:
         """The export."""
         config = self.config
         assert config.weights is not None  # noqa: S101  checked by the command
         out = self.out or config.weights.with_name(f"{config.weights.stem}-int8-qat.onnx")
-        return OnnxRequest(config.weights, config.data, config.imgsz, int8=True, out=out)
+        return ExportRequest(config.weights, config.data, config.imgsz, int8=True, out=out)
 
 
 def save_request(request: QuantizeRequest) -> None:
@@ -42,7 +42,7 @@ def save_request(request: QuantizeRequest) -> None:
     config, onnx = request.config, request.onnx
     run_dir = config.run_dir.absolute()
     config = replace(config, weights=onnx.weights.absolute(), data=config.data.absolute(), run_dir=run_dir)
-    saved = document.write(_KIND, _VERSION, QuantizeRequest(config, onnx.target.absolute()))
+    saved = document.write(_KIND, _VERSION, QuantizeRequest(config, ONNX.target(onnx).absolute()))
     write_atomically(run_dir / _FILE, lambda file: file.write(document.dumps(saved).encode()))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import tempfile
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import OomphError, UsageError, shorten
-from ..export import Quiet, check_onnx_target, quantize_static, write_file
+from ..export import ONNX, check_target, quantize_static, quiet, write_file
 from ._layers import outputs_of, relative_difference, weight_bytes
 
 _LAYERS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
@@ -60,7 +59,7 @@ def quantize_to_onnx(
             file can't be written, or a package is missing.
         OomphError: ONNX Runtime can't quantize or run the file.
     """
-    check_onnx_target(path)
+    check_target(ONNX, path)
     if not calibration:
         raise UsageError("there are no inputs to calibrate with", "pass at least one tuple of inputs")
     network = copy.deepcopy(model).cpu().eval()
@@ -96,8 +95,7 @@ def _leaves(outputs: Any) -> list[Tensor]:
 def _export(network: nn.Module, inputs: Inputs, path: Path, dynamic_shapes: Any) -> list[str]:
     """Write a module to an ONNX file; return the names of its inputs."""
     try:
-        with warnings.catch_warnings(), Quiet("torch.onnx"):
-            warnings.simplefilter("ignore")  # of torch and onnxscript about each other
+        with quiet():
             program = torch.onnx.export(network, inputs, dynamo=True, dynamic_shapes=dynamic_shapes, verbose=False)
     except Exception as error:
         reason = shorten(str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__, 200)

@@ -1,4 +1,4 @@
-"""Metadata of a detector's ONNX file: everything that decoding its outputs needs."""
+"""Metadata of an exported detector: everything that decoding its outputs needs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _ANCHORS_PER_LEVEL = 3
 
 
 @dataclass(frozen=True)
-class OnnxMetadata:
+class ExportMetadata:
     """Metadata of an exported detector.
 
     Attributes:
         names: class names.
         anchors: width and height in pixels, three per level.
         strides: pixels per cell of each level.
-        imgsz: image size that the file was made for; others work too.
+        imgsz: image size of the export: the largest one, where the format needs a limit.
         precision: "fp32" or "int8".
+        parameters: number of weights and biases.
     """
 
     names: tuple[str, ...]
@@ -33,9 +34,10 @@ class OnnxMetadata:
     strides: tuple[int, ...]
     imgsz: int
     precision: str
+    parameters: int
 
     def encode(self) -> dict[str, str]:
-        """Return the metadata as the strings that an ONNX file stores."""
+        """Return the metadata as strings."""
         content = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -44,27 +46,27 @@ class OnnxMetadata:
             "strides": list(self.strides),
             "imgsz": self.imgsz,
             "precision": self.precision,
+            "parameters": self.parameters,
         }
         return {key: value if isinstance(value, str) else json.dumps(value) for key, value in content.items()}
 
     @staticmethod
-    def decode(entries: Mapping[str, str], path: Path) -> OnnxMetadata:
+    def decode(entries: Mapping[str, str], path: Path) -> ExportMetadata:
         """Return the metadata that `encode` wrote.
 
         Raises:
             UsageError: the file isn't a detector that oomph exported, or its metadata is damaged.
         """
         if entries.get("format") != _FORMAT:
-            raise UsageError(
-                f"{path} is not a detector that oomph exported", "write one by `oomph shrink onnx --weights best.pt`"
-            )
+            raise UsageError(f"{path} is not a detector that oomph exported", "write one by `oomph shrink`")
         try:
-            metadata = OnnxMetadata(
+            metadata = ExportMetadata(
                 names=tuple(str(name) for name in json.loads(entries["names"])),
                 anchors=_parse_anchors(json.loads(entries["anchors"])),
                 strides=tuple(int(stride) for stride in json.loads(entries["strides"])),
                 imgsz=int(entries["imgsz"]),
                 precision=entries["precision"],
+                parameters=int(entries["parameters"]),
             )
         except (KeyError, TypeError, ValueError):
             raise UsageError(f"the metadata of {path} is damaged", "export the detector again") from None

@@ -1,4 +1,4 @@
-"""Contents of an ONNX file: metadata, convolutions, parameters."""
+"""Contents of an ONNX file: metadata and convolutions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..detect import OnnxMetadata
+from ...detect import ExportMetadata
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Convolution:
     is_quantized: bool
 
 
-def write_metadata(path: Path, metadata: OnnxMetadata) -> None:
+def write_metadata(path: Path, metadata: ExportMetadata) -> None:
     """Store the metadata of a detector in an ONNX file, in place."""
     import onnx  # noqa: PLC0415  an extra
 
@@ -54,11 +54,6 @@ def _convolutions(graph: Any, sizes: dict[str, int], dequantized: dict[str, str]
             stored = [dequantized.get(name, name) for name in node.input[1:]]
             parameters = sum(sizes[name] for name in stored)
             yield Convolution(node.name, node.input[1], parameters, stored[0] != node.input[1])
-
-
-def count_parameters(path: Path) -> int:
-    """Return the number of weights and biases of the convolutions, which are all layers of a detector with weights."""
-    return sum(layer.parameters for layer in convolutions(path))
 
 
 def _drop_traces_of_export(model: Any) -> None:
