@@ -4,8 +4,8 @@
     python benchmarks/shrink.py steps --out steps.jsonl
 
 `runs` trains detectors (n, s and the small backbones), prunes s to half its operations, and distills n from s, each
-with three seeds, several side by side; finished ones are skipped when it is started again. `steps` measures memory and
-speed of training steps alone, and the memory that 8-bit optimizer states save, beside what is predicted.
+with three seeds, several side by side; finished ones are skipped when it is started again. `steps` measures the memory
+of training steps alone, and the memory that 8-bit optimizer states save, beside what is predicted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DISTILL = ("response", "feature", "both")
 EIGHT_BIT = ("vit-own-bf16", "vit-own-fp32", "gpt-accumulate", "bert-fp32", "gpt2-fp32")
 PARALLEL_RUNS = 6
 BATCH, SIZE = 64, 640
-TIMED_STEPS, WARMUP_STEPS = 30, 5
+STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def measure_steps(options: argparse.Namespace) -> None:
 
 
 def measure_step(kind: str, name: str) -> dict[str, Any]:
-    """Measure memory and speed of a step, and predict its memory."""
+    """Measure the memory of a step, and predict it."""
     import torch
 
     import oomph
@@ -172,11 +172,7 @@ def measure_step(kind: str, name: str) -> dict[str, Any]:
     job, settings = step_case(kind, name)
     predicted = oomph.predict(job, settings, torch.cuda.get_device_name())
     step = TrainingStep(job, settings, torch.device("cuda"))
-    for _ in range(WARMUP_STEPS):
-        step.run()
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(TIMED_STEPS):
+    for _ in range(STEPS):
         step.run()
     torch.cuda.synchronize()
     return {
@@ -184,7 +180,6 @@ def measure_step(kind: str, name: str) -> dict[str, Any]:
         "name": name,
         "predicted": int(predicted.allocated.value),
         "measured": torch.cuda.max_memory_allocated(),
-        "samples_per_second": round(settings.batch * TIMED_STEPS / (time.perf_counter() - start), 1),
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "date": time.strftime("%Y-%m-%d"),
