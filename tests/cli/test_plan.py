@@ -136,6 +136,7 @@ def test_dataset_is_planned_for(job: str, tmp_path: Path, capsys: pytest.Capture
     assert "host_budget has no effect without a dataset" in capsys.readouterr().err
 
 
+@pytest.mark.medium
 def test_the_largest_smaller_model_and_tiles_that_fit_are_named() -> None:
     tried = []
 

@@ -31,6 +31,7 @@ def test_all_convolutions_round_but_the_head() -> None:
     assert in_float == ["model.24.m.0", "model.24.m.1", "model.24.m.2"]
 
 
+@pytest.mark.medium
 def test_the_prediction_includes_the_rounding() -> None:
     job, settings = detection_job("n", 4), Settings(batch=4, size=64)
     before = oomph.predict(job, settings, "RTX 3060").allocated.value

@@ -19,6 +19,7 @@ from oomph.detect import (
     load_weights,
     read_weights,
     save_weights,
+    scaled_widths,
     write_demo_dataset,
     yolov5,
 )
@@ -49,6 +50,7 @@ def demo_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_weights(Path("n.pt"), yolov5("n", 4), NAMES)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("size", ["n", "mobilenet", "depthwise"])
 def test_a_detector_loses_channels_and_keeps_its_outputs(size: str) -> None:
     network = yolov5(size, 4)
@@ -81,7 +83,7 @@ def test_a_pruned_detector_is_saved_as_widths_and_weights(tmp_path: Path) -> Non
 
 
 def test_other_classes_take_all_layers_but_the_head(tmp_path: Path) -> None:
-    pruned = pruned_to(yolov5("n", 4), 0.5)
+    pruned = yolov5("n", 4, widths=scaled_widths("n", 0.75))
     save_weights(tmp_path / "pruned.pt", pruned, NAMES)
     weights = read_weights(tmp_path / "pruned.pt")
     other = yolov5("n", 2, widths=weights.widths)
@@ -103,7 +105,7 @@ def test_other_classes_take_all_layers_but_the_head(tmp_path: Path) -> None:
 )
 def test_damaged_widths_are_one_sentence(tmp_path: Path, layer: str, value: object, message: str) -> None:
     path = tmp_path / "pruned.pt"
-    save_weights(path, pruned_to(yolov5("n", 4), 0.7), NAMES)
+    save_weights(path, yolov5("n", 4, widths=scaled_widths("n", 0.75)), NAMES)
     content = torch.load(path, weights_only=True)
     content["widths"][layer] = value
     torch.save(content, path)
