@@ -35,7 +35,8 @@ class AxisLimits:
         if markers:
             errors = [(marker.y, marker.y_error or 0.0) for marker in markers]
             ys += [y + sign * error for y, error in errors for sign in (-1, 1)]
-            return cls(*_padded([*xs, *(marker.x for marker in markers)]), *(chart.y_limits or _padded(ys)))
+            xs += [x for marker in markers for x in (marker.x, *(marker.x_range or ()))]
+            return cls(*_padded(xs), *(chart.y_limits or _padded(ys)))
         xs, ys = xs or [0.0, 1.0], ys or [0.0, 1.0]
         lowest, highest = min(0.0, *ys), max(ys)
         low, high = chart.y_limits or (lowest, highest + _HEADROOM * (highest - lowest))

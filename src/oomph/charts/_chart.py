@@ -24,6 +24,7 @@ class Marker:
         label: a short text beside it.
         filled: True for a filled circle in the color of the first line, False for a hollow gray one.
         y_error: half the height of its error bar; None for no error bar.
+        x_range: the ends of its horizontal error bar; None for no error bar.
     """
 
     x: float
@@ -31,11 +32,12 @@ class Marker:
     label: str
     filled: bool
     y_error: float | None = None
+    x_range: tuple[float, float] | None = None
 
     @property
     def is_finite(self) -> bool:
         """True if the marker can be drawn."""
-        return all(map(math.isfinite, (self.x, self.y, self.y_error or 0.0)))
+        return all(map(math.isfinite, (self.x, self.y, self.y_error or 0.0, *(self.x_range or ()))))
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Chart:
         integer_x: True if x has integer values only, such as epochs.
         markers: the markers to draw over the lines.
         filled_meaning, hollow_meaning: what filled and hollow markers mean, shown below the title.
+        all_labels: True to draw the labels of hollow markers, too, where they overlap something.
     """
 
     title: str
@@ -62,3 +65,4 @@ class Chart:
     markers: tuple[Marker, ...] = ()
     filled_meaning: str = ""
     hollow_meaning: str = ""
+    all_labels: bool = False

@@ -28,8 +28,8 @@ def draw_markers(drawing: ImageDraw.ImageDraw, chart: Chart, area: PlotArea) -> 
     """Draw the markers of a chart, the filled ones on top."""
     markers = sorted((marker for marker in chart.markers if marker.is_finite), key=lambda marker: marker.filled)
     for marker in markers:
-        _draw_error_bar(drawing, marker, area)
-    labels = [_label(marker, area) for marker in markers]
+        _draw_error_bars(drawing, marker, area)
+    labels = [_label(marker, area, required=marker.filled or chart.all_labels) for marker in markers]
     strokes = [*_line_points(chart, area), *_error_bar_points(markers, area)]
     boxes = [_circle(label.x, label.y) for label in labels]
     places = place_labels(labels, _shrunk(area.frame), boxes, strokes)
@@ -55,15 +55,24 @@ def draw_marker_meanings(drawing: ImageDraw.ImageDraw, chart: Chart, area: PlotA
         left += width
 
 
-def _draw_error_bar(drawing: ImageDraw.ImageDraw, marker: Marker, area: PlotArea) -> None:
-    if not marker.y_error:
-        return
+def _draw_error_bars(drawing: ImageDraw.ImageDraw, marker: Marker, area: PlotArea) -> None:
     color = _BAR_COLORS[marker.filled]
-    x, top = area.to_pixels(marker.x, marker.y + marker.y_error)
-    _, bottom = area.to_pixels(marker.x, marker.y - marker.y_error)
-    drawing.line((x, top, x, bottom), fill=color)
-    for y in (top, bottom):
-        drawing.line((x - _CAP, y, x + _CAP, y), fill=color)
+    for (left, top), (right, bottom) in _error_bars(marker, area):
+        drawing.line((left, top, right, bottom), fill=color)
+        # The caps are perpendicular to the bar.
+        x, y = (_CAP, 0) if left == right else (0, _CAP)
+        for end_x, end_y in ((left, top), (right, bottom)):
+            drawing.line((end_x - x, end_y - y, end_x + x, end_y + y), fill=color)
+
+
+def _error_bars(marker: Marker, area: PlotArea) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
+    """Yield the ends of the error bars of a marker in pixels."""
+    if marker.y_error:
+        top, bottom = marker.y + marker.y_error, marker.y - marker.y_error
+        yield area.to_pixels(marker.x, top), area.to_pixels(marker.x, bottom)
+    if marker.x_range:
+        left, right = marker.x_range
+        yield area.to_pixels(left, marker.y), area.to_pixels(right, marker.y)
 
 
 def _draw_circle(drawing: ImageDraw.ImageDraw, box: Box, *, filled: bool) -> None:
@@ -102,9 +111,9 @@ def _label_text(marker: Marker, area: PlotArea) -> str:
     return fit_text(marker.label, _FONT_SIZE, _MAX_LABEL_WIDTH * (area.frame[2] - area.frame[0]))
 
 
-def _label(marker: Marker, area: PlotArea) -> Label:
+def _label(marker: Marker, area: PlotArea, *, required: bool) -> Label:
     width = font(_FONT_SIZE).getlength(_label_text(marker, area))
-    return Label(*area.to_pixels(marker.x, marker.y), width, _LABEL_HEIGHT, marker.filled)
+    return Label(*area.to_pixels(marker.x, marker.y), width, _LABEL_HEIGHT, required)
 
 
 def _line_points(chart: Chart, area: PlotArea) -> Iterator[tuple[float, float]]:
@@ -117,9 +126,8 @@ def _line_points(chart: Chart, area: PlotArea) -> Iterator[tuple[float, float]]:
 
 def _error_bar_points(markers: Sequence[Marker], area: PlotArea) -> Iterator[tuple[float, float]]:
     for marker in markers:
-        if marker.y_error:
-            start = area.to_pixels(marker.x, marker.y - marker.y_error)
-            yield from _points_between(start, area.to_pixels(marker.x, marker.y + marker.y_error))
+        for start, end in _error_bars(marker, area):
+            yield from _points_between(start, end)
 
 
 def _points_between(start: tuple[float, float], end: tuple[float, float]) -> Iterator[tuple[float, float]]:

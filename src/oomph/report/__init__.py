@@ -9,6 +9,8 @@ from ._live import LiveView
 from ._plan import PlanReport, WhichGpuReport
 from ._predict import PredictReport
 from ._shrink import ShrinkReport
+from ._shrink_compare import CompareReport
+from ._shrink_compare_plot import compare_plot, save_compare_plot
 from ._sweep import ForecastReport, SweepReport
 from ._sweep_plot import save_sweep_plot, sweep_plot
 from ._sweep_progress import SweepProgress
@@ -18,6 +20,7 @@ from ._watch import WatchView
 
 __all__ = [
     "CloudMachineList",
+    "CompareReport",
     "ConsoleProgress",
     "DetectReport",
     "DoctorReport",
@@ -36,8 +39,10 @@ __all__ = [
     "TrainReport",
     "WatchView",
     "WhichGpuReport",
+    "compare_plot",
     "emit",
     "printable",
+    "save_compare_plot",
     "save_sweep_plot",
     "sweep_plot",
 ]

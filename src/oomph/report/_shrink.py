@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
 from rich.text import Text
 
 from .. import document
@@ -14,7 +16,7 @@ from ..units import count_of, format_size
 from ._table import table
 
 if TYPE_CHECKING:
-    from ..shrink import Latency, OutputDifference, ShrinkResult, VariantReport
+    from ..shrink import CompareResult, Latency, OutputDifference, ShrinkResult, VariantReport
 
 _SAME = 0.0005  # a relative difference that rounds to 0.0 %
 _SLOWER = 1.01  # a ratio that is more than noise
@@ -32,40 +34,42 @@ class ShrinkReport:
 
     def render(self, *, plain: bool) -> RenderableType:
         """Return a column per variant, with differences from the first, and what the numbers are."""
-        first, *_ = variants = self.result.variants
-        rows = table("", *(f">{variant.name}" for variant in variants), plain=plain)
-        for name, text, value in self._rows():
-            cells = [text(first), *(f"{text(item)} {value(first, item)}".rstrip() for item in variants[1:])]
-            rows.add_row(Text(name, "bold"), *cells)
-        return Group(rows, Text(), *(Text(line) for line in self._lines()))
-
-    def _rows(self) -> Iterator[_Row]:
-        yield from _SIZE_ROWS
-        if any(variant.training for variant in self.result.variants):
-            yield "training memory", _format_training, _training_change
-        yield from _INFERENCE_ROWS
-        yield from (_score_row(name) for name in self.result.variants[0].scores)
+        return Group(variant_table(self.result.variants, plain=plain), Text(), *map(Text, self._lines()))
 
     def _lines(self) -> Iterator[str]:
-        result, latency = self.result, self.result.variants[0].latency
+        result = self.result
         for difference in result.differences:
             yield _difference_line(difference, result.variants[0].name)
         if result.float_layers:
             yield f"not quantized: {', '.join(result.float_layers)}"
         yield from _slower_lines(result)
-        if training := next((variant.training for variant in result.variants if variant.training), None):
-            yield (
-                f"Training memory: predicted peak of a step with {count_of(training.batch, 'image')} on "
-                f"{training.target}."
-            )
-        threads = count_of(latency.threads, "thread")
-        yield (
-            f"Image size {result.imgsz}. Latency: the network on one image, CPU, {threads}, median and quartiles of "
-            f"{latency.runs} runs. Inference memory: peak RSS of a process that does this, libraries included. "
-            f"Scores: {result.split} split."
-        )
+        yield from measurement_lines(result)
         if result.variants[-1].file:
             yield f"written: {result.variants[-1].file}"
+
+
+def variant_table(variants: Sequence[VariantReport], *, plain: bool) -> Table:
+    """Return a table with a column per variant, and with differences from the first."""
+    first = variants[0]
+    rows = table("", *(f">{escape(variant.name)}" for variant in variants), plain=plain)
+    for name, text, value in _rows(variants):
+        cells = [text(first), *(f"{text(item)} {value(first, item)}".rstrip() for item in variants[1:])]
+        rows.add_row(Text(name, "bold"), *cells)
+    return rows
+
+
+def measurement_lines(result: ShrinkResult | CompareResult) -> Iterator[str]:
+    """Yield what the numbers of a table are."""
+    latency = result.variants[0].latency
+    if training := next((variant.training for variant in result.variants if variant.training), None):
+        images = count_of(training.batch, "image")
+        yield f"Training memory: predicted peak of a step with {images} on {training.target}."
+    threads = count_of(latency.threads, "thread")
+    yield (
+        f"Image size {result.imgsz}. Latency: the network on one image, CPU, {threads}, median and quartiles of "
+        f"{latency.runs} runs. Inference memory: peak RSS of a process that does this, libraries included. "
+        f"Scores: {result.split} split."
+    )
 
 
 def _difference_line(difference: OutputDifference, before: str) -> str:
@@ -117,6 +121,14 @@ _INFERENCE_ROWS: tuple[_Row, ...] = (
     ("inference memory", lambda item: format_size(item.memory), _relative(lambda item: item.memory)),
     ("latency", lambda item: _format_latency(item.latency), _relative(lambda item: item.latency.median)),
 )
+
+
+def _rows(variants: Sequence[VariantReport]) -> Iterator[_Row]:
+    yield from _SIZE_ROWS
+    if any(variant.training for variant in variants):
+        yield "training memory", _format_training, _training_change
+    yield from _INFERENCE_ROWS
+    yield from (_score_row(name) for name in variants[0].scores)
 
 
 def _score_row(name: str) -> _Row:

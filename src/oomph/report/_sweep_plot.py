@@ -13,11 +13,10 @@ from ..files import write_atomically
 from ..sweeps import Point
 from ..units import GIB, MIB
 from ._sweep import SweepReport
-from ._text import printable
+from ._text import cut_middle
 
 _MIN_POINTS = 2
 _MAX_METRIC, _MAX_VALUE = 40, 18  # characters
-_GAP = "..."
 _TIME_UNITS = ((2 * 3600.0, 3600.0, "h"), (120.0, 60.0, "min"), (1.0, 1.0, "s"), (0.0, 0.001, "ms"))
 
 
@@ -86,7 +85,7 @@ def _chart(report: SweepReport, axis: _CostAxis) -> Chart:
     markers = tuple(_marker(report, point, axis.factor) for point in axis.points)
     front = [marker for marker in markers if marker.filled]
     return Chart(
-        f"{_short(report.goal.metric, _MAX_METRIC)} against {axis.name}",
+        f"{cut_middle(report.goal.metric, _MAX_METRIC)} against {axis.name}",
         f"{axis.quantity} in {axis.unit}",
         _metric_label(report, markers),
         (Line("", tuple(marker.x for marker in front), tuple(marker.y for marker in front)),),
@@ -105,20 +104,14 @@ def _label(report: SweepReport, point: Point) -> str:
     """Return the values of a point, such as `batch 16, img 416`, without those that all cells share."""
     varied = {name for name, values in report.grid.axes if len(values) > 1}
     return ", ".join(
-        f"{name} {_short(str(value), _MAX_VALUE)}" for name, value in point.summary.values if name in varied
+        f"{name} {cut_middle(str(value), _MAX_VALUE)}" for name, value in point.summary.values if name in varied
     )
 
 
 def _metric_label(report: SweepReport, markers: Sequence[Marker]) -> str:
-    label = _short(report.goal.metric, _MAX_METRIC)
+    label = cut_middle(report.goal.metric, _MAX_METRIC)
     if report.goal.minimize:
         label += ", smaller is better"
     if any(marker.y_error for marker in markers):
         label += " (bars: standard deviation of the seeds)"
     return label
-
-
-def _short(text: str, length: int) -> str:
-    """Leave out the middle of a long text: paths differ at their ends."""
-    text, kept = printable(text), (length - len(_GAP)) // 2
-    return text if len(text) <= length else f"{text[:kept]}{_GAP}{text[-kept:]}"

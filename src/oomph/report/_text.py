@@ -7,6 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 _INDENT = 4
+_GAP = "..."
 
 
 def printable(text: str) -> str:
@@ -14,6 +15,12 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def cut_middle(text: str, length: int) -> str:
+    """Leave out the middle of a long text and replace unprintable characters: paths differ at their ends."""
+    text, kept = printable(text), (length - len(_GAP)) // 2
+    return text if len(text) <= length else f"{text[:kept]}{_GAP}{text[-kept:]}"
 
 
 def duration(seconds: float) -> str:

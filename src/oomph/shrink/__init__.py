@@ -9,7 +9,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ._compare import CompareRequest as CompareRequest
+    from ._compare import CompareResult as CompareResult
+    from ._compare import compare_variants as compare_variants
     from ._measure import measure_variant as measure_variant
+    from ._recommendation import Recommendation as Recommendation
+    from ._recommendation import VariantLimits as VariantLimits
+    from ._recommendation import find_variant_front as find_variant_front
+    from ._recommendation import recommend_variant as recommend_variant
     from ._variants import Latency as Latency
     from ._variants import OutputDifference as OutputDifference
     from ._variants import ShrinkResult as ShrinkResult
@@ -46,6 +53,8 @@ if TYPE_CHECKING:
     from .tflite import shrink_tflite as shrink_tflite
 
 _HOME = {
+    "CompareRequest": "_compare",
+    "CompareResult": "_compare",
     "Int8File": "quantization",
     "ExportRequest": "export",
     "Latency": "_variants",
@@ -56,12 +65,16 @@ _HOME = {
     "QAT_HYPERPARAMETERS": "quantization",
     "QuantizeRequest": "quantization",
     "QuantizedModel": "quantization",
+    "Recommendation": "_recommendation",
     "ShrinkResult": "_variants",
     "TfliteRequest": "tflite",
     "TrainingMemory": "_variants",
+    "VariantLimits": "_recommendation",
     "VariantReport": "_variants",
+    "compare_variants": "_compare",
     "distill": "distillation",
     "distill_detector": "distillation",
+    "find_variant_front": "_recommendation",
     "finish_qat": "quantization",
     "load_prune_request": "pruning",
     "load_pruned": "pruning",
@@ -74,6 +87,7 @@ _HOME = {
     "quantize": "quantization",
     "quantize_detector": "quantization",
     "quantize_to_onnx": "quantization",
+    "recommend_variant": "_recommendation",
     "save_pruned": "pruning",
     "save_quantized": "quantization",
     "shrink_executorch": "export",
@@ -85,6 +99,8 @@ _HOME = {
 
 __all__ = [
     "QAT_HYPERPARAMETERS",
+    "CompareRequest",
+    "CompareResult",
     "ExportRequest",
     "Int8File",
     "Latency",
@@ -94,12 +110,16 @@ __all__ = [
     "PrunedModel",
     "QuantizeRequest",
     "QuantizedModel",
+    "Recommendation",
     "ShrinkResult",
     "TfliteRequest",
     "TrainingMemory",
+    "VariantLimits",
     "VariantReport",
+    "compare_variants",
     "distill",
     "distill_detector",
+    "find_variant_front",
     "finish_qat",
     "load_prune_request",
     "load_pruned",
@@ -112,6 +132,7 @@ __all__ = [
     "quantize",
     "quantize_detector",
     "quantize_to_onnx",
+    "recommend_variant",
     "save_pruned",
     "save_quantized",
     "shrink_executorch",

@@ -2,6 +2,7 @@
 
 import typer
 
+from ._compare import compare
 from ._distill import distill
 from ._executorch import executorch
 from ._litert import litert
@@ -10,7 +11,7 @@ from ._prune import prune
 from ._quantize import quantize
 from ._tflite import tflite
 
-_METHODS = (prune, distill, quantize, onnx, executorch, litert, tflite)
+_METHODS = (prune, distill, quantize, onnx, executorch, litert, tflite, compare)
 
 
 def build_shrink() -> typer.Typer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,7 +14,6 @@ from ...detect import (
     TrainingData,
     TrainResult,
     Weights,
-    predict_training,
     read_data,
     read_teacher,
     read_weights,
@@ -26,6 +24,7 @@ from ...detect import (
 from ...errors import UsageError
 from ...machine import Target, find_target, this_target
 from .._measure import Bench
+from .._training_memory import predict_memory
 from .._variants import ShrinkResult, TrainingMemory
 
 
@@ -67,11 +66,7 @@ def _predict_alone(config: TrainConfig, data: TrainingData, weights: Weights) ->
     """Predict the training of one of the networks without the other; None if the batch is yet to be chosen."""
     if config.batch < 1:
         return None
-    target = _target(config)
-    alone = replace(config, cfg=weights.size, widths=weights.widths, teacher=None, weights=None)
-    need = predict_training(alone, len(data.dataset.names), data.train, target)
-    predicted = need.device if target.is_cpu else need.allocated
-    return TrainingMemory(int(predicted.value), None, config.batch, target.name)
+    return predict_memory(config, weights, data.train, _target(config))
 
 
 def _memory_of(trained: TrainResult, target: Target) -> TrainingMemory:

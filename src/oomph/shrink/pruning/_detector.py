@@ -31,7 +31,8 @@ from ...errors import CannotFit, MissingFile, UsageError
 from ...patches import read_widths
 from ...units import format_size
 from .._measure import Bench
-from .._variants import ShrinkResult, TrainingMemory
+from .._training_memory import predict_memory
+from .._variants import ShrinkResult
 from ._channels import check_torch_pruning, find_smallest_cut
 from ._prune import count_operations
 from ._request import PruneRequest, save_request
@@ -65,9 +66,9 @@ def prune_detector(request: PruneRequest, progress: ProgressCallback) -> ShrinkR
     with tempfile.TemporaryDirectory(prefix="oomph-shrink-") as folder:
         bench = Bench(config.data, config.imgsz, Path(folder))
         progress.log("measuring")
-        memory = _TrainingMemories(request, config, data)
-        bench.add("before", config.weights, memory.of(original, None))
-        bench.add("pruned", weights, memory.of(read_weights(weights), result.measured))
+        target, pruned = request.target, read_weights(weights)
+        bench.add("before", config.weights, predict_memory(config, original, data.train, target))
+        bench.add("pruned", weights, predict_memory(config, pruned, data.train, target, result.measured))
     return ShrinkResult("prune", config.imgsz, bench.split, tuple(bench.variants))
 
 
@@ -163,23 +164,6 @@ class _PruneStep:
         if request.memory is not None:
             return f"training in {format_size(request.memory)} with batch {self.config.batch}"
         return f"{request.ops:.0%} of the operations"
-
-
-@dataclass(frozen=True)
-class _TrainingMemories:
-    """Predicts the training memory of the variants."""
-
-    request: PruneRequest
-    config: TrainConfig
-    data: TrainingData
-
-    def of(self, weights: Weights, measured: int | None) -> TrainingMemory:
-        """Return the memory of training a variant."""
-        target = self.request.target
-        config = replace(self.config, cfg=weights.size, widths=weights.widths)
-        need = predict_training(config, len(self.data.dataset.names), self.data.train, target)
-        predicted = need.device if target.is_cpu else need.allocated
-        return TrainingMemory(int(predicted.value), measured, config.batch, target.name)
 
 
 def _read_detector(path: Path, data: TrainingData) -> Weights:
