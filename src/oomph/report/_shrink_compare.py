@@ -14,12 +14,13 @@ from .. import document
 from ..units import format_size
 from ._shrink import measurement_lines, variant_table
 from ._table import FullWidth, table
-from ._text import printable
+from ._text import cut_middle, printable
 
 if TYPE_CHECKING:
     from ..shrink import CompareResult, Latency, TrainingMemory, VariantReport
 
 _MAX_COLUMNS = 2  # variants that fit side by side, with their differences, into a hundred characters
+_MAX_NAME = 32  # characters in a row
 _MARK = "*"
 
 
@@ -49,10 +50,12 @@ class CompareReport:
     def _rows(self, *, plain: bool) -> Table:
         """Return a table with a row per variant and no differences, which would be too wide."""
         columns = list(_columns(self.result))
-        rows = table("", "front", *(f">{name}" for name, _ in columns), plain=plain)
+        rows = table("", "", *(f">{name}" for name, _ in columns), plain=plain)
         for variant in self.result.variants:
             mark = _MARK if variant.name in self.result.front else ""
-            rows.add_row(Text(printable(variant.name), "bold"), mark, *(Text(value(variant)) for _, value in columns))
+            rows.add_row(
+                mark, Text(cut_middle(variant.name, _MAX_NAME), "bold"), *(Text(value(variant)) for _, value in columns)
+            )
         return rows
 
     def _lines(self) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _METRIC = "mAP50-95"
 _MAX_NAME = 36  # characters
 _MILLISECOND = 0.001
+_DECIMALS = 3  # of scores
+_SPACE = 1.24  # length of the axis of scores, relative to their range
+_MIN_SCORES = 0.02  # its least length
 _FRONT = "front: no other variant beats it in mAP50-95, file, memory and latency"
 
 
@@ -71,7 +74,8 @@ def _chart(result: CompareResult, axis: _CostAxis) -> Chart:
         f"{_METRIC} against {axis.name}",
         axis.label,
         _METRIC,
-        (Line("", tuple(point.cost for point in points), tuple(point.metric for point in points)),),
+        y_limits=_score_limits(result.variants),
+        lines=(Line("", tuple(point.cost for point in points), tuple(point.metric for point in points)),),
         markers=tuple(_marker(variant, axis, on_front=variant in front) for variant in result.variants),
         filled_meaning=_FRONT,
         hollow_meaning="" if len(front) == len(result.variants) else "not on the front",
@@ -79,15 +83,27 @@ def _chart(result: CompareResult, axis: _CostAxis) -> Chart:
     )
 
 
+def _score(variant: VariantReport) -> float:
+    """Return the accuracy as precisely as it is compared."""
+    return round(variant.scores[_METRIC], _DECIMALS)
+
+
+def _score_limits(variants: Sequence[VariantReport]) -> tuple[float, float]:
+    """Return limits that don't magnify differences of a fraction of a point."""
+    scores = [_score(variant) for variant in variants]
+    middle = (min(scores) + max(scores)) / 2
+    half = max((max(scores) - min(scores)) * _SPACE, _MIN_SCORES) / 2
+    return max(middle - half, 0.0), middle + half
+
+
 def _points(front: list[VariantReport], axis: _CostAxis) -> tuple[Point, ...]:
     """Return the points of the front; those on the front of this chart alone are connected."""
     summaries = [
-        Summary((("variant", item.name),), 1, {_METRIC: Spread(item.scores[_METRIC])}, None, axis.value(item))
-        for item in front
+        Summary((("variant", item.name),), 1, {_METRIC: Spread(_score(item))}, None, axis.value(item)) for item in front
     ]
     return find_front(summaries, _METRIC, "seconds")
 
 
 def _marker(variant: VariantReport, axis: _CostAxis, *, on_front: bool) -> Marker:
     label, bar = cut_middle(variant.name, _MAX_NAME), None if axis.spread is None else axis.spread(variant)
-    return Marker(axis.value(variant), variant.scores[_METRIC], label, on_front, x_range=bar)
+    return Marker(axis.value(variant), _score(variant), label, on_front, x_range=bar)
