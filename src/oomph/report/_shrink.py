@@ -14,6 +14,7 @@ from rich.text import Text
 from .. import document
 from ..units import count_of, format_size
 from ._table import table
+from ._text import printable
 
 if TYPE_CHECKING:
     from ..shrink import CompareResult, Latency, OutputDifference, ShrinkResult, VariantReport
@@ -51,7 +52,7 @@ class ShrinkReport:
 def variant_table(variants: Sequence[VariantReport], *, plain: bool) -> Table:
     """Return a table with a column per variant, and with differences from the first."""
     first = variants[0]
-    rows = table("", *(f">{escape(variant.name)}" for variant in variants), plain=plain)
+    rows = table("", *(f">{escape(printable(variant.name))}" for variant in variants), plain=plain)
     for name, text, value in _rows(variants):
         cells = [text(first), *(f"{text(item)} {value(first, item)}".rstrip() for item in variants[1:])]
         rows.add_row(Text(name, "bold"), *cells)

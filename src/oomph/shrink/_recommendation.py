@@ -163,11 +163,10 @@ def _equal_sentence(item: VariantReport, best: VariantReport) -> str:
 
 
 def _keep_sentence(first: VariantReport, allowed: Sequence[VariantReport], limits: VariantLimits) -> str:
+    within = f"within the limits ({_describe(limits)})"
     if len(allowed) > 1:
-        return (
-            f"Recommended: {first.name}: no other variant within the limits ({_describe(limits)}) is cheaper overall."
-        )
-    return f"Recommended: {first.name}: no other variant is within the limits ({_describe(limits)})."
+        return f"Recommended: {first.name}: no other variant {within} is smaller and faster overall."
+    return f"Recommended: {first.name}: no other variant is {within}."
 
 
 def _closest_sentences(
