@@ -77,3 +77,28 @@ def test_the_meaning_of_markers_is_shown_above_the_frame() -> None:
 def test_markers_that_are_not_finite_are_left_out() -> None:
     bad = (Marker(math.nan, 1, "nan", True), Marker(1, math.inf, "inf", True), Marker(1, 1, "bar", True, math.nan))
     assert draw_chart(scatter(*bad)).tobytes() == draw_chart(scatter()).tobytes()
+
+
+def test_a_horizontal_bar_spans_its_range() -> None:
+    plain, barred = scatter(Marker(1, 1, "", True)), scatter(Marker(1, 1, "", True, x_range=(0.8, 1.5)))
+    area = plot_area(barred)
+    assert area == plot_area(plain)
+    (left, y), (right, _) = area.to_pixels(0.8, 1), area.to_pixels(1.5, 1)
+    assert where_different(plain, barred) == pytest.approx((left, y - 4, right, y + 4), abs=1)
+
+
+def test_the_axis_has_space_for_horizontal_bars() -> None:
+    limits = plot_area(scatter(Marker(1, 1, "", True, x_range=(0.5, 5)))).limits
+    assert limits.right > 5
+    assert (
+        draw_chart(scatter(Marker(1, 1, "", True, x_range=(1, math.nan)))).tobytes() == draw_chart(scatter()).tobytes()
+    )
+
+
+def test_labels_of_hollow_markers_can_be_required() -> None:
+    crowd = tuple(Marker(1, 1, f"number {number}", False) for number in range(20))
+    few, every = (
+        Chart("", "", "", (), markers=(*CORNERS, *crowd), all_labels=all_labels) for all_labels in (False, True)
+    )
+    _, top, _, bottom = where_different(few, every)
+    assert bottom - top > 100

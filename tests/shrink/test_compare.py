@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oomph.detect import DemoSize, save_weights, write_demo_dataset, yolov5
-from oomph.shrink import CompareRequest, OnnxRequest, compare_variants, shrink_onnx
+from oomph.shrink import CompareRequest, ExportRequest, compare_variants, shrink_onnx
 from oomph.shrink._compare import name_files
 
 
@@ -71,7 +71,7 @@ def test_training_is_not_predicted_without_a_train_split(tmp_path: Path, data: P
 def test_exported_files_are_compared_with_weights(tmp_path: Path, data: Path) -> None:
     pytest.importorskip("onnxruntime")
     weights = write_weights(tmp_path / "n.pt", "n")
-    shrink_onnx(OnnxRequest(weights, data, 64))
+    shrink_onnx(ExportRequest(weights, data, 64))
     before, exported = compare_variants(CompareRequest((weights, tmp_path / "n.onnx"), data, 64, gpu="cpu")).variants
     assert exported.name == "n.onnx"
     assert exported.memory < before.memory

@@ -71,8 +71,8 @@ def test_the_recommendation_says_what_is_saved_and_lost() -> None:
     assert recommendation.variant == "best-int8.onnx"
     assert recommendation.sentences == (
         (
-            "Recommended: best-int8.onnx: 75 % smaller file, 70 % less inference memory and 60 % less latency than best.pt "
-            "on this CPU, mAP50 −0.004."  # noqa: RUF001  a minus sign
+            "Recommended: best-int8.onnx: 75 % smaller file, 70 % less inference memory and 60 % less latency than "
+            "best.pt on this CPU, mAP50 −0.004."  # noqa: RUF001  a minus sign
         ),
     )
 
@@ -81,8 +81,8 @@ def test_what_grows_is_said_too() -> None:
     slow = replace(INT8, latency=Latency(0.05, 0.049, 0.051, 40, 1), memory=330 * MIB)
     assert sentences(BEFORE, slow) == (
         (
-            "Recommended: best-int8.onnx: 75 % smaller file, 10 % more inference memory and 25 % more latency than best.pt "
-            "on this CPU, mAP50 −0.004."  # noqa: RUF001
+            "Recommended: best-int8.onnx: 75 % smaller file, 10 % more inference memory and 25 % more latency than "
+            "best.pt on this CPU, mAP50 −0.004."  # noqa: RUF001
         ),
     )
 

@@ -114,7 +114,7 @@ def _check_files(request: CompareRequest) -> list[Path]:
     names = read_dataset(request.data).names
     trainable, first = [], 0
     for file in files:
-        detector = load_detector(file, "cpu")
+        detector = load_detector(file, "cpu", round_to_stride(request.imgsz))
         first = first or detector.classes
         if detector.classes != first:
             raise UsageError(
