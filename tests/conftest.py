@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from oomph import Job, Settings, predict
-from oomph.detect.training import _planning
+from oomph.detect.training.planning import _plan_training
 from oomph.planner import _predictor
 from oomph.prediction import Prediction
 from oomph.trace import Trace, trace_profile
@@ -50,7 +50,7 @@ def quick_predictions(prediction: Prediction) -> Iterator[None]:
         return trace_profile(QUICK_JOB, settings, device)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_planning, "predict", quick)
+        patch.setattr(_plan_training, "predict", quick)
         patch.setattr(_predictor, "predict", quick)
         patch.setattr(_predictor, "trace_profile", quick_profile)
         yield

@@ -43,7 +43,7 @@ def compare_plot(result: CompareResult) -> Image.Image:
 
 
 @dataclass(frozen=True)
-class _CostAxis:
+class _VariantAxis:
     """Cost that a chart compares the accuracy with.
 
     Attributes:
@@ -58,8 +58,8 @@ class _CostAxis:
     spread: Callable[[VariantReport], tuple[float, float]] | None = None
 
 
-_MEMORY = _CostAxis("inference memory", "inference memory in MiB", lambda item: item.memory / MIB)
-_LATENCY = _CostAxis(
+_MEMORY = _VariantAxis("inference memory", "inference memory in MiB", lambda item: item.memory / MIB)
+_LATENCY = _VariantAxis(
     "latency",
     "latency in ms (bars: quartiles)",
     lambda item: item.latency.median / _MILLISECOND,
@@ -67,7 +67,7 @@ _LATENCY = _CostAxis(
 )
 
 
-def _chart(result: CompareResult, axis: _CostAxis) -> Chart:
+def _chart(result: CompareResult, axis: _VariantAxis) -> Chart:
     front = [variant for variant in result.variants if variant.name in result.front]
     points = [point for point in _points(front, axis) if point.on_front]
     return Chart(
@@ -96,7 +96,7 @@ def _score_limits(variants: Sequence[VariantReport]) -> tuple[float, float]:
     return max(middle - half, 0.0), middle + half
 
 
-def _points(front: list[VariantReport], axis: _CostAxis) -> tuple[Point, ...]:
+def _points(front: list[VariantReport], axis: _VariantAxis) -> tuple[Point, ...]:
     """Return the points of the front; those on the front of this chart alone are connected."""
     summaries = [
         Summary((("variant", item.name),), 1, {_METRIC: Spread(_score(item))}, None, axis.value(item)) for item in front
@@ -104,6 +104,6 @@ def _points(front: list[VariantReport], axis: _CostAxis) -> tuple[Point, ...]:
     return find_front(summaries, _METRIC, "seconds")
 
 
-def _marker(variant: VariantReport, axis: _CostAxis, *, on_front: bool) -> Marker:
+def _marker(variant: VariantReport, axis: _VariantAxis, *, on_front: bool) -> Marker:
     label, bar = cut_middle(variant.name, _MAX_NAME), None if axis.spread is None else axis.spread(variant)
     return Marker(axis.value(variant), _score(variant), label, on_front, x_range=bar)

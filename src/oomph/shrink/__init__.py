@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from .export import shrink_executorch as shrink_executorch
     from .export import shrink_litert as shrink_litert
     from .export import shrink_onnx as shrink_onnx
+    from .pruning import PRUNE_FILE as PRUNE_FILE
     from .pruning import PrunedModel as PrunedModel
     from .pruning import PruneRequest as PruneRequest
-    from .pruning import load_prune_request as load_prune_request
     from .pruning import load_pruned as load_pruned
     from .pruning import prune as prune
     from .pruning import prune_detector as prune_detector
     from .pruning import save_pruned as save_pruned
     from .quantization import QAT_HYPERPARAMETERS as QAT_HYPERPARAMETERS
+    from .quantization import QUANTIZE_FILE as QUANTIZE_FILE
     from .quantization import Int8File as Int8File
     from .quantization import PreparedModel as PreparedModel
     from .quantization import QuantizedModel as QuantizedModel
     from .quantization import QuantizeRequest as QuantizeRequest
     from .quantization import finish_qat as finish_qat
-    from .quantization import load_quantize_request as load_quantize_request
     from .quantization import load_quantized as load_quantized
     from .quantization import prepare_qat as prepare_qat
     from .quantization import quantize as quantize
@@ -60,9 +60,11 @@ _HOME = {
     "Latency": "_variants",
     "OutputDifference": "_variants",
     "PreparedModel": "quantization",
+    "PRUNE_FILE": "pruning",
     "PruneRequest": "pruning",
     "PrunedModel": "pruning",
     "QAT_HYPERPARAMETERS": "quantization",
+    "QUANTIZE_FILE": "quantization",
     "QuantizeRequest": "quantization",
     "QuantizedModel": "quantization",
     "Recommendation": "_recommendation",
@@ -76,9 +78,7 @@ _HOME = {
     "distill_detector": "distillation",
     "find_variant_front": "_recommendation",
     "finish_qat": "quantization",
-    "load_prune_request": "pruning",
     "load_pruned": "pruning",
-    "load_quantize_request": "quantization",
     "load_quantized": "quantization",
     "measure_variant": "_measure",
     "prepare_qat": "quantization",
@@ -98,7 +98,9 @@ _HOME = {
 }
 
 __all__ = [
+    "PRUNE_FILE",
     "QAT_HYPERPARAMETERS",
+    "QUANTIZE_FILE",
     "CompareRequest",
     "CompareResult",
     "ExportRequest",
@@ -121,9 +123,7 @@ __all__ = [
     "distill_detector",
     "find_variant_front",
     "finish_qat",
-    "load_prune_request",
     "load_pruned",
-    "load_quantize_request",
     "load_quantized",
     "measure_variant",
     "prepare_qat",

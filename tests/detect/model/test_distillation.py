@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import oomph
 from oomph.detect import DetectionLoss, TrainLoss, Yolov5, yolov5
-from oomph.detect.model import DistilledDetector, DistilledOutputs, DistillLoss, LossGains, student_of
+from oomph.detect.model import DistilledDetector, DistillLoss, LossGains, StudentOutputs, student_of
 from oomph.detect.model._distillation import attention_map, feature_losses, response_losses
 from oomph.errors import UsageError
 
@@ -52,7 +52,7 @@ class SumOfDistillation:
     def normalizer(self, batch: tuple[Tensor, Tensor]) -> int:
         return len(batch[0])
 
-    def __call__(self, outputs: DistilledOutputs, targets: Tensor, images: int) -> Tensor:
+    def __call__(self, outputs: StudentOutputs, targets: Tensor, images: int) -> Tensor:
         del targets
         return outputs.losses.sum() / images
 

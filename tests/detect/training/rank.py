@@ -18,8 +18,8 @@ from oomph.data import Batch
 from oomph.detect import TrainConfig, TrainResult, train
 from oomph.detect.training import _train
 from oomph.detect.training._parts import TrainingParts, build_parts
-from oomph.detect.training._planning import plan_training
 from oomph.detect.training._trainer import Trainer
+from oomph.detect.training.planning import plan_training
 from oomph.distributed import DistContext, init_distributed
 from oomph.planner import Plan
 from oomph.recovery import StepReport

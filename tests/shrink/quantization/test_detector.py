@@ -15,7 +15,7 @@ import torch
 
 from oomph.cli import run
 from oomph.detect import DemoSize, HeadOutputs, read_weights, save_weights, write_demo_dataset, yolov5
-from oomph.shrink import ShrinkResult, load_quantize_request, quantize_detector
+from oomph.shrink import QUANTIZE_FILE, ShrinkResult, quantize_detector
 from oomph.shrink._images import sample_images
 
 from ...detect.training.runs import RecordingProgress
@@ -57,7 +57,7 @@ def result(folder: Path, progress: RecordingProgress) -> ShrinkResult:
     process.kill()
     assert process.wait() == -signal.SIGKILL
     assert not list(folder.glob("*.onnx"))
-    return quantize_detector(load_quantize_request(run_dir), progress)
+    return quantize_detector(QUANTIZE_FILE.load(run_dir), progress)
 
 
 def test_a_killed_command_continues(result: ShrinkResult, progress: RecordingProgress, folder: Path) -> None:

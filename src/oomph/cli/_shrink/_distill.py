@@ -12,7 +12,18 @@ import typer
 from ...errors import UsageError
 from .._options import Device, Json, Side, network_name
 from .._runs import create_run_dir
-from ._training import RUNS, Batch, Budget, Epochs, Name, Resume, SettingsFile, TrainingFlags, find_shrink_run
+from ._training import (
+    RUNS,
+    Batch,
+    Budget,
+    Epochs,
+    Name,
+    Resume,
+    SettingsFile,
+    TrainingData,
+    TrainingFlags,
+    find_shrink_run,
+)
 
 _STUDENT = "n"
 
@@ -22,10 +33,7 @@ def distill(
         Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option(metavar="FILE", help="The trained detector to learn from.", show_default=False),
     ] = None,
-    data: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(metavar="YAML", help="The dataset that the teacher was trained on.", show_default=False),
-    ] = None,
+    data: TrainingData = None,
     cfg: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(

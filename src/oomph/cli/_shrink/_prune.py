@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -12,7 +11,19 @@ import typer
 from ...errors import UsageError
 from .._options import Device, Gpu, Json, Side
 from .._runs import create_run_dir
-from ._training import RUNS, Batch, Budget, Epochs, Name, Resume, SettingsFile, TrainingFlags, find_shrink_run
+from ._training import (
+    RUNS,
+    Batch,
+    Budget,
+    Epochs,
+    Name,
+    Resume,
+    SettingsFile,
+    TrainedWeights,
+    TrainingData,
+    TrainingFlags,
+    find_shrink_run,
+)
 
 if TYPE_CHECKING:
     from ...shrink import PruneRequest
@@ -21,14 +32,8 @@ _OPS = 0.5
 
 
 def prune(
-    weights: Annotated[
-        Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Option(metavar="FILE", help="The trained detector.", show_default=False),
-    ] = None,
-    data: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(metavar="YAML", help="The dataset to fine-tune on.", show_default=False),
-    ] = None,
+    weights: TrainedWeights = None,
+    data: TrainingData = None,
     ops: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option(metavar="FRACTION", help="Fraction of the operations that remains.", show_default=str(_OPS)),
@@ -56,12 +61,12 @@ def prune(
     Goes on after an interruption with --resume and no other flag.
     """
     from ...report import ConsoleProgress, ShrinkReport, emit  # noqa: PLC0415
-    from ...shrink import PruneRequest, load_prune_request, prune_detector  # noqa: PLC0415
+    from ...shrink import PRUNE_FILE, PruneRequest, prune_detector  # noqa: PLC0415
     from ...units import parse_size  # noqa: PLC0415
 
     with contextlib.ExitStack() as stack:
         if resume is not None:
-            request: PruneRequest = load_prune_request(find_shrink_run(resume, "prune.json"))
+            request: PruneRequest = PRUNE_FILE.load(find_shrink_run(resume, PRUNE_FILE.name))
             notes: tuple[str, ...] = (f"resuming {request.config.run_dir}",)
         else:
             if weights is None or data is None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -13,18 +12,23 @@ from ...errors import UsageError
 from .._options import Device, Json, Side
 from .._runs import create_run_dir
 from ._options import Out, check_imgsz
-from ._training import RUNS, Batch, Budget, Name, Resume, SettingsFile, TrainingFlags, find_shrink_run
+from ._training import (
+    RUNS,
+    Batch,
+    Budget,
+    Name,
+    Resume,
+    SettingsFile,
+    TrainedWeights,
+    TrainingData,
+    TrainingFlags,
+    find_shrink_run,
+)
 
 
 def quantize(
-    weights: Annotated[
-        Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Option(metavar="FILE", help="The trained detector.", show_default=False),
-    ] = None,
-    data: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(metavar="YAML", help="The dataset to calibrate and train on.", show_default=False),
-    ] = None,
+    weights: TrainedWeights = None,
+    data: TrainingData = None,
     epochs: Annotated[
         int, typer.Option(min=0, help="Epochs of quantization-aware training; 0 calibrates without training.")
     ] = 0,
@@ -45,9 +49,9 @@ def quantize(
     from ...report import ConsoleProgress, ShrinkReport, emit  # noqa: PLC0415
     from ...shrink import (  # noqa: PLC0415
         QAT_HYPERPARAMETERS,
+        QUANTIZE_FILE,
         ExportRequest,
         QuantizeRequest,
-        load_quantize_request,
         quantize_detector,
         shrink_onnx,
     )
@@ -57,7 +61,7 @@ def quantize(
         notes: tuple[str, ...] = ()
         request: QuantizeRequest | ExportRequest
         if resume is not None:
-            request = load_quantize_request(find_shrink_run(resume, "quantize.json"))
+            request = QUANTIZE_FILE.load(find_shrink_run(resume, QUANTIZE_FILE.name))
             notes = (f"resuming {request.config.run_dir}",)
         elif weights is None or data is None:
             raise UsageError("--weights or --data is missing", "pass the detector and its dataset, or --resume")

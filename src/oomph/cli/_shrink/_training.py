@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 RUNS = Path("runs/shrink")
 
+TrainedWeights = Annotated[
+    Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
+    typer.Option("--weights", metavar="FILE", help="The trained detector.", show_default=False),
+]
+TrainingData = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--data", metavar="YAML", help="The dataset to train on.", show_default=False),
+]
 Epochs = Annotated[int, typer.Option(help="Epochs of training.")]
 Batch = Annotated[int, typer.Option("--batch", "--batch-size", help="Images per iteration.")]
 Name = Annotated[str, typer.Option(help="Name of the run: a folder in runs/shrink.")]

@@ -4,7 +4,7 @@ from ._anchors import AnchorCheck, check_anchors
 from ._architectures import ARCHITECTURES, Architecture, find_architecture
 from ._batch import DetectionBatch, downscale_batch
 from ._boxes import box_iou, cxcywh_to_xyxy, xyxy_to_cxcywh
-from ._distillation import DISTILL_LOSSES, DistilledDetector, DistilledOutputs, DistillLoss, student_of
+from ._distillation import DISTILL_LOSSES, DistilledDetector, DistillLoss, StudentOutputs, student_of
 from ._head import decode_level, raw_level
 from ._loss import DetectionLoss, LossGains, LossParts, Positives
 from ._network import ANCHORS, MAX_STRIDE, STRIDES, Anchors, HeadOutputs, Yolov5, round_to_stride, scaled_widths, yolov5
@@ -24,12 +24,12 @@ __all__ = [
     "DetectionLoss",
     "DistillLoss",
     "DistilledDetector",
-    "DistilledOutputs",
     "HeadOutputs",
     "LossGains",
     "LossParts",
     "NmsConfig",
     "Positives",
+    "StudentOutputs",
     "Yolov5",
     "box_iou",
     "check_anchors",

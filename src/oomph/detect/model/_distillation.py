@@ -24,7 +24,7 @@ _FEATURE_GAIN = 0.1  # puts the loss of features on the scale of the detection l
 _TEACHER = "teacher."
 
 
-class DistilledOutputs(NamedTuple):
+class StudentOutputs(NamedTuple):
     """Outputs in training mode.
 
     Attributes:
@@ -103,13 +103,13 @@ class DistilledDetector(nn.Module):
         return self
 
     def forward(self, images: Tensor) -> Any:
-        """Return the student's outputs in eval mode, DistilledOutputs in training mode."""
+        """Return the student's outputs in eval mode, StudentOutputs in training mode."""
         if not self.training:
             return self.student(images)
         with torch.no_grad():
             teacher = self._run(self.teacher, images)
         student = self._run(self.student, images)
-        return DistilledOutputs(student.levels, self.loss(student, teacher, self.student.head.anchors))
+        return StudentOutputs(student.levels, self.loss(student, teacher, self.student.head.anchors))
 
     def _run(self, detector: Yolov5, images: Tensor) -> DetectorState:
         features = detector.features(images)

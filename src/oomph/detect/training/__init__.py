@@ -4,17 +4,15 @@ from ._config import TrainConfig, demo_config
 from ._ema import Ema
 from ._forecast import TrainForecast, forecast
 from ._hyperparameters import Hyperparameters, parse_hyperparameters, read_hyperparameters
-from ._job import detection_job
 from ._optimizer import build_optimizer, freeze, parameter_groups
-from ._planning import predict_training
 from ._progress import NoProgress, ProgressCallback, StepStats, TrainResult
 from ._saved_config import SavedConfig, load_config
 from ._schedule import Schedule, ScheduleStep, accumulation, set_lr, should_stop
 from ._settings_file import FLAGS, change_settings, changed_settings, read_settings, settings_text
-from ._smaller_networks import SmallerNetwork, pruned_networks, smaller_sizes
 from ._teacher import read_teacher, with_saved_teacher
 from ._train import TrainingData, read_data, train
 from ._train_loss import TrainLoss
+from .planning import SmallerNetwork, detection_job, predict_training, pruned_networks, smaller_sizes
 
 __all__ = [
     "FLAGS",

@@ -12,9 +12,9 @@ from ...planner import Plan
 from .._device import find_device
 from ..dataset import samples_per_epoch, tiling
 from ._config import TrainConfig
-from ._planning import Placement, plan_training, resolve_budget
 from ._progress import ProgressCallback
 from ._train import read_data
+from .planning import Placement, plan_training, resolve_budget
 
 
 @dataclass(frozen=True)

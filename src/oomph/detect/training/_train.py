@@ -29,14 +29,21 @@ from ..dataset import (
 from ..model import MAX_STRIDE, check_anchors, round_to_stride
 from ._config import TrainConfig
 from ._parts import RunContext, build_parts
-from ._planning import Placement, per_rank_config, plan_document, plan_training, resolve_budget
 from ._progress import ProgressCallback, TrainResult
 from ._run_dir import ReadOnlyRunDirectory, RunDirectory
 from ._saved_config import CONFIG_FILE, SavedConfig, config_document
 from ._settings_file import changed_settings, settings_text
-from ._smaller_networks import pruned_networks, smaller_sizes
 from ._teacher import read_teacher, save_teacher, with_saved_teacher
 from ._trainer import Trainer
+from .planning import (
+    Placement,
+    per_rank_config,
+    plan_document,
+    plan_training,
+    pruned_networks,
+    resolve_budget,
+    smaller_sizes,
+)
 
 _MAX_DOWNLOAD = 80  # characters of `download:` that are quoted
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...distributed import SINGLE, DistContext
-from ..model import DetectionBatch, DetectionLoss, DistilledOutputs, Positives
+from ..model import DetectionBatch, DetectionLoss, Positives, StudentOutputs
 
 LOSS_PARTS = ("box_loss", "obj_loss", "cls_loss")
 DISTILL_PART = "distill_loss"
@@ -70,7 +70,7 @@ class TrainLoss:
 
     def __call__(self, outputs: Any, targets: Tensor, normalizer: Any = None) -> Tensor:
         """Return the loss of a micro-batch."""
-        distilled = outputs if isinstance(outputs, DistilledOutputs) else None
+        distilled = outputs if isinstance(outputs, StudentOutputs) else None
         parts = self._loss.parts(outputs if distilled is None else distilled.levels, targets, normalizer)
         total, step = parts.total, torch.stack((parts.box, parts.obj, parts.cls))
         if distilled is not None:  # like the detection loss, the total is multiplied by the images and its part isn't

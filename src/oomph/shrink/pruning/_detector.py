@@ -12,6 +12,7 @@ from torch import nn
 
 from ...detect import (
     HeadOutputs,
+    NoProgress,
     ProgressCallback,
     TrainConfig,
     TrainingData,
@@ -35,7 +36,7 @@ from .._training_memory import predict_memory
 from .._variants import ShrinkResult
 from ._channels import check_torch_pruning, find_smallest_cut
 from ._prune import count_operations
-from ._request import PruneRequest, save_request
+from ._request import PRUNE_FILE, PruneRequest
 from ._steps import StepResult, read_step, write_step
 
 _EXAMPLE = (1, 3, 64, 64)  # operations are compared with each other, so that any size will do
@@ -54,7 +55,7 @@ def prune_detector(request: PruneRequest, progress: ProgressCallback) -> ShrinkR
     _ = request.target  # an unknown GPU is reported before anything is trained
     config = replace(request.config, imgsz=round_to_stride(request.config.imgsz))
     assert config.weights is not None  # noqa: S101  checked by the command
-    data = read_data(config, progress)
+    data = read_data(config, NoProgress())  # each step reads and reports it again
     original = _read_detector(config.weights, data)
     weights, result = config.weights, None
     for number in range(1, request.steps + 1):
@@ -63,12 +64,15 @@ def prune_detector(request: PruneRequest, progress: ProgressCallback) -> ShrinkR
         result = step.run(original, weights, progress)
         weights = Path(result.weights)
     assert result is not None  # noqa: S101  there is at least one step
+    progress.log("measuring")
+    # Before anything is measured, which leaves memory behind that would count on the CPU.
+    target, pruned = request.target, read_weights(weights)
+    before = predict_memory(config, original, data.train, target)
+    after = predict_memory(config, pruned, data.train, target, result.measured)
     with tempfile.TemporaryDirectory(prefix="oomph-shrink-") as folder:
         bench = Bench(config.data, config.imgsz, Path(folder))
-        progress.log("measuring")
-        target, pruned = request.target, read_weights(weights)
-        bench.add("before", config.weights, predict_memory(config, original, data.train, target))
-        bench.add("pruned", weights, predict_memory(config, pruned, data.train, target, result.measured))
+        bench.add("before", config.weights, before)
+        bench.add("pruned", weights, after)
     return ShrinkResult("prune", config.imgsz, bench.split, tuple(bench.variants))
 
 
@@ -139,7 +143,7 @@ class _PruneStep:
         path = self.config.run_dir / "pruned.pt"
         save_weights(path, pruned, content.names or self.data.dataset.names)
         before, after = (_operations(model) for model in (original.build(), pruned))
-        save_request(self.request)
+        PRUNE_FILE.save(self.request)
         progress.log(f"pruned to {after / before:.0%} of the operations: {path}")
         return replace(self.config, weights=path, cfg=pruned.size, widths=pruned.widths)
 

@@ -1,22 +1,16 @@
-"""The request of a pruning, saved in its folder, so that it can be resumed without repeating the flags."""
+"""The request of a pruning."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
-from ... import document
-from ...detect import TrainConfig
-from ...errors import InvalidFile, UsageError
-from ...files import write_atomically
+from ...errors import UsageError
 from ...machine import Target, find_target, this_target
-
-REQUEST_FILE = "prune.json"
-_KIND, _VERSION = "pruning", 1
+from .._request_file import RequestFile, TrainingRequest
 
 
 @dataclass(frozen=True)
-class PruneRequest:
+class PruneRequest(TrainingRequest):
     """Request of a pruning.
 
     Attributes:
@@ -27,7 +21,6 @@ class PruneRequest:
         steps: number of steps, each followed by fine-tuning.
     """
 
-    config: TrainConfig
     gpu: str | None = None
     ops: float | None = 0.5
     memory: int | None = None
@@ -47,25 +40,4 @@ class PruneRequest:
             raise UsageError(f"the number of steps is {self.steps}", "use at least 1")
 
 
-def save_request(request: PruneRequest) -> None:
-    """Write the request into its folder, with absolute paths."""
-    config = request.config
-    assert config.weights is not None  # noqa: S101  checked by the command
-    weights, data, run_dir = (path.absolute() for path in (config.weights, config.data, config.run_dir))
-    saved = replace(request, config=replace(config, weights=weights, data=data, run_dir=run_dir))
-    text = document.dumps(document.write(_KIND, _VERSION, saved))
-    write_atomically(run_dir / REQUEST_FILE, lambda file: file.write(text.encode()))
-
-
-def load_prune_request(folder: Path) -> PruneRequest:
-    """Return the request of a pruning; its folder may have been moved.
-
-    Raises:
-        InvalidFile: the file is damaged.
-    """
-    path = folder / REQUEST_FILE
-    try:
-        request = document.read(_KIND, _VERSION, PruneRequest, document.load(path))
-    except InvalidFile as error:
-        raise InvalidFile(f"{path} can't be used: {error.why}", "start a new run") from None
-    return replace(request, config=replace(request.config, run_dir=folder))
+PRUNE_FILE = RequestFile("prune.json", "pruning", PruneRequest)

@@ -24,7 +24,7 @@ from ...errors import MissingFile
 from .._measure import Bench
 from .._variants import ShrinkResult, TrainingMemory
 from ..export import ONNX, Quantization, calibration_images, read_detector, write_file
-from ._request import QuantizeRequest, save_request
+from ._request import QUANTIZE_FILE, QuantizeRequest
 
 
 def quantize_detector(request: QuantizeRequest, progress: ProgressCallback) -> ShrinkResult:
@@ -42,7 +42,7 @@ def quantize_detector(request: QuantizeRequest, progress: ProgressCallback) -> S
     onnx = replace(request.onnx, imgsz=round_to_stride(request.config.imgsz))
     weights = read_detector(ONNX, onnx)
     images = calibration_images(onnx)  # before the training, which would be in vain without them
-    save_request(request)
+    QUANTIZE_FILE.save(replace(request, out=ONNX.target(request.onnx).absolute()))
     trained = _train(_training_config(request.config, weights), progress)
     with tempfile.TemporaryDirectory(prefix="oomph-shrink-") as folder:
         bench = Bench(onnx.data, onnx.imgsz, Path(folder))

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from oomph.detect import DemoSize, TrainConfig, train, write_demo_dataset
-from oomph.detect.training import _planning
-from oomph.detect.training._extra_memory import ExtraMemory
+from oomph.detect.training.planning import _plan_training
+from oomph.detect.training.planning._extra_memory import ExtraMemory
 from oomph.errors import CannotFit, UsageError
 from oomph.planner import Plan, PlanRequest
 from oomph.settings import Settings
 from oomph.units import MIB
 
-from .runs import RecordingProgress, StopAtPlan, Stopped
+from ..runs import RecordingProgress, StopAtPlan, Stopped
 
 pytestmark = pytest.mark.usefixtures("quick_predictions")
 
@@ -41,14 +41,14 @@ def plan_of(data: Path, **changes: Any) -> Plan:
     [("cuda", "amp-bf16", "fused"), ("cuda", "fp32", "fused"), ("cuda", "amp-fp16", "given"), ("cpu", "fp32", "given")],
 )
 def test_gpus_use_fused_optimizers_except_with_fp16(device: str, precision: str, implementation: str) -> None:
-    assert _planning.optimizer_implementation(precision, torch.device(device)) == implementation
+    assert _plan_training.optimizer_implementation(precision, torch.device(device)) == implementation
 
 
 @pytest.mark.medium
 def test_plans_include_the_extra_memory(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs = []
     for extra in (ExtraMemory(0, 0), ExtraMemory(10 * MIB, 0)):
-        monkeypatch.setattr(_planning, "extra_memory", lambda *_, extra=extra: extra)
+        monkeypatch.setattr(_plan_training, "extra_memory", lambda *_, extra=extra: extra)
         needs.append(plan_of(data).planned_need.allocated.value)
     assert needs[1] - needs[0] == 10 * MIB
 
@@ -60,9 +60,9 @@ def test_the_optimizer_implementation_follows_the_planned_precision(
         requested, prediction = request.settings, predictor.predict(request.settings)
         return Plan(requested, replace(requested, precision="amp-fp16"), request.budget, prediction, prediction, ())
 
-    monkeypatch.setattr(_planning, "plan_fastest", lower_precision)
+    monkeypatch.setattr(_plan_training, "plan_fastest", lower_precision)
     monkeypatch.setattr(
-        _planning, "optimizer_implementation", lambda precision, _: "given" if precision == "amp-fp16" else "fused"
+        _plan_training, "optimizer_implementation", lambda precision, _: "given" if precision == "amp-fp16" else "fused"
     )
     plan = plan_of(data)
     assert (plan.requested.optimizer, plan.settings.optimizer) == ("fused", "given")
@@ -94,7 +94,7 @@ class LinearNeed:
 @pytest.mark.parametrize(("budget", "batch"), [(10_000, 24), (200, 10), (115, 2), (50, 2)])
 def test_the_automatic_batch_is_at_least_two_images_and_at_most_all(budget: int, batch: int) -> None:
     predictor: Any = LinearNeed()
-    settings = _planning._with_largest_batch(Settings(batch=1, size=64), budget * MIB, predictor, 24)
+    settings = _plan_training._with_largest_batch(Settings(batch=1, size=64), budget * MIB, predictor, 24)
     assert settings.batch == batch
 
 

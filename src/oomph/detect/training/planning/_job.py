@@ -10,22 +10,22 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ...job import Job
-from ...patches import Widths
-from ...settings import Size
-from ..model import (
+from ....job import Job
+from ....patches import Widths
+from ....settings import Size
+from ...model import (
     DetectionLoss,
     DistilledDetector,
-    DistilledOutputs,
     DistillLoss,
     LossGains,
+    StudentOutputs,
     Yolov5,
     student_of,
     yolov5,
 )
-from ._hyperparameters import Hyperparameters
-from ._optimizer import build_optimizer
-from ._optimizer import freeze as freeze_layers
+from .._hyperparameters import Hyperparameters
+from .._optimizer import build_optimizer
+from .._optimizer import freeze as freeze_layers
 
 _DEFAULT_BOXES = 8
 
@@ -66,7 +66,7 @@ def detection_job(
             hyperparameters.label_smoothing,
         )
         outputs = network(images)
-        if isinstance(outputs, DistilledOutputs):
+        if isinstance(outputs, StudentOutputs):
             return loss(outputs.levels, targets) + outputs.losses.sum()
         return loss(outputs, targets)
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from ...distributed import SINGLE, DistContext
-from ...errors import CannotFit, UsageError
-from ...machine import Target, find_target, rss_bytes
-from ...planner import (
+from ....distributed import SINGLE, DistContext
+from ....errors import CannotFit, UsageError
+from ....machine import Target, find_target, rss_bytes
+from ....planner import (
     JobPredictor,
     Plan,
     PlanRequest,
@@ -21,16 +21,16 @@ from ...planner import (
     largest_fitting,
     plan_fastest,
 )
-from ...prediction import Prediction, predict, rss_growth_after_planning, update_bytes
-from ...recovery import BUCKET_BYTES
-from ...settings import Settings
-from ...units import MIB, format_size
-from ..checkpoint import read_weights
-from ..dataset import IndexedSplit, samples_per_epoch, tiling
-from ..model import MAX_STRIDE, round_to_stride, yolov5
-from ._config import AUTO_BATCH, PRECISIONS, TrainConfig
+from ....prediction import Prediction, predict, rss_growth_after_planning, update_bytes
+from ....recovery import BUCKET_BYTES
+from ....settings import Settings
+from ....units import MIB, format_size
+from ...checkpoint import read_weights
+from ...dataset import IndexedSplit, samples_per_epoch, tiling
+from ...model import MAX_STRIDE, round_to_stride, yolov5
+from .._config import AUTO_BATCH, PRECISIONS, TrainConfig
+from .._fake_quantization import fake_quantized_job
 from ._extra_memory import ExtraMemory, extra_memory
-from ._fake_quantization import fake_quantized_job
 from ._job import detection_job, with_teacher
 
 _BF16_CAPABILITY = 8  # compute capability from which bf16 is fast (Ampere)

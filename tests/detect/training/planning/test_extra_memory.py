@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oomph.detect import Hyperparameters, TrainConfig, yolov5
-from oomph.detect.training._extra_memory import ExtraMemory, extra_memory
+from oomph.detect.training.planning._extra_memory import ExtraMemory, extra_memory
 from oomph.prediction import Prediction, update_bytes
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

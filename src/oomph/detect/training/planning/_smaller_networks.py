@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from ...patches import Widths
-from ..model import ARCHITECTURES, HeadOutputs, find_architecture, scaled_widths, yolov5
+from ....patches import Widths
+from ...model import ARCHITECTURES, HeadOutputs, find_architecture, scaled_widths, yolov5
 
 _CHANNELS = (0.75, 0.5)  # fractions that are tried
 _YOLOV5 = "yolov5"

@@ -9,10 +9,10 @@ import pytest
 import oomph
 from oomph.detect import detection_job, save_weights, train, yolov5
 from oomph.detect.dataset import DEMO_NAMES
-from oomph.detect.training._job import with_teacher
+from oomph.detect.training.planning._job import with_teacher
 from oomph.units import MIB
 
-from .runs import StopAtPlan, Stopped, small_config
+from ..runs import StopAtPlan, Stopped, small_config
 
 TEACHER_BYTES = 7_030_417 * 4
 

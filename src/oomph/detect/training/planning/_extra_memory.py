@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...prediction import Prediction, update_bytes
-from ._config import TrainConfig
-from ._optimizer import freeze
+from ....prediction import Prediction, update_bytes
+from .._config import TrainConfig
+from .._optimizer import freeze
 
 
 @dataclass(frozen=True)
