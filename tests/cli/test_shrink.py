@@ -83,7 +83,7 @@ def test_wrong_input_is_one_sentence(flags: list[str], message: str, capsys: pyt
         (["--data", "val.yaml"], "no images to calibrate with: val.yaml names no train images; add a line"),
         (["--out", "n.pt"], "the output file is 'n.pt'; use a name that ends in .onnx"),
         (["--img", "8"], "the image size is 8; use at least 32"),
-        (["--resume", "no"], "there is no run 'no' to resume"),
+        (["--resume", "no"], "there is no run 'no' of this method to resume"),
         (["--settings", "no.yaml"], "no.yaml"),
         (["--epochs", "-1"], "'--epochs'"),
         (["--batch", "0"], "batch is 0; use at least 1"),
@@ -106,7 +106,7 @@ def test_wrong_input_of_quantize_is_one_sentence(
 
 def test_quantize_needs_weights_and_data_or_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["shrink", "quantize", "--weights", "n.pt"]) == 2
-    assert "--weights or --data is missing; pass the detector and its dataset, or --resume" in capsys.readouterr().err
+    assert "--data is missing; pass --data, or --resume with an interrupted run" in capsys.readouterr().err
 
 
 @pytest.mark.medium

@@ -64,7 +64,7 @@ def measurement_lines(result: ShrinkResult | CompareResult) -> Iterator[str]:
     latency = result.variants[0].latency
     if training := next((variant.training for variant in result.variants if variant.training), None):
         images = count_of(training.batch, "image")
-        yield f"Training memory: predicted peak of a step with {images} on {training.target}."
+        yield f"Training memory: predicted peak of torch's allocations in a step with {images} on {training.target}."
     threads = count_of(latency.threads, "thread")
     yield (
         f"Image size {result.imgsz}. Latency: the network on one image, CPU, {threads}, median and quartiles of "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..detect import IndexedSplit, TrainConfig, Weights, predict_training
+from ..detect import IndexedSplit, TrainConfig, TrainResult, Weights, predict_training
 from ..machine import Target
 from ._variants import TrainingMemory
 
@@ -23,5 +23,16 @@ def predict_memory(
     """
     alone = replace(config, cfg=weights.size, widths=weights.widths, teacher=None, weights=None)
     need = predict_training(alone, weights.classes, split, target)
-    predicted = need.device if target.is_cpu else need.allocated
-    return TrainingMemory(int(predicted.value), measured, config.batch, target.name)
+    return TrainingMemory(int(need.allocated.value), measured, config.batch, target.name)
+
+
+def memory_of_run(trained: TrainResult) -> TrainingMemory:
+    """Return the memory of a run.
+
+    Measured are torch's allocations on a GPU, if no batch was split. The CPU counts none, and the memory of the process
+    contains whatever else it has done.
+    """
+    settings, need = trained.plan.settings, trained.plan.planned_need
+    is_whole = settings.micro_batch in {None, settings.batch} and not trained.retries
+    measured = trained.measured if is_whole and need.target != "cpu" else None
+    return TrainingMemory(int(need.allocated.value), measured, settings.batch, need.target)

@@ -36,8 +36,8 @@ class TrainingMemory:
     """Peak memory of training a variant.
 
     Attributes:
-        predicted: peak in bytes: of the device's memory, or of the process on the CPU.
-        measured: the same as measured in a training run; None if it wasn't trained.
+        predicted: peak of torch's allocations in bytes.
+        measured: the same as measured in a training run on a GPU; None if there was none, or it split batches.
         batch: images per step.
         target: the device.
     """

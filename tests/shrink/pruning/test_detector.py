@@ -133,7 +133,7 @@ def test_a_killed_pruning_goes_on_where_it_was(capsys: pytest.CaptureFixture[str
     assert after["parameters"] < 0.7 * before["parameters"]
     assert after["file_bytes"] < 0.7 * before["file_bytes"]
     assert after["training"]["predicted"] < before["training"]["predicted"]
-    assert after["training"]["measured"] > 0
+    assert after["training"]["measured"] is None  # the CPU counts no allocations
     assert after["file"] == str(folder / "step2/weights/best.pt")
     rows = (folder / "step2/results.csv").read_text().splitlines()
     assert [row.split(",")[0] for row in rows] == ["epoch", "1", "2"]
@@ -145,7 +145,7 @@ def test_a_killed_pruning_goes_on_where_it_was(capsys: pytest.CaptureFixture[str
     assert run(["train", "--resume"]) == 0
 
 
-@pytest.mark.medium
+@pytest.mark.large
 @pytest.mark.usefixtures("demo_folder")
 def test_channels_go_until_it_trains_in_the_requested_memory(capsys: pytest.CaptureFixture[str]) -> None:
     # A context takes most of it: YOLOv5n needs 0.72 GiB there.
@@ -164,14 +164,18 @@ def test_channels_go_until_it_trains_in_the_requested_memory(capsys: pytest.Capt
     [
         (["--ops", "1.5"], "the fraction of operations is 1.5; use a number between 0 and 1", 2),
         (["--ops", "0.5", "--memory", "1GiB"], "pruning needs one target", 2),
-        (["--ops", "0.001"], "no number of channels of n.pt is small enough for 0% of the operations", 3),
-        (["--memory", "10MiB"], "is small enough for training in 10 MiB with batch 8; use a larger target", 3),
+        (
+            ["--ops", "0.001"],
+            "is small enough for 0.001 of the operations; use a larger --ops",
+            3,
+        ),
+        (["--memory", "10MiB"], "is small enough for training in 10 MiB with batch 8; use a larger --memory (", 3),
         (["--steps", "0"], "the number of steps is 0; use at least 1", 2),
         (["--weights", "no.pt"], "there is no file 'no.pt'", 2),
         (["--weights", "two.pt"], "the weights have 2 classes and the data has 4", 2),
         (["--weights", "other.pt"], "the tensors in other.pt are not those of YOLOv5", 2),
         (["--gpu", "RTX 9"], "RTX 9", 2),
-        (["--resume", "no"], "there is no run 'no' to resume; pass its folder or its name", 2),
+        (["--resume", "no"], "there is no run 'no' of this method to resume; pass its folder or its name", 2),
     ],
 )
 def test_wrong_input_is_one_sentence(

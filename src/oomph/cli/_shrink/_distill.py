@@ -9,7 +9,6 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from ...errors import UsageError
 from .._options import Device, Json, Side, network_name
 from .._runs import create_run_dir
 from ._training import (
@@ -23,6 +22,8 @@ from ._training import (
     TrainingData,
     TrainingFlags,
     find_shrink_run,
+    missing_flag,
+    resume_hint,
 )
 
 _STUDENT = "n"
@@ -70,7 +71,7 @@ def distill(
             notes: tuple[str, ...] = (f"resuming {config.run_dir}",)
         else:
             if teacher is None or data is None:
-                raise UsageError("--teacher or --data is missing", "pass the teacher and its dataset, or --resume")
+                raise missing_flag("--data" if data is None else "--teacher")
             network = _student_network(weights, cfg)
             flags = TrainingFlags(data, epochs, img, batch, device, budget, settings)
             config, notes = flags.config(stack.enter_context(create_run_dir(name, RUNS)))
@@ -78,6 +79,7 @@ def distill(
         progress = stack.enter_context(ConsoleProgress(quiet=json))
         for note in notes:
             progress.log(note)
+        stack.enter_context(resume_hint("distill", config.run_dir))
         result = distill_detector(config, progress, resume=resume is not None)
     emit(ShrinkReport(result), as_json=json)
 

@@ -13,7 +13,7 @@ _MIN_IMGSZ = 32  # the largest stride
 
 Data = Annotated[
     Path,
-    typer.Option(metavar="YAML", help="The dataset: mAP is measured on val, train is for calibration and training."),
+    typer.Option(metavar="YAML", help="The dataset: mAP is measured on val, int8 is calibrated on train."),
 ]
 Int8 = Annotated[bool, typer.Option("--int8", help="Quantize to 8-bit integers.")]
 Out = Annotated[

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ...errors import UsageError
 from .._options import Device, Gpu, Json, Side
 from .._runs import create_run_dir
 from ._training import (
@@ -23,6 +22,8 @@ from ._training import (
     TrainingData,
     TrainingFlags,
     find_shrink_run,
+    missing_flag,
+    resume_hint,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def prune(
     resume: Resume = None,
     json: Json = False,
 ) -> None:
-    """Remove channels of a detector that matter least, and fine-tune it under the guard.
+    """Remove the least important channels of a detector, and fine-tune it under the guard.
 
     Goes on after an interruption with --resume and no other flag.
     """
@@ -70,7 +71,7 @@ def prune(
             notes: tuple[str, ...] = (f"resuming {request.config.run_dir}",)
         else:
             if weights is None or data is None:
-                raise UsageError("--weights or --data is missing", "pass the detector and its dataset, or --resume")
+                raise missing_flag("--data" if data is None else "--weights")
             flags = TrainingFlags(data, epochs, img, batch, device, budget, settings)
             config, notes = flags.config(stack.enter_context(create_run_dir(name, RUNS)))
             fraction = _OPS if ops is None and memory is None else ops
@@ -79,5 +80,6 @@ def prune(
         progress = stack.enter_context(ConsoleProgress(quiet=json))
         for note in notes:
             progress.log(note)
+        stack.enter_context(resume_hint("prune", request.config.run_dir))
         result = prune_detector(request, progress)
     emit(ShrinkReport(result), as_json=json)

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from ...errors import UsageError
 from .._options import Device, Json, Side
 from .._runs import create_run_dir
 from ._options import Out, check_imgsz
@@ -23,6 +22,8 @@ from ._training import (
     TrainingData,
     TrainingFlags,
     find_shrink_run,
+    missing_flag,
+    resume_hint,
 )
 
 
@@ -64,7 +65,7 @@ def quantize(
             request = QUANTIZE_FILE.load(find_shrink_run(resume, QUANTIZE_FILE.name))
             notes = (f"resuming {request.config.run_dir}",)
         elif weights is None or data is None:
-            raise UsageError("--weights or --data is missing", "pass the detector and its dataset, or --resume")
+            raise missing_flag("--data" if data is None else "--weights")
         elif not epochs:
             request = ExportRequest(weights, data, img, int8=True, out=out)
         else:
@@ -77,5 +78,6 @@ def quantize(
         if isinstance(request, ExportRequest):
             result = replace(shrink_onnx(request, progress.log), method="quantize")
         else:
+            stack.enter_context(resume_hint("quantize", request.config.run_dir))
             result = quantize_detector(request, progress)
     emit(ShrinkReport(result), as_json=json)

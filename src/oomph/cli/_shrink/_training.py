@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from ...errors import MissingFile
+from ...errors import MissingFile, UsageError
 from .._devices import device_name
 from ._options import check_imgsz
 
@@ -72,6 +75,23 @@ class TrainingFlags:
         return (config, ()) if self.settings is None else read_settings(self.settings, config)
 
 
+def missing_flag(flag: str) -> UsageError:
+    """Return the error for a flag that a new run needs."""
+    return UsageError(f"{flag} is missing", f"pass {flag}, or --resume with an interrupted run")
+
+
+@contextlib.contextmanager
+def resume_hint(method: str, run_dir: Path) -> Iterator[None]:
+    """Print the command that resumes a run when Ctrl-C or SIGTERM stops it."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        if any(run_dir.glob("*.json")):
+            command = f"oomph shrink {method} --resume {shlex.quote(str(run_dir))}"
+            typer.echo(f"stopped; resume with: {command}", err=True)
+        raise
+
+
 def find_shrink_run(run: str, file: str) -> Path:
     """Return the folder of a run by its path or name; it holds a file of that name.
 
@@ -81,4 +101,4 @@ def find_shrink_run(run: str, file: str) -> Path:
     for folder in (Path(run), RUNS / run):
         if (folder / file).is_file():
             return folder
-    raise MissingFile(f"there is no run '{run}' to resume", "pass its folder or its name")
+    raise MissingFile(f"there is no run '{run}' of this method to resume", "pass its folder or its name")

@@ -12,7 +12,6 @@ from ...detect import (
     ProgressCallback,
     TrainConfig,
     TrainingData,
-    TrainResult,
     Weights,
     read_data,
     read_teacher,
@@ -24,7 +23,7 @@ from ...detect import (
 from ...errors import UsageError
 from ...machine import Target, find_target, this_target
 from .._measure import Bench
-from .._training_memory import predict_memory
+from .._training_memory import memory_of_run, predict_memory
 from .._variants import ShrinkResult, TrainingMemory
 
 
@@ -58,7 +57,7 @@ def distill_detector(config: TrainConfig, progress: ProgressCallback, *, resume:
         if initial is not None and read_weights(initial).classes == len(data.dataset.names):
             bench.add("student before", initial, initial_memory)
         weights = Path(trained.run_dir) / "weights" / ("last.pt" if trained.saved_epoch is None else "best.pt")
-        bench.add("student", weights, _memory_of(trained, _target(config)))
+        bench.add("student", weights, memory_of_run(trained))
     return ShrinkResult("distill", round_to_stride(config.imgsz), bench.split, tuple(bench.variants))
 
 
@@ -67,10 +66,6 @@ def _predict_alone(config: TrainConfig, data: TrainingData, weights: Weights) ->
     if config.batch < 1:
         return None
     return predict_memory(config, weights, data.train, _target(config))
-
-
-def _memory_of(trained: TrainResult, target: Target) -> TrainingMemory:
-    return TrainingMemory(trained.predicted, trained.measured, trained.plan.settings.batch, target.name)
 
 
 def _target(config: TrainConfig) -> Target:

@@ -29,10 +29,11 @@ from ...detect import (
     yolov5,
 )
 from ...errors import CannotFit, MissingFile, UsageError
+from ...machine import rss_bytes
 from ...patches import read_widths
 from ...units import format_size
 from .._measure import Bench
-from .._training_memory import predict_memory
+from .._training_memory import memory_of_run, predict_memory
 from .._variants import ShrinkResult
 from ._channels import check_torch_pruning, find_smallest_cut
 from ._prune import count_operations
@@ -136,10 +137,7 @@ class _PruneStep:
         network = content.build()
         pruned = prune_network(network, self._limit(original))
         if pruned is None:
-            raise CannotFit(
-                f"no number of channels of {weights} is small enough for {self._describe()}",
-                "use a larger target, a smaller batch, or a smaller network",
-            )
+            raise CannotFit(f"no number of channels of {weights} is small enough for {self._describe()}", self._fix())
         path = self.config.run_dir / "pruned.pt"
         save_weights(path, pruned, content.names or self.data.dataset.names)
         before, after = (_operations(model) for model in (original.build(), pruned))
@@ -167,7 +165,14 @@ class _PruneStep:
         request = self.request
         if request.memory is not None:
             return f"training in {format_size(request.memory)} with batch {self.config.batch}"
-        return f"{request.ops:.0%} of the operations"
+        return f"{request.ops:g} of the operations"
+
+    def _fix(self) -> str:
+        if self.request.memory is None:
+            return "use a larger --ops"
+        target = self.request.target
+        taken = format_size(rss_bytes() if target.is_cpu else target.outside[0])
+        return f"use a larger --memory ({taken} are in use before the first step), a smaller batch or image size"
 
 
 def _read_detector(path: Path, data: TrainingData) -> Weights:
@@ -185,8 +190,6 @@ def _operations(network: Yolov5) -> int:
 
 
 def _result(trained: TrainResult) -> StepResult:
-    """Return what a fine-tuning leaves; its memory compares with the prediction only if no batch was split."""
-    run_dir, settings = Path(trained.run_dir), trained.plan.settings
     name = "last" if trained.saved_epoch is None else "best"
-    is_whole = settings.micro_batch in {None, settings.batch} and not trained.retries
-    return StepResult(str(run_dir / "weights" / f"{name}.pt"), trained.measured if is_whole else None)
+    weights = Path(trained.run_dir) / "weights" / f"{name}.pt"
+    return StepResult(str(weights), memory_of_run(trained).measured)

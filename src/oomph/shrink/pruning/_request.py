@@ -33,7 +33,7 @@ class PruneRequest(TrainingRequest):
 
     def __post_init__(self) -> None:
         if (self.ops is None) == (self.memory is None):
-            raise UsageError("pruning needs one target", "set either a fraction of operations or a memory size")
+            raise UsageError("pruning needs one target", "set either --ops or --memory")
         if self.ops is not None and not 0 < self.ops < 1:
             raise UsageError(f"the fraction of operations is {self.ops}", "use a number between 0 and 1, such as 0.5")
         if self.steps < 1:

@@ -22,7 +22,8 @@ from ...detect import (
 )
 from ...errors import MissingFile
 from .._measure import Bench
-from .._variants import ShrinkResult, TrainingMemory
+from .._training_memory import memory_of_run
+from .._variants import ShrinkResult
 from ..export import ONNX, Quantization, calibration_images, read_detector, write_file
 from ._request import QUANTIZE_FILE, QuantizeRequest
 
@@ -53,7 +54,7 @@ def quantize_detector(request: QuantizeRequest, progress: ProgressCallback) -> S
         bench.add("ONNX fp32", before.fp32)
         bench.add("ONNX int8", before.int8)
         float_layers = after.write(read_weights(_best_weights(trained)), images, onnx.imgsz)
-        bench.add("ONNX int8 QAT", after.int8, _memory(trained))
+        bench.add("ONNX int8 QAT", after.int8, memory_of_run(trained))
         write_file(after.int8, ONNX.target(onnx))
     first, *middle, last = bench.variants
     variants = (first, *(replace(item, file=None) for item in middle), replace(last, file=str(ONNX.target(onnx))))
@@ -98,8 +99,3 @@ class _Files:
         """Write both files; return the layers that stay in float."""
         ONNX.export(weights, self.fp32, imgsz)
         return ONNX.quantize(Quantization(weights, self.fp32, self.int8, images, imgsz))
-
-
-def _memory(trained: TrainResult) -> TrainingMemory:
-    settings, target = trained.plan.settings, trained.plan.planned_need.target
-    return TrainingMemory(trained.predicted, trained.measured, settings.micro_batch or settings.batch, target)
