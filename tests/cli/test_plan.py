@@ -148,7 +148,7 @@ def test_the_largest_smaller_model_and_tiles_that_fit_are_named() -> None:
 
     model, pruned, tiles = _ways_out("yolov5l", 4096, planned)
     assert model == "yolov5s fits"
-    assert pruned == "pruned to 26% of its operations it fits (`oomph shrink prune --ops 0.26`)"
+    assert pruned == "pruned to 26 % of its operations it fits (`oomph shrink prune --ops 0.26`)"
     assert tiles.startswith("tiles of 640 pixels fit, at full resolution (`tiles: 640` in the settings")
     assert tried == [
         ("yolov5m", 4096),

@@ -142,7 +142,7 @@ class _PruneStep:
         save_weights(path, pruned, content.names or self.data.dataset.names)
         before, after = (_operations(model) for model in (original.build(), pruned))
         PRUNE_FILE.save(self.request)
-        progress.log(f"pruned to {after / before:.0%} of the operations: {path}")
+        progress.log(f"pruned to {100 * after / before:.0f} % of the operations: {path}")
         return replace(self.config, weights=path, cfg=pruned.size, widths=pruned.widths)
 
     def _limit(self, original: Weights) -> Callable[[Yolov5], bool]:

@@ -44,7 +44,7 @@ def pruned_networks(cfg: str) -> Iterator[SmallerNetwork]:
             f"pruned {label}",
             cfg,
             widths,
-            f"pruned to {remaining:.0%} of its operations it fits (`oomph shrink prune --ops {remaining:g}`)",
+            f"pruned to {100 * remaining:.0f} % of its operations it fits (`oomph shrink prune --ops {remaining:g}`)",
         )
 
 
