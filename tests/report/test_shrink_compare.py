@@ -66,7 +66,7 @@ def test_more_variants_are_rows(capsys: pytest.CaptureFixture[str]) -> None:
             "* is on the front: no other variant is better in mAP50-95, file, inference memory or latency and "
             "worse in none."
         ),
-        "Training memory: predicted peak of a step with 16 images on cpu.",
+        "Training memory: predicted peak of torch's allocations in a step with 16 images on cpu.",
         (
             "Image size 640. Latency: the network on one image, CPU, 1 thread, median and quartiles of 40 runs. "
             "Inference memory: peak RSS of a process that does this, libraries included. Scores: val split."
