@@ -54,7 +54,7 @@ def test_a_student_is_measured_beside_its_teacher(capsys: pytest.CaptureFixture[
     assert (config.distill, config.distill_gain, config.teacher) == ("both", 2.0, Path("s.pt").absolute())
 
 
-@pytest.mark.medium
+@pytest.mark.large
 @pytest.mark.usefixtures("demo_folder", "quick_predictions")
 def test_a_finished_run_is_measured_again_without_its_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*COMMAND, "--cfg", "yolov5n.yaml", "--name", "small"]) == 0

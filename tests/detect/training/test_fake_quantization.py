@@ -39,7 +39,7 @@ def test_the_prediction_includes_the_rounding() -> None:
     assert before < after < 1.5 * before
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_a_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
     data = write_demo_dataset(tmp_path / "data", DemoSize(train=12, val=2))
     whole = small_config(data, tmp_path / "whole", fake_quantize=True)

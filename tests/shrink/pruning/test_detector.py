@@ -169,7 +169,12 @@ def test_channels_go_until_it_trains_in_the_requested_memory(capsys: pytest.Capt
             "is small enough for 0.001 of the operations; use a larger --ops",
             3,
         ),
-        (["--memory", "10MiB"], "is small enough for training in 10 MiB with batch 8; use a larger --memory (", 3),
+        pytest.param(
+            ["--memory", "10MiB"],
+            "is small enough for training in 10 MiB with batch 8; use a larger --memory (",
+            3,
+            marks=pytest.mark.large,
+        ),
         (["--steps", "0"], "the number of steps is 0; use at least 1", 2),
         (["--weights", "no.pt"], "there is no file 'no.pt'", 2),
         (["--weights", "two.pt"], "the weights have 2 classes and the data has 4", 2),
