@@ -10,7 +10,9 @@ import pytest
 
 from oomph.cli import run
 from oomph.detect import InferenceConfig, NmsConfig, TrainConfig, detect_objects, train
+from oomph.detect.training import _train
 from oomph.detect.training._train import resolve
+from oomph.errors import CannotFit
 from oomph.planner import Plan
 from oomph.settings import Settings
 from oomph.units import MIB
@@ -34,6 +36,31 @@ def test_shared_train_and_val_images_are_reported(demo_data: Path, tmp_path: Pat
     same.write_text(text.replace("images/val", "images/train"))
     with pytest.raises(Stopped, match="24 of 24 val images are also train images: the mAP is meaningless"):
         train(small_config(same, tmp_path / "run"), StopAtMessage("the mAP is"))
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("weights", "advice"), [(True, "pruned to 58 % of its operations it fits"), (False, "yolov5n fits")]
+)
+def test_where_nothing_fits_a_smaller_network_is_named(
+    demo_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    weights: bool,  # noqa: FBT001
+    advice: str,
+) -> None:
+    def plan(config: TrainConfig, *_: Any) -> Plan:
+        """Accept any network with fewer than 5 million parameters."""
+        if sum(parameter.numel() for parameter in config.build_network(4).parameters()) > 5e6:
+            raise CannotFit("too large", "use a larger budget")
+        unknown: Any = None
+        settings = Settings(batch=8)
+        return Plan(settings, settings, 0, unknown, unknown, ())
+
+    monkeypatch.setattr(_train, "plan_training", plan)
+    config = small_config(demo_data, tmp_path / "run", cfg="s", weights=tmp_path / "s.pt" if weights else None)
+    with pytest.raises(CannotFit, match=rf"too large; {advice}.*; or use a larger budget"):
+        train(config, RecordingProgress())
 
 
 @pytest.mark.large
