@@ -92,6 +92,7 @@ __all__ = [
     "draw_scene",
     "epoch_chart",
     "executorch_metadata",
+    "find_device",
     "forecast",
     "freeze",
     "has_metrics",

@@ -180,6 +180,7 @@ def test_channels_go_until_it_trains_in_the_requested_memory(capsys: pytest.Capt
         (["--weights", "two.pt"], "the weights have 2 classes and the data has 4", 2),
         (["--weights", "other.pt"], "the tensors in other.pt are not those of YOLOv5", 2),
         (["--gpu", "RTX 9"], "RTX 9", 2),
+        (["--device", "3"], "there is no GPU 3", 2),
         (["--resume", "no"], "there is no run 'no' of this method to resume; pass its folder or its name", 2),
     ],
 )

@@ -1,5 +1,6 @@
 """Training of a detector: configuration, planning, the training loop and its files."""
 
+from .._device import find_device
 from ._config import TrainConfig, demo_config
 from ._ema import Ema
 from ._forecast import TrainForecast, forecast
@@ -36,6 +37,7 @@ __all__ = [
     "changed_settings",
     "demo_config",
     "detection_job",
+    "find_device",
     "forecast",
     "freeze",
     "load_config",

@@ -19,6 +19,7 @@ from ...detect import (
     TrainResult,
     Weights,
     Yolov5,
+    find_device,
     load_config,
     predict_training,
     read_data,
@@ -53,7 +54,7 @@ def prune_detector(request: PruneRequest, progress: ProgressCallback) -> ShrinkR
         CannotFit: no number of channels trains in the requested memory.
     """
     check_torch_pruning()
-    _ = request.target  # an unknown GPU is reported before anything is trained
+    _ = request.target, find_device(request.config.device)  # wrong ones are reported before anything is pruned
     config = replace(request.config, imgsz=round_to_stride(request.config.imgsz))
     assert config.weights is not None  # noqa: S101  checked by the command
     data = read_data(config, NoProgress())  # each step reads and reports it again
