@@ -31,7 +31,7 @@ from ...detect import (
 )
 from ...errors import CannotFit, MissingFile, UsageError
 from ...machine import rss_bytes
-from ...patches import read_widths
+from ...patches import Widths, read_widths
 from ...units import format_size
 from .._measure import Bench
 from .._training_memory import memory_of_run, predict_memory
@@ -157,8 +157,8 @@ class _PruneStep:
         allowed = before * (request.memory / before) ** self.progress
         return lambda network: self._need(network.size, network.widths) <= allowed
 
-    def _need(self, size: str, widths: object) -> float:
-        config = replace(self.config, cfg=size, widths=widths)  # type: ignore[arg-type]
+    def _need(self, size: str, widths: Widths | None) -> float:
+        config = replace(self.config, cfg=size, widths=widths)
         classes = len(self.data.dataset.names)
         return predict_training(config, classes, self.data.train, self.request.target).device.high
 
