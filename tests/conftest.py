@@ -17,6 +17,7 @@ from oomph.planner import _predictor
 from oomph.prediction import Prediction
 from oomph.trace import Trace, trace_profile
 from oomph.units import MIB
+from tests.browser import chromium
 
 # A process that was started in the background of a shell ignores Ctrl-C, and so would every process that tests start
 # to interrupt it. A handler of our own is not inherited: they begin with the system's.
@@ -54,3 +55,10 @@ def quick_predictions(prediction: Prediction) -> Iterator[None]:
         patch.setattr(_predictor, "predict", quick)
         patch.setattr(_predictor, "trace_profile", quick_profile)
         yield
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A real browser, or a skipped test where there is none."""
+    with chromium() as program:
+        yield program

@@ -1,0 +1,42 @@
+// Draws the charts of a page, follows the color scheme, and copies commands.
+"use strict";
+(() => {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const templates = JSON.parse(document.getElementById("chart-templates").textContent);
+  const template = () => templates[dark.matches ? "dark" : "light"];
+  const config = { displaylogo: false, responsive: true, showSendToCloud: false };
+
+  const plots = Array.from(document.querySelectorAll(".plot[data-chart]"));
+  for (const plot of plots) {
+    const { data, layout } = JSON.parse(document.getElementById(plot.dataset.chart).textContent);
+    Plotly.newPlot(plot, data, { ...layout, template: template() }, config);
+  }
+  dark.addEventListener("change", () => {
+    for (const plot of document.querySelectorAll(".plot.js-plotly-plot")) {
+      Plotly.relayout(plot, { template: template() });
+    }
+  });
+
+  async function copy(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      // Without permission for the clipboard (a file: page in some browsers), the old way.
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+  }
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button[data-copy]");
+    if (!button) return;
+    await copy(button.dataset.copy);
+    const label = button.textContent;
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = label; }, 1500);
+  });
+  window.oomphPage = { template, config };
+})();
