@@ -23,6 +23,8 @@ def finding_in_text(
     return Finding(CAUSES[kind], shown, all_numbers, details, advice)
 
 
-def measured_finding(kind: FailureKind, evidence: str, numbers: Mapping[str, float], *details: str) -> Finding:
-    """Return the finding of a kind that was measured."""
-    return Finding(CAUSES[kind], evidence, dict(numbers), details)
+def measured_finding(
+    kind: FailureKind, evidence: str, numbers: Mapping[str, float], *details: str, time: float | None = None
+) -> Finding:
+    """Return the finding of a kind that was measured, and when."""
+    return Finding(CAUSES[kind], evidence, dict(numbers), details, time=time)

@@ -142,6 +142,7 @@ class Finding:
         numbers: Numbers of this failure by name: sizes in bytes, counts, a `rank`, a `pid`. Read-only.
         details: Sentences about this failure, most important first.
         advice: Steps for this failure, to take before those of the cause.
+        time: When it happened, or was first measured, in seconds since 1970; None if unknown.
     """
 
     cause: Cause
@@ -149,6 +150,7 @@ class Finding:
     numbers: Mapping[str, float] = field(default_factory=dict)
     details: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
+    time: float | None = None
 
     @property
     def kind(self) -> FailureKind:

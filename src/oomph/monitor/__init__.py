@@ -7,7 +7,7 @@ from ._probe import Probe
 from ._process_tree import ProcessTree
 from ._record import Record, load_record
 from ._recorder import Recorder
-from ._sampler import Sampler, watch
+from ._sampler import Sampler, record_error, watch
 from ._step_timer import step_timer
 from ._training_step import TrainingStep
 from .diagnosis import diagnose_record
@@ -27,6 +27,7 @@ __all__ = [
     "explain_stream",
     "load_record",
     "measure",
+    "record_error",
     "step_timer",
     "watch",
 ]

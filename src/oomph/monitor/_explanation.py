@@ -169,7 +169,11 @@ def _prediction_facts(record: Record) -> Iterator[str]:
     """Compare predicted and measured memory, if the run wrote a prediction."""
     prediction = next((event for event in reversed(record.events) if event["event"] == "prediction"), {})
     allocator = list(allocator_stats(record.samples))
-    for name, field in (("allocated", "peak"), ("reserved", "reserved")):
+    # On the CPU, a step's peak is the RSS of the process.
+    compared = (
+        (("host", "peak"),) if prediction.get("target") == "cpu" else (("allocated", "peak"), ("reserved", "reserved"))
+    )
+    for name, field in compared:
         predicted = prediction.get(name)
         steps = [step[field] for step in record.steps if field in step]
         measured = max([*(stats[field] for stats in allocator), *steps], default=None)

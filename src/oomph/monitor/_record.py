@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import psutil
 
@@ -79,12 +82,12 @@ def load_record(path: str | Path) -> Record:
     """
     name = shorten(str(path))
     try:
-        data = Path(path).read_bytes()
+        with Path(path).open("rb") as file:  # line by line: a day of samples has hundreds of megabytes
+            return _parse_lines(file, str(path))
     except FileNotFoundError:
         raise MissingFile(f"there is no file {name!r}", "check the path") from None
     except OSError as error:
         raise InvalidFile(f"{name!r} can't be read ({error.strerror})", "name a Record") from None
-    return parse_record(data, str(path))
 
 
 def parse_record(data: bytes, name: str) -> Record:
@@ -93,13 +96,17 @@ def parse_record(data: bytes, name: str) -> Record:
     Raises:
         InvalidFile: The data is not a Record, or has another version.
     """
-    first_line, _, _ = data.partition(b"\n")
+    return _parse_lines(io.BytesIO(data), name)
+
+
+def _parse_lines(file: BinaryIO, name: str) -> Record:
+    first_line = file.readline()
     if not is_header(first_line):
         raise InvalidFile(f"{shorten(name)!r} is not a Record", "name a file that oomph.watch or oomph.guard wrote")
     lines: dict[str, list[Fields]] = {"header": [], "sample": [], "step": [], "event": []}
     damaged = 0
-    for line in data.split(b"\n")[:-1]:
-        parsed = _parse_line(line)
+    for line in itertools.chain([first_line], file):
+        parsed = _parse_line(line) if line.endswith(b"\n") else None  # a line without an end is truncated
         if parsed is not None:
             lines[parsed[0]].append(parsed[1])
         elif line.strip():
@@ -117,7 +124,7 @@ def parse_record(data: bytes, name: str) -> Record:
         steps=tuple(lines["step"]),
         events=tuple(lines["event"]),
         start_times=tuple(float(header["start_time"]) for header in headers),
-        damaged_lines=damaged + bool(data.rpartition(b"\n")[2].strip()),
+        damaged_lines=damaged,
     )
 
 
@@ -146,13 +153,20 @@ _REQUIRED_FIELDS = {
 
 
 def _valid_sample_fields(fields: Fields) -> Iterator[tuple[str, Any]]:
-    """Yield the valid fields of a sample: the file may have been written by another program."""
-    for name, value in fields.items():
+    """Yield the valid fields of a sample: the file may have been written by another program.
+
+    Names are interned: without that, each line has its own copies, which are a third of a long Record's memory.
+    """
+    for name, value in ((sys.intern(name), value) for name, value in fields.items()):
         if name in _REQUIRED_FIELDS:
             entries = value if isinstance(value, list) else []
-            yield name, tuple(entry for entry in entries if _is_valid_entry(entry, _REQUIRED_FIELDS[name]))
+            yield name, tuple(_interned(entry) for entry in entries if _is_valid_entry(entry, _REQUIRED_FIELDS[name]))
         elif _is_number(value, _MAX_NUMBER) and value >= 0:
             yield name, value
+
+
+def _interned(entry: Fields) -> Fields:
+    return {sys.intern(name): sys.intern(value) if isinstance(value, str) else value for name, value in entry.items()}
 
 
 def _is_valid_entry(entry: object, required: tuple[str, ...]) -> bool:
@@ -165,7 +179,7 @@ def _is_valid_entry(entry: object, required: tuple[str, ...]) -> bool:
 def _parse_step_fields(fields: Fields) -> Iterator[tuple[str, Any]]:
     """Yield the fields of a step; NaN and infinity, which JSON doesn't have, are stored as text."""
     for name, value in fields.items():
-        yield name, _NON_FINITE.get(value, value) if isinstance(value, str) else value
+        yield sys.intern(name), _NON_FINITE.get(value, value) if isinstance(value, str) else value
 
 
 def _is_number(value: object, maximum: float) -> bool:

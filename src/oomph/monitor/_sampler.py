@@ -98,11 +98,16 @@ def watch(
         try:
             yield recorder
         except BaseException as error:
-            finding = classify_exception(error)
-            recorder.event(
-                "error",
-                error=type(error).__name__,
-                text=str(error)[:_MAX_ERROR_TEXT],
-                kind=None if finding is None else finding.kind.value,
-            )
+            record_error(recorder, error)
             raise
+
+
+def record_error(recorder: Recorder, error: BaseException) -> None:
+    """Write the exception that ends a run into its Record."""
+    finding = classify_exception(error)
+    recorder.event(
+        "error",
+        error=type(error).__name__,
+        text=str(error)[:_MAX_ERROR_TEXT],
+        kind=None if finding is None else finding.kind.value,
+    )

@@ -5,6 +5,7 @@ from ..losses import LossSum
 from ._caught_oom import CaughtOom
 from ._distributed import BUCKET_BYTES
 from ._guard import Guard, guard
+from ._planned import record_plan
 from ._step_report import Fallback, StepReport
 from ._transaction import Transaction
 
@@ -17,5 +18,6 @@ __all__ = [
     "StepReport",
     "Transaction",
     "guard",
+    "record_plan",
     "split_batch",
 ]

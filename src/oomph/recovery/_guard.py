@@ -36,7 +36,7 @@ from ._evaluation import Evaluation
 from ._fallbacks import last_fallbacks
 from ._memory import FitPredictor, Predict, memory_of
 from ._optimizer_step import OptimizerStep, UpdateResult
-from ._planned import carry_out, check_unplanned
+from ._planned import carry_out, check_unplanned, record_plan
 from ._retry_policy import LastFallback, RetryPolicy
 from ._signals import StopRequest
 from ._step_report import StepReport, record_fields
@@ -133,6 +133,8 @@ def guard(  # noqa: PLR0913  options by name
     if plan is not None:
         check_unplanned(micro_batch=micro_batch, precision=precision, budget=budget)
         micro_batch, precision, budget = carry_out(plan, model, optimizers)
+        if recorder is not None:
+            record_plan(recorder, plan)
     config = GuardConfig(
         forward=forward,
         reduction=reduction,

@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..errors import UsageError
+from ..monitor import Recorder
 from ..patches import AUTOCAST_DTYPES
 from ..planner import Plan
 
@@ -30,3 +31,11 @@ def carry_out(plan: Plan, model: nn.Module, optimizers: Sequence[Optimizer]) -> 
     unmixed.apply(model, optimizers)
     precision = settings.precision if settings.precision in AUTOCAST_DTYPES else None
     return settings.micro_batch, precision, plan.budget
+
+
+def record_plan(recorder: Recorder, plan: Plan) -> None:
+    """Write a plan into the Record, and what it predicts."""
+    need = plan.planned_need
+    sizes = {name: int(getattr(need, name).value) for name in ("allocated", "reserved", "host")}
+    recorder.event("plan", plan=plan.document())
+    recorder.event("prediction", **sizes, budget=plan.budget + plan.reserved, target=need.target)

@@ -65,6 +65,7 @@ class StepReport:
 
 def record_fields(report: StepReport, step: int) -> dict[str, Any]:
     """Return a step's fields for the Record, without those that only the device may know yet."""
+    lr = report.learning_rates[0] if report.learning_rates else None
     return {
         "step": step,
         "seconds": report.seconds,
@@ -72,6 +73,8 @@ def record_fields(report: StepReport, step: int) -> dict[str, Any]:
         "retries": report.retries,
         "peak": report.peak_bytes,
         "skipped": report.skipped,
+        "fallbacks": [str(fallback) for fallback in report.fallbacks] or None,
+        "lr": lr if isinstance(lr, float) else None,  # reading a tensor may wait for the device
     }
 
 

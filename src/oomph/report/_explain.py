@@ -55,6 +55,7 @@ def _finding_document(finding: Finding) -> dict[str, Any]:
         "evidence": finding.evidence,
         "numbers": document.encode(finding.numbers),
         "retryable": finding.retryable,
+        "time": finding.time,
     }
 
 

@@ -15,8 +15,8 @@ from torch.optim import Optimizer
 from ...data import Batch, prefetch_to_device
 from ...errors import OomphError
 from ...machine import peak_rss_bytes, rss_bytes
-from ...monitor import Recorder, Sampler
-from ...recovery import Guard, StepReport
+from ...monitor import Recorder, Sampler, record_error
+from ...recovery import Guard, StepReport, record_plan
 from ...units import count_of
 from ..inference import results_by_image
 from ..metrics import ImageResult, has_metrics, score
@@ -137,10 +137,10 @@ class Trainer:
             stack.callback(self._guard.close)
             stack.callback(self._parts.train_loader.close)
             stack.callback(self._parts.val_loader.close)
-            self._recorder.event("prediction", **self._predicted_bytes())
+            record_plan(self._recorder, self._context.plan)
             stack.enter_context(Sampler(self._recorder))
             stack.enter_context(self._guard.signals())
-            self._run_epochs()
+            self._run_recorded()
         return TrainResult(
             run_dir=str(self._config.run_dir),
             epochs=len(self._rows),
@@ -151,6 +151,13 @@ class Trainer:
             retries=self._retries,
             saved_epoch=self._run_dir.saved_epoch("best"),
         )
+
+    def _run_recorded(self) -> None:
+        try:
+            self._run_epochs()
+        except Exception as error:
+            record_error(self._recorder, error)
+            raise
 
     def _run_epochs(self) -> None:
         self._started_at, self._started_iteration = time.monotonic(), self._iteration
@@ -289,11 +296,8 @@ class Trainer:
 
     def _predicted_peak(self) -> int:
         """Return the prediction of what `_peak_bytes` measures."""
-        return self._predicted_bytes()["allocated" if self._context.device.type == "cuda" else "host"]
-
-    def _predicted_bytes(self) -> dict[str, int]:
         need = self._context.plan.planned_need
-        return {name: int(getattr(need, name).value) for name in ("allocated", "reserved", "host")}
+        return int((need.allocated if self._context.device.type == "cuda" else need.host).value)
 
 
 def _set_fused(guard_state: Mapping[str, Any], optimizer: Optimizer) -> None:

@@ -38,6 +38,7 @@ def device_leak(record: Record) -> Iterator[Finding]:
             FailureKind.DEVICE_LEAK,
             f"Allocated memory grew by {format_size(per_thousand)} in 1000 {unit}, to {format_size(values[-1])}.",
             {"per_thousand": per_thousand, "grown": growth.total},
+            time=record.last_time,
         )
 
 
@@ -56,6 +57,7 @@ def thrashing(record: Record) -> Iterator[Finding]:
             f"The allocator released cached blocks and retried in {retrying} of the last {len(recent)} {unit} "
             f"({retries:.0f} retries).",
             {"retries": retries, "of": len(recent)},
+            time=record.last_time,
         )
 
 
@@ -72,21 +74,23 @@ def fragmentation(record: Record) -> Iterator[Finding]:
             FailureKind.FRAGMENTATION,
             f"{format_size(reserved)} was reserved, and at most {format_size(peak)} of it was in use.",
             {"reserved": reserved, "peak": peak},
+            time=_time_of_most_reserved(record),
         )
 
 
 def other_process(record: Record) -> Iterator[Finding]:
     """Report GPU memory of other processes."""
-    gpus = [gpu for sample in record.samples for gpu in sample.get("gpus", ()) if _has_large_others(gpu)]
+    gpus = [(s["t"], gpu) for s in record.samples for gpu in s.get("gpus", ()) if _has_large_others(gpu)]
     if not gpus:
         return
-    gpu = max(gpus, key=lambda gpu: gpu["others_used"])
+    time, gpu = max(gpus, key=lambda pair: pair[1]["others_used"])
     largest = f" (the largest is process {gpu['other_pid']})" if "other_pid" in gpu else ""
     sizes = f"{format_size(gpu['others_used'])} of the {format_size(gpu['total'])}"
     yield measured_finding(
         FailureKind.OTHER_PROCESS,
         f"Other processes used {sizes} of GPU {gpu['index']}{largest}.",
         {"others": gpu["others_used"], "total": gpu["total"], "device": gpu["index"]},
+        time=time,
     )
 
 
@@ -108,13 +112,22 @@ def spill(record: Record) -> Iterator[Finding]:
             FailureKind.SPILL,
             f"{format_size(reserved)} was reserved on a card with {format_size(total)}.",
             {"reserved": reserved, "total": total},
+            time=_time_of_most_reserved(record),
         )
     elif _is_nearly_full(record, _SPILL_FRACTION) and (slowdown := _slowdown(record)) >= _MIN_SPILL_SLOWDOWN:
         yield measured_finding(
             FailureKind.SPILL,
             f"The card is full, and steps take {slowdown:.0f} times as long as the fastest ones.",
             {"slower": slowdown, "total": total},
+            time=record.last_time,
         )
+
+
+def _time_of_most_reserved(record: Record) -> float:
+    def reserved(sample: Fields) -> float:
+        return max((float(stats["reserved"]) for stats in allocator_stats((sample,))), default=0.0)
+
+    return float(max(record.samples, key=reserved)["t"])
 
 
 def _is_nearly_full(record: Record, fraction: float = _NEARLY_FULL_FRACTION) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ...failures import CAUSES, FailureKind, Family, Finding, measured_finding, read_log
 from ...units import format_size
@@ -24,17 +25,19 @@ def exit_cause(record: Record) -> Iterator[Finding]:
     if record.has_ended or record.is_running:
         return
     evidence = f"The Record stops at {format_clock(record.last_time)}."
-    unexpected_end = measured_finding(FailureKind.UNEXPECTED_END, evidence, {"at": record.last_time})
+    unexpected_end = measured_finding(
+        FailureKind.UNEXPECTED_END, evidence, {"at": record.last_time}, time=record.last_time
+    )
     yield _oom_kill(record) or unexpected_end
 
 
 def _classify_error(event: Fields) -> Finding:
     text = f"{event.get('error', 'Error')}: {event.get('text', '')}"
     if findings := read_log(text):
-        return findings[0]
+        return replace(findings[0], time=event["t"])
     kinds = {kind.value: kind for kind in FailureKind}
     kind = kinds.get(str(event.get("kind")), FailureKind.PYTHON_ERROR)
-    return measured_finding(kind, text[:_MAX_EVIDENCE], {})
+    return measured_finding(kind, text[:_MAX_EVIDENCE], {}, time=event["t"])
 
 
 def _oom_kill(record: Record) -> Finding | None:
@@ -54,7 +57,7 @@ def _oom_kill(record: Record) -> Finding | None:
     if rss is not None:
         details.append(f"This run used {format_size(rss)} of it.")
     numbers = {"at": record.last_time, "used": use.used, "limit": use.limit}
-    return measured_finding(FailureKind.OOM_KILL, evidence, numbers, *details)
+    return measured_finding(FailureKind.OOM_KILL, evidence, numbers, *details, time=record.last_time)
 
 
 def ran_out_of_device_memory(record: Record) -> bool:

@@ -36,6 +36,7 @@ def host_leak(record: Record) -> Iterator[Finding]:
         f"The process tree grew by {format_size(per_second * _HOUR)} per hour, to {format_size(samples[-1]['rss'])}.",
         {"per_hour": per_second * _HOUR, "grown": growth.total},
         *details,
+        time=samples[-1]["t"],
     )
 
 
@@ -61,7 +62,9 @@ def paging(record: Record) -> Iterator[Finding]:
         if record.steps:
             details.append(f"That is {stalled / len(record.steps):.2f} seconds per step.")
     numbers = {"rate": max_rate, "seconds_lost": stalled, "seconds": seconds}
-    yield measured_finding(FailureKind.PAGING, evidence, numbers, *details)
+    fastest = max(zip(rates, record.samples, strict=True), key=lambda pair: pair[0])[1] if rates else None
+    time = None if fastest is None else fastest["t"]
+    yield measured_finding(FailureKind.PAGING, evidence, numbers, *details, time=time)
 
 
 def _stalled_time(record: Record) -> tuple[float, float]:

@@ -37,7 +37,7 @@ def _non_finite(record: Record, field: str, kind: FailureKind, name: str) -> Ite
             f"{name} was {first[field]} at step {_step_number(first)}, and in {len(steps)} of {len(record.steps)} "
             "steps."
         )
-        yield measured_finding(kind, evidence, {"steps": len(steps)})
+        yield measured_finding(kind, evidence, {"steps": len(steps)}, time=first["t"])
 
 
 def _step_number(step: Fields) -> object:
@@ -56,21 +56,24 @@ def skipped_steps(record: Record) -> Iterator[Finding]:
     is_frequent = len(skipped) >= _MIN_SKIPPED_STEPS and sum(skipped) >= _MIN_SKIPPED_FRACTION * len(skipped)
     if longest >= _MIN_CONSECUTIVE_SKIPS or is_frequent:
         evidence = f"{sum(skipped)} of {len(skipped)} steps were skipped, up to {longest} in a row."
-        yield measured_finding(FailureKind.SKIPPED_STEPS, evidence, {"skipped": sum(skipped), "in_a_row": longest})
+        numbers = {"skipped": sum(skipped), "in_a_row": longest}
+        first = record.steps[skipped.index(True)]
+        yield measured_finding(FailureKind.SKIPPED_STEPS, evidence, numbers, time=first["t"])
 
 
 def starved(record: Record) -> Iterator[Finding]:
     """Report steps that wait for data for a large fraction of the time."""
     times = [
-        (step["wait"], seconds)
+        (step["wait"], seconds, step["t"])
         for step in record.steps[_WARMUP_STEPS:]
         if isinstance(step.get("wait"), (int, float))
         and isinstance(seconds := step.get("device_seconds", step.get("seconds")), (int, float))
     ]
-    waited, worked = sum(wait for wait, _ in times), sum(seconds for _, seconds in times)
+    waited, worked = sum(wait for wait, *_ in times), sum(seconds for _, seconds, _ in times)
     if len(times) >= _MIN_STEPS and waited > _MIN_WAITING_FRACTION * (waited + worked):
         fraction = waited / (waited + worked)
         evidence = (
             f"Steps waited for the loader in {fraction:.0%} of the time, {waited / len(times):.2f} s before each step."
         )
-        yield measured_finding(FailureKind.STARVED, evidence, {"fraction": fraction, "seconds_lost": waited})
+        numbers = {"fraction": fraction, "seconds_lost": waited}
+        yield measured_finding(FailureKind.STARVED, evidence, numbers, time=max(times)[2])
