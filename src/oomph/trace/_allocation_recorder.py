@@ -85,7 +85,7 @@ class AllocationRecorder(TorchDispatchMode):
         self._calls: list[ModuleCall] = []
         self._node: dict[int, int] = {}  # live storage to the backward node that allocated it
         self._sums: dict[int, tuple[int, ...]] = {}
-        self._module_classes: tuple[tuple[str, str], ...] = ()
+        self._module_classes: dict[str, str] = {}
 
     def __torch_dispatch__(
         self,
@@ -125,9 +125,9 @@ class AllocationRecorder(TorchDispatchMode):
         """True inside a phase."""
         return self._recording
 
-    def name_modules(self, model: nn.Module) -> None:
-        """Keep the classes of the model's modules, by path."""
-        self._module_classes = tuple((path, type(module).__name__) for path, module in model.named_modules())
+    def name_modules(self, modules: Iterable[tuple[str, nn.Module]]) -> None:
+        """Keep the classes of modules, by path."""
+        self._module_classes.update((path, type(module).__name__) for path, module in modules)
 
     def end_training(self) -> None:
         """Mark the end of the training steps."""
@@ -197,7 +197,7 @@ class AllocationRecorder(TorchDispatchMode):
             op_costs=tuple(self._op_costs),
             assumptions=tuple(dict.fromkeys((*_sentences(self.values.guesses), *self.assumptions))),
             guesses=tuple(self.values.guesses),
-            module_classes=self._module_classes,
+            module_classes=tuple(self._module_classes.items()),
             calls=tuple(self._calls),
             classes=self._classes,
             pinned=max(self._pinned.values(), default=0),

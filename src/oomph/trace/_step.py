@@ -238,7 +238,7 @@ class _StepTracer:
     def build(self, model: nn.Module) -> None:
         """Move the model to the device, convert it there and build the optimizers."""
         self.model = model
-        self.recorder.name_modules(model)
+        self.recorder.name_modules(model.named_modules())
         apply_checkpointing(model, self.settings.checkpointing)
         apply_offload(model, self.settings.offload, TracedHostMemory(self.recorder))
         before = _parameters(model)
