@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-import torch.cuda
 from torch.cuda import _memory_viz
 
 from oomph.prediction import TimelineFiles, memory_snapshot, trace_device
@@ -22,11 +21,12 @@ from . import traced_jobs
 from .traced_jobs import ALLOCATORS, JOBS, TARGET, predicted
 
 # What the viewer of pytorch.org/memory_viz reads.
-VIEWER_OPCODES = set(
-    "PROTO FRAME MEMOIZE EMPTY_DICT EMPTY_LIST EMPTY_TUPLE MARK SETITEM SETITEMS APPEND APPENDS TUPLE TUPLE1 TUPLE2 "
-    "TUPLE3 NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT SHORT_BINUNICODE BINUNICODE BINGET LONG_BINGET "
-    "STOP".split()
-)
+VIEWER_OPCODES = {
+    *("PROTO", "FRAME", "STOP", "MARK", "MEMOIZE", "BINGET", "LONG_BINGET"),
+    *("EMPTY_DICT", "SETITEM", "SETITEMS", "EMPTY_LIST", "APPEND", "APPENDS"),
+    *("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "NONE", "NEWTRUE", "NEWFALSE"),
+    *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "SHORT_BINUNICODE", "BINUNICODE"),
+}
 
 
 def snapshot_of(name: str, allocator: str = "expandable") -> dict[str, Any]:
@@ -40,7 +40,7 @@ def entries(snapshot: dict[str, Any], action: str) -> list[dict[str, Any]]:
 
 def shown(entry: dict[str, Any]) -> list[str]:
     """The frames of an entry as torch's tools show them."""
-    return _memory_viz._frames_fmt(entry["frames"])  # type: ignore[no-any-return]
+    return _memory_viz._frames_fmt(entry["frames"])
 
 
 def line_of(function: Any, text: str) -> int:
