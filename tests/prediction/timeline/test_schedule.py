@@ -26,11 +26,12 @@ def test_spans_follow_each_other_for_three_steps(name: str) -> None:
     assert all(span.cost is None for span in spans if span.step < 2)
 
 
-def test_phases_of_micro_batches_have_equal_shares() -> None:
+def test_micro_batches_share_the_time_of_a_phase() -> None:
     trace, settings, target, _ = predicted("adamw-accumulate", "expandable")
     first = [span for span in schedule(trace, settings, target) if span.step == 0]
     assert [span.phase for span in first] == [*[Phase.FORWARD, Phase.BACKWARD] * 4, Phase.OPTIMIZER]
-    assert len({span.seconds for span in first if span.phase is Phase.FORWARD}) == 1
+    forward = [span.seconds for span in first if span.phase is Phase.FORWARD]
+    assert max(forward) < 1.2 * min(forward)
 
 
 def test_events_happen_while_their_operation_runs() -> None:

@@ -42,27 +42,36 @@ class Span:
 def schedule(trace: Trace, settings: Settings, target: Target) -> tuple[Span, ...]:
     """Return the phases of the early steps and the operations of the last one, in order."""
     seconds = op_seconds(trace, target, settings)
-    starts = [start for start in trace.phase_starts if start[0] <= trace.training_events and start[2] in _TRAINING]
-    last_step = max(step for _, step, _ in starts)
-    phases = _phase_seconds(trace, seconds, Counter(phase for _, step, phase in starts if step == last_step))
+    totals: dict[Phase, float] = defaultdict(float)
+    for cost, duration in zip(trace.op_costs, seconds, strict=True):
+        totals[cost.phase] += duration
     spans: list[Span] = []
     now = 0.0
-    for event, step, phase in starts:
-        if step < last_step:
-            spans.append(Span(step, phase, event, now, phases[phase]))
-            now += phases[phase]
+    starts = [start for start in trace.phase_starts if start[2] in _TRAINING]
+    last_step = max(step for _, step, _ in starts)
+    for (event, step, phase), share in zip(starts, _shares(trace, starts), strict=True):
+        if step < last_step and share:
+            spans.append(Span(step, phase, event, now, share * totals[phase]))
+            now += share * totals[phase]
     for cost, event, duration in zip(trace.op_costs, trace.op_starts, seconds, strict=True):
         spans.append(Span(last_step, cost.phase, event, now, duration, cost))
         now += duration
     return tuple(spans)
 
 
-def _phase_seconds(trace: Trace, seconds: Sequence[float], counts: Counter[Phase]) -> dict[Phase, float]:
-    """Return the mean seconds of each phase in the last step, which has some of them several times."""
-    totals: dict[Phase, float] = defaultdict(float)
-    for cost, duration in zip(trace.op_costs, seconds, strict=True):
-        totals[cost.phase] += duration
-    return defaultdict(float, {phase: total / max(counts[phase], 1) for phase, total in totals.items()})
+def _shares(trace: Trace, starts: Sequence[tuple[int, int, Phase]]) -> list[float]:
+    """Return the part of its step's forward, backward or update that runs from each start on, by its events."""
+    ends = [*(event for event, _, _ in starts[1:]), trace.training_events]
+    counts = [end - event for (event, _, _), end in zip(starts, ends, strict=True)]
+    totals: Counter[tuple[int, Phase]] = Counter()
+    occurrences: Counter[tuple[int, Phase]] = Counter()
+    for (_, step, phase), count in zip(starts, counts, strict=True):
+        totals[step, phase] += count
+        occurrences[step, phase] += 1
+    return [  # a fused update allocates nothing
+        count / totals[step, phase] if totals[step, phase] else 1 / occurrences[step, phase]
+        for (_, step, phase), count in zip(starts, counts, strict=True)
+    ]
 
 
 def event_seconds(trace: Trace, spans: Sequence[Span]) -> list[float]:
