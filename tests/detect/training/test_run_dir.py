@@ -85,7 +85,7 @@ def test_ranks_other_than_the_first_write_only_their_record(tmp_path: Path) -> N
     run_dir = ReadOnlyRunDirectory(tmp_path, rank=1)
     run_dir.save_state(state(1))
     run_dir.save_text("a.txt", "text")
-    run_dir.save_results([{"epoch": 1}], 0)
+    run_dir.save_results([{"epoch": 1}], 0, 0)
     assert [path.name for path in tmp_path.rglob("*")] == ["weights"]
     assert run_dir.record_file.name == "record-1.jsonl"
 
