@@ -12,11 +12,12 @@ from ._chart import Chart, Marker
 from ._figure import figure_png, new_figure
 from ._labels import Box, Label, place_labels
 from ._style import GRAY, INK, PAPER, hex_color
-from ._text import drawable_texts
+from ._text import drawable_texts, prepare_texts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
 
 _WIDTH, _HEIGHT = 800, 500  # pixels of each chart
 _PADDING = 0.12  # fraction of the data's range left free on each side of markers
@@ -24,7 +25,7 @@ _MIN_RANGE = 1e-3  # of an axis, as a fraction of its values: ticks have up to s
 _MARKER_SIZE = 9  # points
 _MARKER_RADIUS = 7  # pixels, with its outline
 _BAR_COLORS = ("#b9b9b9", "#f5a5a5")  # paler than the marker, hollow and filled
-_LABEL_FONT, _SMALL_FONT = 9, 9  # points
+_SMALL_FONT = 9  # points
 _MAX_LABEL, _MAX_TITLE = 45, 80  # characters
 _Y_LABEL_WIDTH = 60  # characters of a line
 _LEADER_LENGTH = 30  # pixels; labels that are farther away are connected with their marker
@@ -54,6 +55,7 @@ def padded_range(values: Sequence[float]) -> tuple[float, float]:
 
 def _arrange(figure: Figure) -> None:
     """Fix the places of the axes, because labels are placed by pixels."""
+    prepare_texts(figure)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
 
@@ -125,45 +127,54 @@ def _draw_meanings(area: Axes, chart: Chart) -> None:
 
 
 def _draw_labels(area: Axes, chart: Chart) -> None:
-    from matplotlib.patheffects import withStroke  # noqa: PLC0415
-
     markers = _finite_markers(chart)
-    texts = drawable_texts([marker.label for marker in markers], _MAX_LABEL)
+    texts = _write_labels(area, markers)
     labels = [
-        _label(area, marker, text, required=marker.filled or chart.all_labels)
-        for marker, text in zip(markers, texts, strict=True)
+        _measure(area, text, marker, required=marker.filled or chart.all_labels)
+        for text, marker in zip(texts, markers, strict=True)
     ]
     circles = [_circle(label) for label in labels]
     strokes = [*_line_points(area, chart), *_error_bar_points(area, markers)]
-    frame = area.get_window_extent().padded(-_FRAME_GAP).extents
-    places = place_labels(labels, (frame[0], frame[1], frame[2], frame[3]), circles, strokes)
-    for marker, text, label, place in zip(markers, texts, labels, places, strict=True):
+    frame = area.get_window_extent().padded(-_FRAME_GAP)
+    places = place_labels(labels, (frame.x0, frame.y0, frame.x1, frame.y1), circles, strokes)
+    for text, label, place in zip(texts, labels, places, strict=True):
         if place is None:
+            text.remove()
             continue
         center = (place[0] + place[2]) / 2, (place[1] + place[3]) / 2
-        is_far = abs(center[1] - label.y) >= _LEADER_LENGTH
+        text.set_position(center)
+        if abs(center[1] - label.y) >= _LEADER_LENGTH:
+            arrow = {"arrowstyle": "-", "color": GRAY, "linewidth": 0.8}
+            area.annotate("", text.xy, xytext=center, textcoords="figure pixels", arrowprops=arrow, zorder=3)
+
+
+def _write_labels(area: Axes, markers: Sequence[Marker]) -> list[Annotation]:
+    """Write the labels of markers, so that they can be measured and then moved to their places."""
+    from matplotlib.patheffects import withStroke  # noqa: PLC0415
+
+    texts = [
         area.annotate(
             text,
             (marker.x, marker.y),
-            xytext=center,
+            xytext=(0, 0),
             textcoords="figure pixels",
             ha="center",
             va="center",
-            fontsize=_LABEL_FONT,
+            fontsize=_SMALL_FONT,
             color=INK if marker.filled else GRAY,
-            arrowprops={"arrowstyle": "-", "color": GRAY, "linewidth": 0.8} if is_far else None,
             path_effects=[withStroke(linewidth=3, foreground=PAPER)],  # keeps letters readable on lines
             zorder=6,
         )
+        for marker, text in zip(markers, drawable_texts([item.label for item in markers], _MAX_LABEL), strict=True)
+    ]
+    prepare_texts(area.figure)
+    return texts
 
 
-def _label(area: Axes, marker: Marker, text: str, *, required: bool) -> Label:
-    """Return a label with its size in pixels."""
-    sample = area.text(0, 0, text or " ", fontsize=_LABEL_FONT, parse_math=False)
-    extent = sample.get_window_extent()
-    sample.remove()
-    x, y = area.transData.transform((marker.x, marker.y))
-    return Label(float(x), float(y), extent.width, extent.height, required)
+def _measure(area: Axes, text: Annotation, marker: Marker, *, required: bool) -> Label:
+    extent = text.get_window_extent()
+    x, y = area.transData.transform((marker.x, marker.y)).tolist()
+    return Label(x, y, extent.width, extent.height, required)
 
 
 def _circle(label: Label) -> Box:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from ._library import load_matplotlib
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
 _FAMILY = "DejaVu Sans"  # comes with matplotlib
 _LAST_RESORT = "Last Resort"  # has a box for every character
@@ -24,7 +24,7 @@ def drawable_texts(texts: Sequence[str], max_length: int = _MAX_LENGTH) -> list[
     return ["".join(_MISSING if character in missing else character for character in line) for line in lines]
 
 
-def prepare_texts(figure: Figure) -> None:
+def prepare_texts(figure: Figure | SubFigure) -> None:
     """Select fonts for all texts of a figure, and switch formulas off: a class may be called `$x_$`."""
     from matplotlib.text import Text  # noqa: PLC0415
 
