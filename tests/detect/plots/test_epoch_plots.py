@@ -8,23 +8,8 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from oomph.charts import figure_png
 from oomph.detect import memory_plot, results_plot
-from oomph.detect.plots import _epoch_plots
 from oomph.units import GIB
-
-
-@pytest.fixture(autouse=True)
-def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that are drawn."""
-    drawn: list[Figure] = []
-
-    def record(figure: Figure) -> bytes:
-        drawn.append(figure)
-        return figure_png(figure)
-
-    monkeypatch.setattr(_epoch_plots, "figure_png", record)
-    return drawn
 
 
 def row(epoch: int, **values: float | None) -> dict[str, Any]:

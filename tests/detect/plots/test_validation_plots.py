@@ -7,26 +7,11 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from oomph.charts import figure_png
 from oomph.detect import ImageResult, Scores, labels_plot, score, validation_plots
-from oomph.detect.plots import _confusion_plot, _curve_plots, _labels_plot, confusion_plot, precision_recall_plot
+from oomph.detect.plots import confusion_plot, precision_recall_plot
 from oomph.detect.plots._class_labels import class_labels
 
 UGLY = ("$x_$", "<script>", "two\nlines", "猫", "y" * 99, "", "\\alpha", "قطة")
-
-
-@pytest.fixture(autouse=True)
-def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that are drawn."""
-    drawn: list[Figure] = []
-
-    def record(figure: Figure) -> bytes:
-        drawn.append(figure)
-        return figure_png(figure)
-
-    for module in (_confusion_plot, _curve_plots, _labels_plot):
-        monkeypatch.setattr(module, "figure_png", record)
-    return drawn
 
 
 def found(class_count: int) -> list[ImageResult]:
