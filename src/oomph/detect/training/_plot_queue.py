@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Callable
@@ -29,7 +30,9 @@ class PlotQueue:
         """Draw all plots if the last ones were drawn 20 seconds ago; `at_once` in any case."""
         if not at_once and time.monotonic() - self._drawn_at < _INTERVAL:
             return
-        while self._waiting:
-            name, draw = self._waiting.popitem()
+        waiting, self._waiting = self._waiting, {}
+        for name, draw in waiting.items():
             self._save(name, draw)
+        if waiting:
+            gc.collect()  # figures refer to themselves and hold megabytes each; on the CPU they count in the peak
         self._drawn_at = time.monotonic()
