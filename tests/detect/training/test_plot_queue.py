@@ -19,7 +19,7 @@ def test_the_latest_plot_of_each_name_is_drawn_once_and_not_too_often(monkeypatc
     queue.add("a", lambda: b"1")
     queue.draw()
     assert saved == [("a", b"1")]  # the first ones at once
-    now += 19
+    now += 59
     queue.add("a", lambda: b"2")
     queue.add("b", lambda: b"3")
     queue.draw()

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable
 
-_INTERVAL = 20.0  # seconds; the plots of an epoch take one or two
+_INTERVAL = 60.0  # seconds; the plots of an epoch take one or two, and training waits meanwhile
 
 
 class PlotQueue:
@@ -27,7 +27,7 @@ class PlotQueue:
         self._waiting[name] = draw
 
     def draw(self, *, at_once: bool = False) -> None:
-        """Draw all plots if the last ones were drawn 20 seconds ago; `at_once` in any case."""
+        """Draw all plots if the last ones were drawn a minute ago; `at_once` in any case."""
         if not at_once and time.monotonic() - self._drawn_at < _INTERVAL:
             return
         waiting, self._waiting = self._waiting, {}
