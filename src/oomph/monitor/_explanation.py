@@ -112,11 +112,15 @@ def explain_bytes(data: bytes, name: str) -> Explanation:
         InvalidFile: It is a Record of another version.
     """
     if is_header(data.partition(b"\n")[0]):
-        record = parse_record(data, name)
-        return Explanation("record", diagnose_record(record), tuple(_record_facts(record)))
+        return explain_record(parse_record(data, name))
     text = _decode(data)
     findings = read_log(text)
     return Explanation("log", findings, unrecognized=None if findings else last_error(text))
+
+
+def explain_record(record: Record) -> Explanation:
+    """Explain a Record that was loaded."""
+    return Explanation("record", diagnose_record(record), tuple(_record_facts(record)))
 
 
 def _decode(data: bytes) -> str:
