@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
 
+from ..display import HtmlRepr
 from ..errors import InvalidFile, MissingFile, shorten
 from ..failures import Family, Finding, last_error, read_log
 from ..units import MIB, format_size
@@ -25,7 +26,7 @@ _BYTE_ORDER_MARKS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\x
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(HtmlRepr):
     """The findings in a log or Record.
 
     Attributes:

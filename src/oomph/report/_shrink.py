@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import document
+from ..display import HtmlRepr
 from ..units import count_of, format_size
 from ._table import table
 from ._text import printable
@@ -24,7 +25,7 @@ _SLOWER = 1.01  # a ratio that is more than noise
 
 
 @dataclass(frozen=True)
-class ShrinkReport:
+class ShrinkReport(HtmlRepr):
     """Measurements of the variants of a model."""
 
     result: ShrinkResult
