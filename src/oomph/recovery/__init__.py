@@ -2,7 +2,7 @@
 
 from ..batch import split_batch
 from ..losses import LossSum
-from ._caught_oom import CaughtOom
+from ._caught_oom import CaughtOom, free_memory
 from ._distributed import BUCKET_BYTES
 from ._guard import Guard, guard
 from ._step_report import Fallback, StepReport
@@ -16,6 +16,7 @@ __all__ = [
     "LossSum",
     "StepReport",
     "Transaction",
+    "free_memory",
     "guard",
     "split_batch",
 ]
