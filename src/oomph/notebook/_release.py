@@ -39,7 +39,7 @@ def free_error(shell: InteractiveShell, error: BaseException) -> None:
     formatter: Any = shell.InteractiveTB
     formatter.tb = None
     if formatter.pdb is not None:
-        formatter.pdb.curframe_locals = {}  # a copy of the variables, kept after `%pdb` and `%debug` until Python 3.12
+        vars(formatter.pdb).pop("curframe_locals", None)  # the variables that `%pdb` or `%debug` showed last
     gc.collect()
     if "torch" in sys.modules:
         from ..recovery import free_memory  # noqa: PLC0415  torch is imported already

@@ -96,13 +96,14 @@ def _tensor_block(value: Any, seen: set[int]) -> tuple[bool, int] | None:
         return None
     try:
         storage = value.untyped_storage()
-        address, size, device = storage.data_ptr(), storage.nbytes(), value.device.type
-    except (RuntimeError, NotImplementedError, AttributeError):  # fake, sparse and wrapped tensors have none
+        device = storage.device.type
+        address = None if device == "meta" else storage.data_ptr()  # fake tensors are on "meta" too
+    except (RuntimeError, NotImplementedError):  # sparse and wrapped tensors have no storage
         return None
-    if address in seen or device == "meta":
+    if address is None or address in seen:
         return None
     seen.add(address)
-    return device != "cpu", size
+    return device != "cpu", storage.nbytes()
 
 
 def _array_block(value: Any, seen: set[int]) -> tuple[bool, int] | None:

@@ -22,10 +22,10 @@ _PAGE_STYLE = (
 )
 # Mixed with the text color of the page, so that they are readable on light and on dark ones.
 _COLORS = {
-    "red": "color-mix(in srgb,red 65%,currentcolor)",
-    "green": "color-mix(in srgb,green 70%,currentcolor)",
-    "yellow": "color-mix(in srgb,#b08000 75%,currentcolor)",
-    "cyan": "color-mix(in srgb,#0090a8 75%,currentcolor)",
+    "red": "color-mix(in srgb,red 60%,currentcolor)",
+    "green": "color-mix(in srgb,green 55%,currentcolor)",
+    "yellow": "color-mix(in srgb,#b08000 65%,currentcolor)",
+    "cyan": "color-mix(in srgb,#0090a8 65%,currentcolor)",
 }
 # By name, because importing the classes would import torch.
 _RENDERERS: dict[str, Callable[[Any], RenderableType]] = {
