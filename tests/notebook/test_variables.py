@@ -100,7 +100,7 @@ def test_huge_containers_take_little_time() -> None:
     huge = {f"rows{number}": [[index] for index in range(30_000)] for number in range(5)}
     start = time.monotonic()
     measure_variables(huge)
-    assert time.monotonic() - start < 0.5
+    assert time.monotonic() - start < 2
 
 
 def test_the_largest_variables_come_first_with_their_device() -> None:
