@@ -17,7 +17,7 @@ from ._values import render_explanation, render_plan, render_prediction, render_
 _WIDTH = 110  # columns; a longer line can be scrolled
 _MAX_LINES = 200
 _PAGE_STYLE = (
-    "white-space:pre;overflow-x:auto;line-height:1.3;margin:0;background:none;color:inherit;"
+    "white-space:pre;overflow-x:auto;line-height:1.3;margin:0;background:none;color:inherit; "
     "font-family:Menlo,Consolas,DejaVu Sans Mono,monospace"
 )
 # Mixed with the text color of the page, so that they are readable on light and on dark ones.
