@@ -36,7 +36,7 @@ class MemoryExtension:
         self._last_oom: Finding | None = None
 
     def install(self) -> None:
-        """Start."""
+        """Register the callbacks, the magic and the debugger."""
         shell = self._shell
         shell.events.register("pre_run_cell", self._before_cell)
         shell.events.register("post_run_cell", self._after_cell)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -53,7 +52,7 @@ class ShrinkReport(HtmlRepr):
 def variant_table(variants: Sequence[VariantReport], *, plain: bool) -> Table:
     """Return a table with a column per variant, and with differences from the first."""
     first = variants[0]
-    rows = table("", *(f">{escape(printable(variant.name))}" for variant in variants), plain=plain)
+    rows = table("", *(f">{printable(variant.name)}" for variant in variants), plain=plain)
     for name, text, value in _rows(variants):
         cells = [text(first), *(f"{text(item)} {value(first, item)}".rstrip() for item in variants[1:])]
         rows.add_row(Text(name, "bold"), *cells)
