@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from ..errors import OomphError
-from ..failures import FailureKind, Finding, classify_exception
+from ..failures import FailureKind, Finding, classify_exception, release_frames
 
 DumpMemory = Callable[[], "Path | None"]
 _MAX_ATTEMPTS = 8
@@ -90,7 +90,7 @@ def caught_oom(error: BaseException, dump_memory: DumpMemory | None = None) -> C
     # Source lines are looked up only when the stack is formatted.
     stack = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False)
     snapshot = None if dump_memory is None else dump_memory()
-    _drop_frames(error)
+    release_frames(error)
     return CaughtOom(finding, error, stack, snapshot)
 
 
@@ -110,20 +110,6 @@ def catch_oom(work: Callable[[], object]) -> CaughtOom | None:
             raise
         return oom
     return None
-
-
-def _drop_frames(error: BaseException) -> None:
-    """Clear the frames of an exception and of the exceptions that it was raised from."""
-    queue: list[BaseException | None] = [error]
-    seen: set[int] = set()
-    while queue:
-        current = queue.pop()
-        if current is None or id(current) in seen:
-            continue
-        seen.add(id(current))
-        traceback.clear_frames(current.__traceback__)
-        queue += [current.__cause__, current.__context__]
-        current.__traceback__ = None
 
 
 def retry_on_oom(work: Callable[[], object]) -> None:

@@ -17,6 +17,7 @@ from ._sweep_progress import SweepProgress
 from ._text import printable
 from ._train import ConsoleProgress, TrainReport
 from ._watch import WatchView
+from .notebook import in_notebook, to_html
 
 __all__ = [
     "CloudMachineList",
@@ -41,8 +42,10 @@ __all__ = [
     "WhichGpuReport",
     "compare_plot",
     "emit",
+    "in_notebook",
     "printable",
     "save_compare_plot",
     "save_sweep_plot",
     "sweep_plot",
+    "to_html",
 ]

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .. import document
+from ..display import HtmlRepr
 from ..units import count_of
 from ._table import table
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ScoresReport:
+class ScoresReport(HtmlRepr):
     """Metrics of a detector.
 
     Attributes:
@@ -52,7 +53,7 @@ class ScoresReport:
 
 
 @dataclass(frozen=True)
-class DetectReport:
+class DetectReport(HtmlRepr):
     """Objects detected in images."""
 
     result: DetectResult

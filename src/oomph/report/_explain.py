@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .. import document
+from ..display import HtmlRepr
 from ..failures import Family, Finding
 from ..monitor import Explanation
 from ._text import body_line, printable
@@ -19,7 +20,7 @@ _PREFIXES = {Family.OTHER: "Not a memory problem: ", Family.NUMERICS: "Not memor
 
 
 @dataclass(frozen=True)
-class ExplainReport:
+class ExplainReport(HtmlRepr):
     """An explanation of a log or Record."""
 
     explanation: Explanation
