@@ -17,6 +17,7 @@ from ._sweep_progress import SweepProgress
 from ._text import printable
 from ._train import ConsoleProgress, TrainReport
 from ._watch import WatchView
+from .run import RunReport, default_page, write_page, write_run_page
 
 __all__ = [
     "CloudMachineList",
@@ -32,6 +33,7 @@ __all__ = [
     "PlanReport",
     "PredictReport",
     "Report",
+    "RunReport",
     "ScoresReport",
     "ShrinkReport",
     "SweepProgress",
@@ -40,9 +42,12 @@ __all__ = [
     "WatchView",
     "WhichGpuReport",
     "compare_plot",
+    "default_page",
     "emit",
     "printable",
     "save_compare_plot",
     "save_sweep_plot",
     "sweep_plot",
+    "write_page",
+    "write_run_page",
 ]

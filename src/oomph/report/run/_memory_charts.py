@@ -1,0 +1,189 @@
+"""Charts of GPU memory and of host memory over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ._chart import Chart, Limit
+from ._run_data import RankRecord, RunData
+from ._series import Series, points_of
+
+_HOST_SERIES = (
+    ("rss", "process tree (RSS)"),
+    ("pss", "process tree (PSS)"),
+    ("main_rss", "main process (RSS)"),
+    ("cgroup_used", "cgroup"),
+)
+_HOST_LIMITS = (("cgroup_limit", "cgroup limit"), ("ram_total", "RAM of the machine"))
+
+
+def has_several(runs: Sequence[RunData]) -> bool:
+    """Return True if a chart compares runs or ranks: then it has only their main series."""
+    return len(runs) > 1 or any(len(run.ranks) > 1 for run in runs)
+
+
+def prefix(runs: Sequence[RunData], run: RunData, rank: RankRecord) -> str:
+    """Return what distinguishes the series of a rank from those of others."""
+    parts = [run.name] if len(runs) > 1 else []
+    parts += [f"rank {rank.rank}"] if len(run.ranks) > 1 else []
+    return f"{', '.join(parts)}: " if parts else ""
+
+
+def ranks_of(runs: Sequence[RunData]) -> Iterator[tuple[int, RunData, RankRecord]]:
+    """Yield all ranks with the number of their color: one for each run, or for each rank of a single run."""
+    for number, run in enumerate(runs):
+        for index, rank in enumerate(run.ranks):
+            yield number if len(runs) > 1 else index, run, rank
+
+
+def series_of(
+    run: RunData, rank: RankRecord, label: str, points: tuple[list[float], list[float]], **style: Any
+) -> Series | None:
+    """Return a series with times since the start of its run; None if it has no points."""
+    times, values = points
+    if not times:
+        return None
+    breaks = tuple(start - run.start for start in rank.record.start_times[1:])
+    return Series(label, [at - run.start for at in times], values, start=run.start, breaks=breaks, **style)
+
+
+def gpu_charts(runs: Sequence[RunData]) -> Iterator[Chart]:
+    """Yield one chart for each GPU that a run used or saw."""
+    for index in sorted(_gpu_indices(runs)):
+        series = [line for line in _gpu_series(runs, index) if line is not None]
+        if series:
+            name = _gpu_name(runs, index)
+            title = f"Memory of GPU {index}" + (f" ({name})" if name else "")
+            yield Chart(f"gpu-{index}-memory", title, "bytes", tuple(series), tuple(_gpu_limits(runs, index)))
+
+
+def _gpu_indices(runs: Sequence[RunData]) -> set[int]:
+    """Return the GPUs that torch used; without any, the GPUs that were seen."""
+    used: set[int] = set()
+    seen: set[int] = set()
+    for _, _, rank in ranks_of(runs):
+        for sample in rank.record.samples:
+            used.update(int(entry["device"]) for entry in sample.get("torch", ()))
+            seen.update(int(entry["index"]) for entry in sample.get("gpus", ()))
+    return used or seen
+
+
+def _gpu_series(runs: Sequence[RunData], index: int) -> Iterator[Series | None]:
+    several = has_several(runs)
+    for group, run, rank in ranks_of(runs):
+        allocator = _entries(rank, "torch", "device", index)
+        driver = _entries(rank, "gpus", "index", index)
+        if len(run.ranks) > 1 and not allocator:
+            continue  # another rank uses this GPU
+        start = prefix(runs, run, rank)
+        kinds: list[tuple[str, list[Mapping[str, Any]], str]] = [
+            ("allocated", allocator, "allocated by torch"),
+            ("reserved", allocator, "reserved by torch"),
+        ]
+        if not several or not allocator:
+            kinds += [("tree_used", driver, "this run"), ("others_used", driver, "other processes")]
+            kinds += [("used", driver, "all processes")] if not any("tree_used" in entry for entry in driver) else []
+        for number, (field, entries, label) in enumerate(kinds):
+            style = {"group": group, "dash": "dash" if number % 2 else "solid"} if several else {"group": number}
+            yield series_of(run, rank, f"{start}{label}", points_of(entries, field), **style)
+
+
+def _entries(rank: RankRecord, field: str, key: str, index: int) -> list[Mapping[str, Any]]:
+    """Return the entries of one device in the samples, with their times."""
+    entries: list[Mapping[str, Any]] = []
+    for sample in rank.record.samples:
+        for entry in sample.get(field, ()):
+            if entry[key] == index:
+                used = {"used": entry["total"] - entry["free"]} if field == "gpus" else {}
+                entries.append({**entry, **used, "t": sample["t"]})
+    return entries
+
+
+def _gpu_name(runs: Sequence[RunData], index: int) -> str:
+    names = (entry.get("name") for _, _, rank in ranks_of(runs) for entry in _first_gpus(rank, index))
+    return next((name for name in names if isinstance(name, str)), "")
+
+
+def _first_gpus(rank: RankRecord, index: int) -> Iterable[Mapping[str, Any]]:
+    for sample in rank.record.samples:
+        if entries := [entry for entry in sample.get("gpus", ()) if entry["index"] == index]:
+            return entries
+    return ()
+
+
+def _gpu_limits(runs: Sequence[RunData], index: int) -> Iterator[Limit]:
+    for number, run in enumerate(runs):
+        start, group = (f"{run.name}: ", number) if len(runs) > 1 else ("", None)
+        predicted = run.predicted
+        if run.uses_gpu and predicted.peak:
+            yield Limit(f"{start}predicted peak of allocated", predicted.peak, group)
+        if run.uses_gpu and predicted.budget:
+            yield Limit(f"{start}budget", predicted.budget, group)
+    totals = {int(entry["total"]) for _, _, rank in ranks_of(runs) for entry in _first_gpus(rank, index)}
+    for total in sorted(totals):
+        yield Limit("memory of the card", total)
+
+
+def ram_charts(runs: Sequence[RunData]) -> Iterator[Chart]:
+    """Yield the charts of host memory: the process tree, swap and its rate, /dev/shm."""
+    yield from _chart("ram", "RAM of the process tree", "bytes", _ram_series(runs), tuple(_ram_limits(runs)))
+    swap = _host_series(runs, (("swap_used", "swap in use"),))
+    yield from _chart("swap", "Swap or page file of the machine", "bytes", swap, _limits(runs, "swap_total", "swap"))
+    rates = _host_series(runs, (("swap_in_rate", "read from swap"), ("swap_out_rate", "written to swap")))
+    yield from _chart("swap-rate", "Swap rate of the machine", "bytes/s", rates, ())
+    shm = _host_series(runs, (("shm_used", "shared memory in use"),))
+    yield from _chart("shm", "Shared memory (/dev/shm)", "bytes", shm, _limits(runs, "shm_total", "size of /dev/shm"))
+
+
+def _chart(
+    name: str,
+    title: str,
+    unit: str,
+    series: Iterable[Series | None],
+    limits: tuple[Limit, ...],
+) -> Iterator[Chart]:
+    """Yield a chart unless it is empty or all its values are 0."""
+    lines = tuple(line for line in series if line is not None)
+    if any(line.maximum > 0 for line in lines):
+        yield Chart(name, title, unit, lines, limits)
+
+
+def _ram_series(runs: Sequence[RunData]) -> Iterator[Series | None]:
+    fields = _HOST_SERIES[:1] if has_several(runs) else _HOST_SERIES
+    return _host_series(runs, fields, every_rank=True)
+
+
+def _host_series(
+    runs: Sequence[RunData], fields: Sequence[tuple[str, str]], *, every_rank: bool = False
+) -> Iterator[Series | None]:
+    """Yield series of samples; what belongs to the machine is read from the first rank's Record."""
+    several = has_several(runs)
+    for group, run, rank in ranks_of(runs):
+        if rank is not run.ranks[0] and not every_rank:
+            continue
+        start = prefix(runs, run, rank) if every_rank or len(runs) > 1 else ""
+        for number, (field, label) in enumerate(fields):
+            style = {"group": group, "dash": "dash" if number % 2 else "solid"} if several else {"group": number}
+            yield series_of(run, rank, f"{start}{label}", points_of(rank.record.samples, field), **style)
+
+
+def _ram_limits(runs: Sequence[RunData]) -> Iterator[Limit]:
+    for number, run in enumerate(runs):
+        start, group = (f"{run.name}: ", number) if len(runs) > 1 else ("", None)
+        if run.predicted.host:
+            yield Limit(f"{start}predicted for the process", run.predicted.host, group)
+        if run.predicted.budget and not run.uses_gpu:
+            yield Limit(f"{start}budget", run.predicted.budget, group)
+    for field, label in _HOST_LIMITS:
+        yield from _limits(runs, field, label)
+
+
+def _limits(runs: Sequence[RunData], field: str, label: str) -> tuple[Limit, ...]:
+    """Return the last value of a limit in each run, each value once."""
+    values = {}
+    for run in runs:
+        value = next((sample[field] for sample in reversed(run.record.samples) if field in sample), None)
+        if value:
+            values[float(value)] = Limit(label, float(value))
+    return tuple(values.values())
