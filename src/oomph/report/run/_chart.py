@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from ._series import MAX_POINTS, Series, thin
 # plotly's default colors, which are legible on both backgrounds; one for each kind of series, rank or run.
 COLORS = ("#636efa", "#ef553b", "#00a67d", "#ab63fa", "#e8871e", "#0fa3c4", "#d6458f", "#7a9a1a", "#b86fd0", "#a87a50")
 _LIMIT_COLOR, _EVENT_COLOR = "#8a8f99", "#d93a3a"
+_LIMIT_DASHES = ("dot", "dash", "longdash", "dashdot")
 _MAX_PAGE_POINTS = 60_000  # of all series: beyond that a page has more than 8 MB
 _MIN_POINTS = 100  # of a series
 _FLATTENING = 4  # a limit this many times above all values is hidden at first
@@ -89,6 +91,8 @@ def format_value(value: float, unit: str) -> str:
         return format_size(value)
     if unit == "bytes/s":
         return format_rate(value)
+    if not unit and float(value).is_integer() and abs(value) < 10**_DIGITS:
+        return f"{int(value):,}"
     return f"{format_number(value)} {unit}".strip()
 
 
@@ -184,7 +188,7 @@ def _hover_template(chart: Chart, scale: float, unit: TimeUnit) -> str:
 def _limit_lines(chart: Chart, scale: float, unit: TimeUnit) -> Iterator[dict[str, Any]]:
     ends = [_position(series.times[index], chart, unit) for series in chart.series for index in (0, -1)]
     highest = max(series.maximum for series in chart.series)
-    for limit in chart.limits:
+    for limit, dash in zip(chart.limits, itertools.cycle(_LIMIT_DASHES)):
         group = limit.group
         color = _LIMIT_COLOR if group is None else COLORS[group % len(COLORS)]
         trace: dict[str, Any] = {
@@ -194,7 +198,7 @@ def _limit_lines(chart: Chart, scale: float, unit: TimeUnit) -> Iterator[dict[st
             "x": [min(ends), max(ends)],
             "y": [_rounded(limit.value / scale)] * 2,
             "customdata": [round(limit.value)] * 2,
-            "line": {"color": color, "dash": "dash", "width": 1.5},
+            "line": {"color": color, "dash": dash, "width": 1.5},
             "hovertemplate": _hover_template(chart, scale, unit).partition("<br>%{x")[0] + "<extra></extra>",
         }
         if limit.value > _FLATTENING * highest:
@@ -252,8 +256,8 @@ def _summary(chart: Chart) -> str:
     limits = [f"{limit.label} {format_value(limit.value, chart.unit)}" for limit in chart.limits[:3]]
     more = len(chart.series) - len(shown)
     rest = [f"and {more} more"] if more > 0 else []
-    sentence = ", ".join(shown + rest)
-    return f"{sentence}{'; ' if limits else ''}{', '.join(limits)}."
+    sentence = f"{', '.join(shown + rest)}{'; ' if limits else ''}{', '.join(limits)}."
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _table(chart: Chart) -> PageTable:

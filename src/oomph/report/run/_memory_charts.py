@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ._chart import Chart, Limit
@@ -48,80 +49,80 @@ def series_of(
     return Series(label, [at - run.start for at in times], values, start=run.start, breaks=breaks, **style)
 
 
+@dataclass(frozen=True)
+class _GpuUse:
+    """What the Record of a rank says about one GPU: lines of torch's allocator and of the driver, with their times."""
+
+    group: int
+    run: RunData
+    rank: RankRecord
+    allocator: list[tuple[float, Mapping[str, Any]]]
+    driver: list[tuple[float, Mapping[str, Any]]]
+
+
 def gpu_charts(runs: Sequence[RunData]) -> Iterator[Chart]:
-    """Yield one chart for each GPU that a run used or saw."""
-    for index in sorted(_gpu_indices(runs)):
-        series = [line for line in _gpu_series(runs, index) if line is not None]
+    """Yield one chart for each GPU that a run used; for each one that was seen if torch used none."""
+    uses = [(index, use) for group, run, rank in ranks_of(runs) for index, use in _gpu_uses(group, run, rank)]
+    by_torch = [(index, use) for index, use in uses if use.allocator]
+    for index in sorted({index for index, _ in by_torch or uses}):
+        users = [use for other, use in by_torch or uses if other == index]
+        series = tuple(line for line in _gpu_series(runs, users) if line is not None)
         if series:
-            name = _gpu_name(runs, index)
+            name = _gpu_name(users)
             title = f"Memory of GPU {index}" + (f" ({name})" if name else "")
-            yield Chart(f"gpu-{index}-memory", title, "bytes", tuple(series), tuple(_gpu_limits(runs, index)))
+            yield Chart(f"gpu-{index}-memory", title, "bytes", series, tuple(_gpu_limits(runs, users)))
 
 
-def _gpu_indices(runs: Sequence[RunData]) -> set[int]:
-    """Return the GPUs that torch used; without any, the GPUs that were seen."""
-    used: set[int] = set()
-    seen: set[int] = set()
-    for _, _, rank in ranks_of(runs):
-        for sample in rank.record.samples:
-            used.update(int(entry["device"]) for entry in sample.get("torch", ()))
-            seen.update(int(entry["index"]) for entry in sample.get("gpus", ()))
-    return used or seen
+def _gpu_uses(group: int, run: RunData, rank: RankRecord) -> Iterator[tuple[int, _GpuUse]]:
+    driver = _lines_by_device(rank, "gpus", "index")
+    allocator = _lines_by_device(rank, "torch", "device")
+    in_use = [index for index, lines in driver.items() if any(gpu.get("tree_used") for _, gpu in lines)]
+    # CUDA_VISIBLE_DEVICES numbers torch's devices anew.
+    renumbered = len(in_use) == len(allocator) and sorted(allocator) != sorted(in_use)
+    numbers = dict(zip(sorted(allocator), sorted(in_use), strict=True)) if renumbered else {}
+    devices = {numbers.get(device, device): lines for device, lines in allocator.items()}
+    for index in sorted({*driver, *devices}):
+        yield index, _GpuUse(group, run, rank, devices.get(index, []), driver.get(index, []))
 
 
-def _gpu_series(runs: Sequence[RunData], index: int) -> Iterator[Series | None]:
-    several = has_several(runs)
-    for group, run, rank in ranks_of(runs):
-        allocator = _entries(rank, "torch", "device", index)
-        driver = _entries(rank, "gpus", "index", index)
-        if len(run.ranks) > 1 and not allocator:
-            continue  # another rank uses this GPU
-        start = prefix(runs, run, rank)
-        kinds: list[tuple[str, list[Mapping[str, Any]], str]] = [
-            ("allocated", allocator, "allocated by torch"),
-            ("reserved", allocator, "reserved by torch"),
-        ]
-        if not several or not allocator:
-            kinds += [("tree_used", driver, "this run"), ("others_used", driver, "other processes")]
-            kinds += [("used", driver, "all processes")] if not any("tree_used" in entry for entry in driver) else []
-        for number, (field, entries, label) in enumerate(kinds):
-            style = {"group": group, "dash": "dash" if number % 2 else "solid"} if several else {"group": number}
-            yield series_of(run, rank, f"{start}{label}", points_of(entries, field), **style)
-
-
-def _entries(rank: RankRecord, field: str, key: str, index: int) -> list[Mapping[str, Any]]:
-    """Return the entries of one device in the samples, with their times."""
-    entries: list[Mapping[str, Any]] = []
+def _lines_by_device(rank: RankRecord, field: str, key: str) -> dict[int, list[tuple[float, Mapping[str, Any]]]]:
+    lines: dict[int, list[tuple[float, Mapping[str, Any]]]] = {}
     for sample in rank.record.samples:
         for entry in sample.get(field, ()):
-            if entry[key] == index:
-                used = {"used": entry["total"] - entry["free"]} if field == "gpus" else {}
-                entries.append({**entry, **used, "t": sample["t"]})
-    return entries
+            lines.setdefault(int(entry[key]), []).append((float(sample["t"]), entry))
+    return lines
 
 
-def _gpu_name(runs: Sequence[RunData], index: int) -> str:
-    names = (entry.get("name") for _, _, rank in ranks_of(runs) for entry in _first_gpus(rank, index))
-    return next((name for name in names if isinstance(name, str)), "")
+def _gpu_series(runs: Sequence[RunData], users: Sequence[_GpuUse]) -> Iterator[Series | None]:
+    """Yield what torch and the driver say; if several ranks or runs used the GPU, only what torch says."""
+    several = len(users) > 1
+    for use in users:
+        start = prefix(runs, use.run, use.rank)
+        kinds = [("allocated", use.allocator, "allocated by torch"), ("reserved", use.allocator, "reserved by torch")]
+        if not several or not use.allocator:
+            kinds += [("tree_used", use.driver, "this run"), ("others_used", use.driver, "other processes")]
+            if not any("tree_used" in gpu for _, gpu in use.driver):
+                used = [(at, {"used": gpu["total"] - gpu["free"]}) for at, gpu in use.driver]
+                kinds.append(("used", used, "all processes"))
+        for number, (field, lines, label) in enumerate(kinds):
+            style = {"group": use.group, "dash": "dash" if number % 2 else "solid"} if several else {"group": number}
+            points = [(at, float(line[field])) for at, line in lines if field in line]
+            columns = [at for at, _ in points], [value for _, value in points]
+            yield series_of(use.run, use.rank, f"{start}{label}", columns, **style)
 
 
-def _first_gpus(rank: RankRecord, index: int) -> Iterable[Mapping[str, Any]]:
-    for sample in rank.record.samples:
-        if entries := [entry for entry in sample.get("gpus", ()) if entry["index"] == index]:
-            return entries
-    return ()
+def _gpu_name(users: Sequence[_GpuUse]) -> str:
+    return next((str(gpu["name"]) for use in users for _, gpu in use.driver[:1] if "name" in gpu), "")
 
 
-def _gpu_limits(runs: Sequence[RunData], index: int) -> Iterator[Limit]:
+def _gpu_limits(runs: Sequence[RunData], users: Sequence[_GpuUse]) -> Iterator[Limit]:
     for number, run in enumerate(runs):
         start, group = (f"{run.name}: ", number) if len(runs) > 1 else ("", None)
-        predicted = run.predicted
-        if run.uses_gpu and predicted.peak:
-            yield Limit(f"{start}predicted peak of allocated", predicted.peak, group)
-        if run.uses_gpu and predicted.budget:
-            yield Limit(f"{start}budget", predicted.budget, group)
-    totals = {int(entry["total"]) for _, _, rank in ranks_of(runs) for entry in _first_gpus(rank, index)}
-    for total in sorted(totals):
+        if run.uses_gpu and run.predicted.peak:
+            yield Limit(f"{start}predicted peak of allocated", run.predicted.peak, group)
+        if run.uses_gpu and run.predicted.budget:
+            yield Limit(f"{start}budget", run.predicted.budget, group)
+    for total in sorted({float(gpu["total"]) for use in users for _, gpu in use.driver[:1]}):
         yield Limit("memory of the card", total)
 
 

@@ -20,7 +20,8 @@ _KIND_COLORS = {
     "input": "#7a9a1a",
     "buffer": "#a87a50",
 }
-_REST_COLOR, _MODULE_COLOR = "#8a8f99", "rgba(128,136,150,0.25)"
+_REST_COLOR, _ROOT_COLOR = "#8a8f99", "rgba(128,136,150,0.2)"
+_MODULE_OPACITY = "66"  # hexadecimal
 _OUTSIDE, _ROOT = "outside the model", "predicted peak"
 REST = "not traced to a module"
 _MAX_ROWS = 20
@@ -100,16 +101,19 @@ def _by_kind(parts: Sequence[Part]) -> list[tuple[str, int]]:
 
 
 def _treemap(parts: Sequence[Part], total: int) -> dict[str, Any]:
-    """Return a treemap with a node for each module on a path, and the kinds as leaves."""
-    nodes: dict[str, tuple[str, str, int, str]] = {"": (_ROOT, "", total, _MODULE_COLOR)}
-    for number, part in enumerate(parts):
-        parent = ""
+    """Return a treemap with a node for each module on a path, and the kinds as leaves.
+
+    A module has the color of its largest kind.
+    """
+    nodes: dict[str, tuple[str, str, int, str]] = {"": (_ROOT, "", total, _ROOT_COLOR)}
+    for number, part in sorted(enumerate(parts), key=lambda pair: -pair[1].size):
+        parent, color = "", _KIND_COLORS.get(part.kind, _REST_COLOR)
         for depth in range(len(part.path)):
             key = f"m:{'.'.join(part.path[: depth + 1])}"
-            size = nodes[key][2] if key in nodes else 0
-            nodes[key] = (part.path[depth], parent, size + part.size, _MODULE_COLOR)
+            _, _, size, module_color = nodes.get(key, ("", "", 0, color + _MODULE_OPACITY))
+            nodes[key] = (part.path[depth], parent, size + part.size, module_color)
             parent = key
-        nodes[f"p:{number}"] = (part.kind, parent, part.size, _KIND_COLORS.get(part.kind, _REST_COLOR))
+        nodes[f"p:{number}"] = (part.kind, parent, part.size, color)
     ids = {key: key or "root" for key in nodes}
     return {
         "type": "treemap",

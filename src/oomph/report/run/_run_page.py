@@ -209,7 +209,7 @@ def comparison_table(runs: Sequence[RunData], summaries: Sequence[Summary]) -> P
     rows = [("state", *(summary.state for summary in summaries))]
     rows += [(name, *(run_facts.get(name, "") for run_facts in facts)) for name in names]
     rows.append(("verdict", *(_first_finding(run) for run in runs)))
-    rows += _differing_settings(runs)
+    rows += [row for row in _differing_settings(runs) if row[0] not in names]
     return PageTable(("", *(run.name for run in runs)), tuple(rows))
 
 
@@ -220,9 +220,9 @@ def _first_finding(run: RunData) -> str:
 def _differing_settings(runs: Sequence[RunData]) -> Iterator[tuple[str, ...]]:
     settings = [_settings_of(run) for run in runs]
     for name in dict.fromkeys(name for values in settings for name in values):
-        values = tuple(run_settings.get(name, "") for run_settings in settings)
-        if len(set(values)) > 1:
-            yield (name, *values)
+        known = {run_settings[name] for run_settings in settings if name in run_settings}
+        if len(known) > 1:
+            yield (name, *(run_settings.get(name, "") for run_settings in settings))
 
 
 def _settings_of(run: RunData) -> dict[str, str]:

@@ -87,8 +87,8 @@ def _verdict(run: RunData) -> str:
     titles = [finding.cause.title for _, finding in run.findings]
     if not titles:
         return "No problem was found."
-    more = f" There are {count_of(len(titles) - 1, 'more finding')}." if len(titles) > 1 else ""
-    return f"{titles[0]}.{more}"
+    more = f" (and {count_of(len(titles) - 1, 'more finding')})" if len(titles) > 1 else ""
+    return f"{titles[0]}{more}."
 
 
 def _facts(run: RunData) -> Iterator[tuple[str, str]]:
