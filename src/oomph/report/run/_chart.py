@@ -169,7 +169,7 @@ def _clock_times(series: Series, times: Sequence[float]) -> Iterator[str]:
     assert series.start is not None  # noqa: S101  for the type checker
     clock = "%a %H:%M:%S" if times and times[-1] > _DAY else "%H:%M:%S"
     for at in times:
-        yield time.strftime(clock, time.localtime(series.start + at))
+        yield time.strftime(clock, time.localtime(max(series.start + at, 0)))
 
 
 def _hover_template(chart: Chart, scale: float, unit: TimeUnit) -> str:

@@ -42,11 +42,13 @@ def series_of(
     run: RunData, rank: RankRecord, label: str, points: tuple[list[float], list[float]], **style: Any
 ) -> Series | None:
     """Return a series with times since the start of its run; None if it has no points."""
-    times, values = points
-    if not times:
+    if not points[0]:
         return None
+    # The clock of a machine may be set back during a run.
+    ordered = sorted(zip(*points, strict=True), key=lambda point: point[0])
     breaks = tuple(start - run.start for start in rank.record.start_times[1:])
-    return Series(label, [at - run.start for at in times], values, start=run.start, breaks=breaks, **style)
+    times, values = [at - run.start for at, _ in ordered], [value for _, value in ordered]
+    return Series(label, times, values, start=run.start, breaks=breaks, **style)
 
 
 @dataclass(frozen=True)
@@ -102,13 +104,16 @@ def _gpu_series(runs: Sequence[RunData], users: Sequence[_GpuUse]) -> Iterator[S
         if not several or not use.allocator:
             kinds += [("tree_used", use.driver, "this run"), ("others_used", use.driver, "other processes")]
             if not any("tree_used" in gpu for _, gpu in use.driver):
-                used = [(at, {"used": gpu["total"] - gpu["free"]}) for at, gpu in use.driver]
-                kinds.append(("used", used, "all processes"))
+                kinds.append(("used", _with_used(use.driver), "all processes"))
         for number, (field, lines, label) in enumerate(kinds):
             style = {"group": use.group, "dash": "dash" if number % 2 else "solid"} if several else {"group": number}
             points = [(at, float(line[field])) for at, line in lines if field in line]
             columns = [at for at, _ in points], [value for _, value in points]
             yield series_of(use.run, use.rank, f"{start}{label}", columns, **style)
+
+
+def _with_used(lines: Sequence[tuple[float, Mapping[str, Any]]]) -> list[tuple[float, Mapping[str, Any]]]:
+    return [(at, {"used": gpu["total"] - gpu["free"]}) for at, gpu in lines]
 
 
 def _gpu_name(users: Sequence[_GpuUse]) -> str:

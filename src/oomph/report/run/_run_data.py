@@ -26,7 +26,7 @@ from ._series import finite
 
 _CPU = "cpu"
 # Exceptions of a run that was asked to stop.
-_STOP_ERRORS = {"KeyboardInterrupt", "SystemExit"}
+_STOP_ERRORS = ("KeyboardInterrupt", "SystemExit")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -52,22 +53,22 @@ def _chart(
         yield Chart(name, title, unit, series)
 
 
-def _waiting_shares(steps: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
-    """Return the times of steps, and the percentage that each one waited for data."""
-    times, shares = [], []
+def _waits(steps: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, float, float]]:
+    """Yield the time of each step whose wait was measured, its seconds of waiting and those of work."""
     for step in steps:
         wait, work = finite(step.get("wait")), finite(step.get("device_seconds", step.get("seconds")))
-        if wait is not None and work is not None and wait + work > 0:
-            times.append(float(step["t"]))
-            shares.append(100 * wait / (wait + work))
-    return times, shares
+        if wait is not None and work is not None and wait >= 0 and work >= 0 and 0 < wait + work < math.inf:
+            yield float(step["t"]), wait, work
 
 
-def waiting_share(runs: RunData) -> float | None:
+def _waiting_shares(steps: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
+    """Return the times of steps, and the percentage that each one waited for data."""
+    shares = [(at, 100 * (wait / (wait + work))) for at, wait, work in _waits(steps)]
+    return [at for at, _ in shares], [share for _, share in shares]
+
+
+def waiting_share(run: RunData) -> float | None:
     """Return the percentage of all steps' time in which they waited for data; None if it wasn't measured."""
-    waited = worked = 0.0
-    for step in runs.record.steps:
-        wait, work = finite(step.get("wait")), finite(step.get("device_seconds", step.get("seconds")))
-        if wait is not None and work is not None:
-            waited, worked = waited + wait, worked + work
-    return 100 * waited / (waited + worked) if waited + worked > 0 else None
+    waits = list(_waits(run.record.steps))
+    waited, total = sum(wait for _, wait, _ in waits), sum(wait + work for _, wait, work in waits)
+    return 100 * (waited / total) if waits else None
