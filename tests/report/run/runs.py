@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +33,27 @@ HEADER = {
 TOTAL = 24 * GIB
 
 
-def write_record(path: Path, lines: Sequence[Mapping[str, Any]], *, ended: bool = True) -> Path:
+def write_record(path: Path, lines: Iterable[Mapping[str, Any]], *, ended: bool = True) -> Path:
     """Write a Record of given lines."""
-    end = [{"t": max([START, *(line["t"] for line in lines)]), "event": "end"}] if ended else []
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(line) + "\n" for line in (HEADER, *lines, *end)))
+    last = START
+    with path.open("w") as file:
+        file.write(json.dumps(HEADER) + "\n")
+        for line in lines:
+            last = max(last, line["t"])
+            file.write(json.dumps(line) + "\n")
+        if ended:
+            file.write(json.dumps({"t": last, "event": "end"}) + "\n")
     return path
 
 
-def gpu_lines(seconds: int, device: int = 0, gpus: int = 1, per_second: int = 1) -> list[dict[str, Any]]:
-    """Return samples and steps of a run on a GPU, whose memory goes up and down."""
+def gpu_lines(samples: int, device: int = 0, gpus: int = 1) -> list[dict[str, Any]]:
+    """Return samples and steps of a run on a GPU, one a second."""
+    return list(iter_gpu_lines(samples, 1.0, device, gpus))
+
+
+def iter_gpu_lines(samples: int, interval: float, device: int = 0, gpus: int = 1) -> Iterator[dict[str, Any]]:
+    """Yield samples and steps of a run on a GPU, whose memory goes up and down."""
     prediction = {
         "allocated": 11 * GIB,
         "reserved": 13 * GIB,
@@ -50,9 +61,9 @@ def gpu_lines(seconds: int, device: int = 0, gpus: int = 1, per_second: int = 1)
         "budget": 20 * GIB,
         "target": "RTX 4090",
     }
-    lines: list[dict[str, Any]] = [{"t": START, "event": "prediction", **prediction}]
-    for number in range(seconds * per_second):
-        at = round(START + number / per_second, 3)
+    yield {"t": START, "event": "prediction", **prediction}
+    for number in range(samples):
+        at = round(START + number * interval, 3)
         allocated = int((6 + 4 * math.sin(number / 50)) * GIB) + number * 512
         sample = {
             "ram_total": 64 * GIB,
@@ -74,8 +85,8 @@ def gpu_lines(seconds: int, device: int = 0, gpus: int = 1, per_second: int = 1)
             ],
         }
         step = {"step": number + 1, "seconds": 0.3, "wait": 0.02, "loss": 3 / (1 + number / 100), "micro_batches": 2}
-        lines += [{"t": at, "sample": sample}, {"t": at, "step": {**step, "retries": 0, "lr": 0.01, "grad_norm": 1.5}}]
-    return lines
+        yield {"t": at, "sample": sample}
+        yield {"t": at, "step": {**step, "retries": 0, "lr": 0.01, "grad_norm": 1.5}}
 
 
 def gpu_fields(index: int, is_used: bool) -> dict[str, Any]:  # noqa: FBT001

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from plotly import graph_objects
 
-from oomph import Job, Settings, predict
+from oomph import Settings, predict
 from oomph.prediction import Estimate, Origin, Prediction
 from oomph.report.run._peak_chart import REST, largest_parts, peak_figure, peak_parts
 from tests.conftest import QUICK_JOB
@@ -23,10 +23,18 @@ def leaves(trace: Any) -> dict[str, int]:
     return {key: size for key, size in nodes if key not in inner}
 
 
-@pytest.mark.parametrize("target", ["cpu", "RTX 3060"])
-def test_leaves_add_up_to_the_predicted_peak_to_the_byte(target: str) -> None:
-    job: Job = QUICK_JOB
-    need = predict(job, Settings(batch=3), target)
+@pytest.mark.medium
+def test_leaves_of_a_gpu_add_up_to_the_predicted_peak_to_the_byte() -> None:
+    need = predict(QUICK_JOB, Settings(batch=3), "RTX 3060")
+    assert need.allocated.value > sum(owner.size for owner in need.peak.owners), "the allocator rounds up"
+    check_leaves(need)
+
+
+def test_leaves_add_up_to_the_predicted_peak_to_the_byte(prediction: Prediction) -> None:
+    check_leaves(prediction)
+
+
+def check_leaves(need: Prediction) -> None:
     for value in (need.allocated.value, need.allocated.value + 12_345_678):
         trace = peak_figure(with_allocated(need, value)).data[0]
         assert sum(leaves(trace).values()) == round(value)

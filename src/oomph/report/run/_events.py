@@ -48,8 +48,8 @@ def _describe(event: Mapping[str, Any]) -> str | None:
     kind = event["event"]
     if kind == "oom":
         parts = event.get("micro_batches")
-        count = f" in {count_of(parts, 'micro-batch', 'micro-batches')}" if isinstance(parts, int) else ""
-        return f"Memory ran out at step {event.get('step', '?')}{count} ({event.get('kind', 'unknown kind')})."
+        count = f", in {count_of(parts, 'micro-batch', 'micro-batches')}" if isinstance(parts, int) else ""
+        return f"Memory ran out after step {event.get('step', '?')}{count} ({event.get('kind', 'unknown kind')})."
     if kind == "stopped":
         return f"The run was asked to stop after step {event.get('step', '?')}, and was saved."
     if kind == "error":

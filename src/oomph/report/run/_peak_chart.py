@@ -24,6 +24,7 @@ _REST_COLOR, _ROOT_COLOR = "#8a8f99", "rgba(128,136,150,0.2)"
 _MODULE_OPACITY = "66"  # hexadecimal
 _OUTSIDE, _ROOT = "outside the model", "predicted peak"
 REST = "not traced to a module"
+_HOVER_TEMPLATE = "<b>%{label}</b><br>%{text} (%{value:,.0f} bytes)<br>%{percentRoot:.1%} of the peak<extra></extra>"
 _MAX_ROWS = 20
 _DEPTH = 4  # levels that are drawn at a time
 
@@ -126,8 +127,7 @@ def _treemap(parts: Sequence[Part], total: int) -> dict[str, Any]:
         "branchvalues": "total",
         "maxdepth": _DEPTH,
         "textinfo": "label+text",
-        "hovertemplate": "<b>%{label}</b><br>%{text}<br>(%{value:,.0f} bytes)<br>%{percentRoot:.1%} of the peak"
-        "<extra></extra>",
+        "hovertemplate": _HOVER_TEMPLATE,
         "pathbar": {"visible": True},
         "tiling": {"pad": 2},
     }
