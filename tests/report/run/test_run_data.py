@@ -149,6 +149,8 @@ def test_the_worst_rank_decides(tmp_path: Path) -> None:
     write_record(tmp_path / "record-1.jsonl", gpu_lines(2, device=1), ended=False)
     run = load_run(tmp_path)
     assert run_state(run) == "killed"
+    with Recorder(tmp_path / "record-1.jsonl"):
+        assert run_state(load_run(tmp_path)) == "finished", "rank 1 has not closed its Record yet"
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "state.pt").touch()
     assert [command.text.split()[0] for command in next_commands(run, "killed")] == ["torchrun", "oomph", "oomph"]

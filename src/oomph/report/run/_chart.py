@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -232,8 +233,6 @@ def _event_traces(events: Sequence[Event], unit: TimeUnit) -> Iterator[dict[str,
 
 
 def _wrapped(event: Event, width: int = 40) -> str:
-    import textwrap  # noqa: PLC0415  only hover texts are wrapped
-
     lines = textwrap.wrap(event.text, width)
     return "<br>".join([f"<b>{chart_text(event.label)}</b>", *map(chart_text, lines)])
 

@@ -185,8 +185,9 @@ def _peak_blocks(runs: Sequence[RunData]) -> Iterator[Block]:
 def _picture_blocks(runs: Sequence[RunData]) -> Iterator[Block]:
     for run in runs:
         pictures = tuple(picture for file in run.pictures if (picture := embed(file)) is not None)
-        if pictures:
-            yield Block(run.name if len(runs) > 1 else "", pictures=pictures)
+        if run.is_folder:
+            sentences = () if pictures else ("The run folder has no pictures yet.",)
+            yield Block(run.name if len(runs) > 1 else "", sentences, pictures=pictures)
 
 
 def _data_blocks(runs: Sequence[RunData]) -> Iterator[Block]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...failures import FailureKind
+from ...monitor import Record
 from ...units import count_of, format_number, format_size, format_time
 from ._run_data import RunData, stop_event
 from ._series import finite
@@ -42,13 +43,12 @@ def summarize(run: RunData) -> Summary:
 
 
 def run_state(run: RunData) -> str:
-    """Return how a run ended, or that it is running; that of its worst rank."""
-    states = {_rank_state(run, index) for index in range(len(run.ranks))}
-    return next(state for state in ("failed", "killed", "stopped", "running", "finished") if state in states)
+    """Return how a run ended, or that it is running: the state of its first rank, unless another one failed."""
+    states = [_rank_state(rank.record) for rank in run.ranks]
+    return next((state for state in ("failed", "killed") if state in states), states[0])
 
 
-def _rank_state(run: RunData, index: int) -> str:
-    record = run.ranks[index].record
+def _rank_state(record: Record) -> str:
     if stop_event(record) is not None:
         return "stopped"
     if any(event["event"] == "error" and event["t"] >= record.start_times[-1] for event in record.events):
