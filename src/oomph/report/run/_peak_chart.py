@@ -20,8 +20,9 @@ _KIND_COLORS = {
     "input": "#7a9a1a",
     "buffer": "#a87a50",
 }
-_REST_COLOR, _ROOT_COLOR = "#8a8f99", "rgba(128,136,150,0.2)"
-_MODULE_OPACITY = "66"  # hexadecimal
+_REST_COLOR, _ROOT_COLOR = "#747985", "rgba(128,136,150,0.2)"
+# Modules have a darker color than their kinds. It is opaque: plotly chooses the text's color by it.
+_SHADE, _SHADE_FRACTION = "#2b303b", 0.55
 _OUTSIDE, _ROOT = "outside the model", "predicted peak"
 REST = "not traced to a module"
 _HOVER_TEMPLATE = "<b>%{label}</b><br>%{text} (%{value:,.0f} bytes)<br>%{percentRoot:.1%} of the peak<extra></extra>"
@@ -101,6 +102,14 @@ def _by_kind(parts: Sequence[Part]) -> list[tuple[str, int]]:
     return sorted(sizes.items(), key=lambda pair: -pair[1])
 
 
+def _shaded(color: str) -> str:
+    mixed = (
+        round(int(color[at : at + 2], 16) * (1 - _SHADE_FRACTION) + int(_SHADE[at : at + 2], 16) * _SHADE_FRACTION)
+        for at in (1, 3, 5)
+    )
+    return "#" + "".join(f"{part:02x}" for part in mixed)
+
+
 def _treemap(parts: Sequence[Part], total: int) -> dict[str, Any]:
     """Return a treemap with a node for each module on a path, and the kinds as leaves.
 
@@ -111,7 +120,7 @@ def _treemap(parts: Sequence[Part], total: int) -> dict[str, Any]:
         parent, color = "", _KIND_COLORS.get(part.kind, _REST_COLOR)
         for depth in range(len(part.path)):
             key = f"m:{'.'.join(part.path[: depth + 1])}"
-            _, _, size, module_color = nodes.get(key, ("", "", 0, color + _MODULE_OPACITY))
+            _, _, size, module_color = nodes.get(key, ("", "", 0, _shaded(color)))
             nodes[key] = (part.path[depth], parent, size + part.size, module_color)
             parent = key
         nodes[f"p:{number}"] = (part.kind, parent, part.size, color)
@@ -123,7 +132,7 @@ def _treemap(parts: Sequence[Part], total: int) -> dict[str, Any]:
         "parents": ["" if not key else chart_text(ids[parent]) for key, (_, parent, *_) in nodes.items()],
         "values": [size for _, _, size, _ in nodes.values()],
         "text": [format_size(size) for _, _, size, _ in nodes.values()],
-        "marker": {"colors": [color for *_, color in nodes.values()]},
+        "marker": {"colors": [color for *_, color in nodes.values()], "line": {"width": 1, "color": "#9aa1ae"}},
         "branchvalues": "total",
         "maxdepth": _DEPTH,
         "textinfo": "label+text",
