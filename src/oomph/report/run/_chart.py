@@ -140,8 +140,6 @@ def _line(series: Series, chart: Chart, scale: float, unit: TimeUnit) -> dict[st
         trace["customdata"] = [None if value is None else round(value) for value in values]
     if series.start is not None:
         trace["text"] = list(_clock_times(series, times))
-    if series.hidden:
-        trace["visible"] = "legendonly"
     return trace
 
 

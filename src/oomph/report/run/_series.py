@@ -22,7 +22,6 @@ class Series:
         dash: the style of its line.
         start: the time of day at 0 seconds, in seconds since 1970; None for epochs.
         breaks: times at which the run was resumed: the line is interrupted there.
-        hidden: True if it is drawn only on request, because it would flatten the others.
     """
 
     label: str
@@ -32,7 +31,6 @@ class Series:
     dash: str = "solid"
     start: float | None = None
     breaks: tuple[float, ...] = ()
-    hidden: bool = False
 
     @property
     def maximum(self) -> float:
