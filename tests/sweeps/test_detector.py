@@ -121,7 +121,7 @@ def test_a_task_needs_what_is_predicted(tmp_path: Path) -> None:
     assert DetectorRun.parse(task.request.argv[-1]) == RUN.of(CELL, tmp_path)
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_cells_are_predicted_in_a_process_of_their_own(tmp_path: Path) -> None:
     data = write_demo_dataset(tmp_path / "data", DemoSize(train=8, val=2))
     run = DetectorRun(str(data), "", "", batches=(4, 8), epochs=1)

@@ -17,7 +17,7 @@ REPO = Path(__file__).parent.parent.parent
 PAGE = (REPO / "docs" / "sweep.md").read_text()
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "examples").symlink_to(REPO / "examples")
     monkeypatch.chdir(tmp_path)

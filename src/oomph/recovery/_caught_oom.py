@@ -12,12 +12,14 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from ..errors import OomphError
 from ..failures import FailureKind, Finding, classify_exception
 
+DumpMemory = Callable[[], "Path | None"]
 _MAX_ATTEMPTS = 8
 
 
@@ -29,11 +31,13 @@ class CaughtOom:
         finding: the classified error; None if it happened on another rank.
         error: the exception, without its traceback.
         stack: where it was raised.
+        snapshot: the file with the memory's history, if one was written.
     """
 
     finding: Finding | None
     error: BaseException | None = None
     stack: traceback.StackSummary | None = None
+    snapshot: Path | None = None
 
     @property
     def is_remote(self) -> bool:
@@ -73,15 +77,21 @@ class CaughtOom:
         return self.error
 
 
-def caught_oom(error: BaseException) -> CaughtOom | None:
-    """Turn a retryable out-of-memory error into a CaughtOom; return None for any other error."""
+def caught_oom(error: BaseException, dump_memory: DumpMemory | None = None) -> CaughtOom | None:
+    """Turn a retryable out-of-memory error into a CaughtOom; return None for any other error.
+
+    Args:
+        error: the error.
+        dump_memory: writes the memory's history to a file; called while the error still keeps its tensors alive.
+    """
     finding = classify_exception(error) if isinstance(error, Exception) else None
     if finding is None or not finding.retryable:
         return None
     # Source lines are looked up only when the stack is formatted.
     stack = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False)
+    snapshot = None if dump_memory is None else dump_memory()
     _drop_frames(error)
-    return CaughtOom(finding, error, stack)
+    return CaughtOom(finding, error, stack, snapshot)
 
 
 def is_oom(error: Exception) -> bool:

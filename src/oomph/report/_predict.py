@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -14,7 +14,7 @@ from .. import document
 from ..machine import Target
 from ..monitor import Measurement
 from ..planner import estimate_micro_batch
-from ..prediction import Estimate, Peak, Prediction
+from ..prediction import Estimate, Peak, Prediction, TimelineFiles
 from ..script import TrainingLoop
 from ..settings import Settings
 from ..units import format_size
@@ -37,13 +37,14 @@ _KIND_DESCRIPTIONS = {
 
 @dataclass(frozen=True)
 class PredictReport:
-    """Report of a prediction, and of a measurement or of a script's training loop if there is one."""
+    """Report of a prediction, and of a measurement, a script's training loop or timeline files if there are some."""
 
     prediction: Prediction
     settings: Settings
     target: Target
     measured: Measurement | None = None
     loop: TrainingLoop | None = None
+    files: TimelineFiles = field(default_factory=TimelineFiles)
 
     @property
     def fits(self) -> bool:
@@ -62,6 +63,7 @@ class PredictReport:
             "prediction": document.encode(self.prediction),
             "measured": document.encode(self.measured),
             "script": document.encode(self.loop),
+            "files": [str(path) for path in self.files.paths],
         }
 
     def render(self, *, plain: bool) -> RenderableType:
@@ -82,7 +84,14 @@ class PredictReport:
             Text(),
             Text(suggestion(prediction, self.settings, self.target), "bold"),
             *(Text(f"Assumed: {assumption}.", "dim") for assumption in prediction.assumptions),
+            *self._written(),
         )
+
+    def _written(self) -> Iterator[RenderableType]:
+        if self.files.snapshot is not None:
+            yield Text(f"Memory snapshot: {self.files.snapshot}, to open at pytorch.org/memory_viz")
+        if self.files.trace is not None:
+            yield Text(f"Trace: {self.files.trace}, to open at ui.perfetto.dev")
 
     def _captured(self) -> Iterator[RenderableType]:
         if self.loop is not None:

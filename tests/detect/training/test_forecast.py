@@ -13,7 +13,7 @@ from oomph.units import MIB
 from .runs import RecordingProgress, small_config
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_runs_are_forecast_without_training(demo_data: Path, tmp_path: Path) -> None:
     config = small_config(demo_data, tmp_path / "run")
     runs = (config, replace(config, imgsz=128, epochs=4), replace(config, imgsz=128, budget=rss_bytes() + 80 * MIB))

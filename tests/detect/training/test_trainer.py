@@ -69,7 +69,8 @@ def test_a_run_writes_all_its_files(finished_run: tuple[TrainResult, Path]) -> N
     assert result.epochs == 2
     names = {path.name for path in run_dir.iterdir()}
     assert names >= {"results.csv", "record.jsonl", "plan.json", "config.json", "settings.yaml", "data_issues.json"}
-    assert names >= {"train_batch.png", "loss.png", "map.png", "memory.png", "val_predictions.png", "weights"}
+    assert names >= {"labels.png", "train_batch0.png", "results.png", "memory.png", "val_predictions.png", "weights"}
+    assert names >= {"PR_curve.png", "F1_curve.png", "P_curve.png", "R_curve.png", "confusion_matrix.png"}
     assert (run_dir / "results.csv").read_text().count("\n") == 3
     assert result.best is not None
     assert result.best["epoch"] == result.saved_epoch  # the first of equals, in the result and in the file

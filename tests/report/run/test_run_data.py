@@ -168,11 +168,12 @@ def test_findings_and_retries_have_the_time_where_they_happened(tmp_path: Path) 
     lines = gpu_lines(60)
     lines[62]["step"]["loss"] = "nan"  # JSON has none
     step = {"step": 40, "retries": 2, "fallbacks": ["micro-batches of 4 (slower)"]}
-    lines.append({"t": START + 50, "event": "oom", "kind": "cuda-out-of-memory", "micro_batches": 2, "step": 40})
+    lines.append({"t": START + 50, "event": "oom", "kind": "cuda-out-of-memory", "step": 40, "snapshot": "a.pickle"})
     lines.append({"t": START + 50.5, "step": step})
     run = load_run(write_record(tmp_path / "a.jsonl", lines))
     events = {event.label: event for event in run_events(run)}
     assert events["oom"].time == 50.0
+    assert events["oom"].text.endswith("(cuda-out-of-memory). Its memory snapshot is a.pickle.")
     assert events["retry"].text == "Step 40 was completed after 2 retries: micro-batches of 4 (slower)."
     assert events["non-finite-loss"].time == lines[62]["t"] - START
     assert run.retries == 2

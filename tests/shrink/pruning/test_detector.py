@@ -113,7 +113,7 @@ def test_damaged_widths_are_one_sentence(tmp_path: Path, layer: str, value: obje
         read_weights(path)
 
 
-@pytest.mark.medium
+@pytest.mark.large
 @pytest.mark.usefixtures("demo_folder")
 def test_a_killed_pruning_goes_on_where_it_was(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--epochs", "2", "--steps", "2", "--ops", "0.5"]

@@ -45,16 +45,18 @@ def _stops_and_errors(run: RunData, rank: RankRecord, suffix: str) -> Iterator[E
 
 
 def _describe(event: Mapping[str, Any]) -> str | None:
-    kind = event["event"]
-    if kind == "oom":
+    name = event["event"]
+    if name == "oom":
         parts = event.get("micro_batches")
         count = f", in {count_of(parts, 'micro-batch', 'micro-batches')}" if isinstance(parts, int) else ""
-        return f"Memory ran out after step {event.get('step', '?')}{count} ({event.get('kind', 'unknown kind')})."
-    if kind == "stopped":
+        snapshot = f" Its memory snapshot is {event['snapshot']}." if "snapshot" in event else ""
+        kind = event.get("kind", "unknown kind")
+        return f"Memory ran out after step {event.get('step', '?')}{count} ({kind}).{snapshot}"
+    if name == "stopped":
         return f"The run was asked to stop after step {event.get('step', '?')}, and was saved."
-    if kind == "error":
+    if name == "error":
         return f"{event.get('error', 'Error')}: {event.get('text', '')}"[:400]
-    if kind == "sampler-failed":
+    if name == "sampler-failed":
         return f"Samples are missing: {event.get('error', '')}"[:400]
     return None
 

@@ -28,7 +28,7 @@ def test_predictions_count_the_teacher(kind: str) -> None:
     assert TEACHER_BYTES < both - alone < TEACHER_BYTES + 24 * MIB
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_plans_count_the_teacher(demo_data: Path, tmp_path: Path) -> None:
     file = tmp_path / "teacher.pt"
     save_weights(file, yolov5("s", 4), DEMO_NAMES)
