@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import shlex
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -256,14 +255,18 @@ def _print_resume_hint(run_dir: Path, dist: DistContext) -> Iterator[None]:
 @contextlib.contextmanager
 def _write_report(run_dir: Path, dist: DistContext) -> Iterator[None]:
     """Write the page of a run at its end, also of one that was stopped or failed; a page never fails a run."""
-    started = time.time()
+    record = run_dir / "record.jsonl"
+    before = _modified(record)
     try:
         yield
     finally:
-        record = run_dir / "record.jsonl"
-        # A run that failed before its first step has no Record, or that of an earlier part.
-        if dist.is_main and record.is_file() and record.stat().st_mtime >= started:
+        # A run that failed before its first step has written no Record.
+        if dist.is_main and _modified(record) != before:
             _try_write_report(run_dir)
+
+
+def _modified(file: Path) -> int | None:
+    return file.stat().st_mtime_ns if file.is_file() else None
 
 
 def _try_write_report(run_dir: Path) -> None:
