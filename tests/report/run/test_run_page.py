@@ -224,8 +224,8 @@ def test_oomph_train_writes_its_page(
     page = Path("runs/train/exp/report.html")
     assert f"report: {page}" in capsys.readouterr().err.replace(f"{tmp_path}/", "")
     with opened(browser, page) as tab:
-        own = shm_chart(page.with_name("record.jsonl"))
-        charts = {"ram", "step-time", "waiting", "micro-batches", "peak", "loss", "map", "lr", "speed"} | own
+        machine = shm_chart(page.with_name("record.jsonl"))
+        charts = {"ram", "step-time", "waiting", "micro-batches", "peak", "loss", "map", "lr", "speed"} | machine
         wait_for_charts(tab.page, charts)
         assert "Finished" in tab.page.inner_text(".state")
         assert tab.page.locator("img").count() == 2
