@@ -18,6 +18,7 @@ from ._text import printable
 from ._train import ConsoleProgress, TrainReport
 from ._watch import WatchView
 from .notebook import in_notebook, to_html
+from .run import RunReport, default_page, write_page, write_run_page
 
 __all__ = [
     "CloudMachineList",
@@ -33,6 +34,7 @@ __all__ = [
     "PlanReport",
     "PredictReport",
     "Report",
+    "RunReport",
     "ScoresReport",
     "ShrinkReport",
     "SweepProgress",
@@ -41,6 +43,7 @@ __all__ = [
     "WatchView",
     "WhichGpuReport",
     "compare_plot",
+    "default_page",
     "emit",
     "in_notebook",
     "printable",
@@ -48,4 +51,6 @@ __all__ = [
     "save_sweep_plot",
     "sweep_plot",
     "to_html",
+    "write_page",
+    "write_run_page",
 ]

@@ -33,7 +33,7 @@ class ExplainReport(HtmlRepr):
             "version": 1,
             "verdict": explanation.verdict,
             "source": explanation.source,
-            "findings": [_finding_document(finding) for finding in explanation.findings],
+            "findings": [finding_document(finding) for finding in explanation.findings],
             "facts": list(explanation.facts),
             "unrecognized": explanation.unrecognized,
         }
@@ -44,7 +44,8 @@ class ExplainReport(HtmlRepr):
         return Group(*_render(self.explanation))
 
 
-def _finding_document(finding: Finding) -> dict[str, Any]:
+def finding_document(finding: Finding) -> dict[str, Any]:
+    """Return a finding as JSON values."""
     cause = finding.cause
     return {
         "kind": cause.kind.value,

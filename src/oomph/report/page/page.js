@@ -17,6 +17,20 @@
     }
   });
 
+  // On paper, charts are as wide as the paper and tables are open.
+  const paperWidth = 640;
+  window.addEventListener("beforeprint", () => {
+    for (const details of document.querySelectorAll("details")) details.open = true;
+    for (const plot of document.querySelectorAll(".plot.js-plotly-plot")) {
+      Plotly.relayout(plot, { width: paperWidth, template: templates.light });
+    }
+  });
+  window.addEventListener("afterprint", () => {
+    for (const plot of document.querySelectorAll(".plot.js-plotly-plot")) {
+      Plotly.relayout(plot, { width: null, autosize: true, template: template() });
+    }
+  });
+
   async function copy(text) {
     try {
       await navigator.clipboard.writeText(text);
