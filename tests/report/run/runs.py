@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +132,22 @@ def write_run_folder(folder: Path, prediction: Prediction) -> Path:
     for name in ("best.pt", "state.pt"):
         (folder / "weights" / name).write_bytes(b"")
     return folder
+
+
+@contextmanager
+def watched_process(file: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process that writes a Record, wait for its first samples, and kill it at the end."""
+    code = """
+import sys, time, oomph
+with oomph.watch(sys.argv[1], interval=0.05) as record:
+    for number in range(10**6):
+        record.step({"step": number, "seconds": 0.01})
+        time.sleep(0.01)
+"""
+    with subprocess.Popen([sys.executable, "-c", code, str(file)]) as process:
+        deadline = time.monotonic() + 60
+        while not file.exists() or file.read_bytes().count(b'"sample"') < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield process
+        process.kill()

@@ -3,9 +3,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,7 @@ from oomph.report.run._run_data import load_run, load_runs
 from oomph.report.run._summary import run_state, summarize
 from oomph.units import GIB
 
-from .runs import HEADER, START, gpu_lines, plan_of, write_record, write_run_folder
+from .runs import HEADER, START, gpu_lines, plan_of, watched_process, write_record, write_run_folder
 
 
 def test_a_run_folder_is_read_completely(tmp_path: Path, prediction: Prediction) -> None:
@@ -123,19 +120,8 @@ def test_a_running_run_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.medium
 def test_a_run_killed_by_sigkill_is_killed(tmp_path: Path) -> None:
-    code = """
-import sys, time, oomph
-with oomph.watch(sys.argv[1], interval=0.05) as record:
-    for number in range(10**6):
-        record.step({"step": number, "seconds": 0.01})
-        time.sleep(0.01)
-"""
     file = tmp_path / "run.jsonl"
-    with subprocess.Popen([sys.executable, "-c", code, str(file)]) as process:
-        deadline = time.monotonic() + 60
-        while not file.exists() or file.read_bytes().count(b'"sample"') < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+    with watched_process(file) as process:
         assert state_of(file) == "running"
         os.kill(process.pid, signal.SIGKILL)
     run = load_run(file)

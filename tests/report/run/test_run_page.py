@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +26,7 @@ from tests.browser import opened
 from tests.recovery.faults import FaultIn
 from tests.recovery.nets import plain_batch, plain_net
 
-from .runs import gpu_lines, iter_gpu_lines, write_record, write_run_folder
+from .runs import gpu_lines, iter_gpu_lines, watched_process, write_record, write_run_folder
 
 HOSTILE = '</script><script>alert("x")</script><img src=x onerror=alert(1)> & "quotes" \'too\''
 
@@ -188,6 +192,32 @@ def test_four_ranks(browser: Any, tmp_path: Path) -> None:
         names = tab.page.evaluate("document.querySelector('#ram .plot').data.slice(0, 4).map(trace => trace.name)")
         assert names == [f"rank {rank}: process tree (RSS)" for rank in range(4)]
         assert "rank 2" in hover_text(tab.page, "gpu-2-memory")
+
+
+@pytest.mark.large
+def test_four_processes_that_train_together(browser: Any, tmp_path: Path) -> None:
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    command = [sys.executable, *launcher, "-m", "oomph", "train", "--epochs", "1"]
+    subprocess.run(command, cwd=tmp_path, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    page = tmp_path / "runs/train/exp/report.html"
+    with opened(browser, page) as tab:
+        tab.page.wait_for_selector("#ram .main-svg")
+        names = tab.page.evaluate("document.querySelector('#ram .plot').data.map(trace => trace.name)")
+        assert {f"rank {rank}: process tree (RSS)" for rank in range(4)} <= set(names)
+        assert "Finished" in tab.page.inner_text(".state")
+
+
+@pytest.mark.medium
+def test_a_killed_run(browser: Any, tmp_path: Path) -> None:
+    record = tmp_path / "run.jsonl"
+    with watched_process(record) as process:
+        os.kill(process.pid, signal.SIGKILL)
+    with opened(browser, page_of(record, out=tmp_path / "a.html")) as tab:
+        tab.page.wait_for_selector("#ram .main-svg")
+        assert tab.page.inner_text(".state").startswith("Killed after")
+        assert tab.page.locator(".finding").count() >= 1
+        sizes = {sample["rss"] for sample in load_record(record).samples}
+        assert hovered_bytes(hover_text(tab.page, "ram")) in sizes
 
 
 @pytest.mark.medium

@@ -55,6 +55,7 @@ class Chart:
         series: the lines.
         limits: horizontal lines.
         by_epoch: True if epochs are on the x axis instead of time.
+        stepped: True if a value holds until the next one.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Chart:
     series: tuple[Series, ...]
     limits: tuple[Limit, ...] = ()
     by_epoch: bool = False
+    stepped: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,8 @@ def _line(series: Series, chart: Chart, scale: float, unit: TimeUnit) -> dict[st
         "name": chart_text(series.label),
         "x": [_position(at, chart, unit) for at in times],
         "y": [None if value is None else _rounded(value / scale) for value in values],
-        "line": {"color": COLORS[series.group % len(COLORS)], "dash": series.dash, "width": 1.5},
+        "line": {"color": COLORS[series.group % len(COLORS)], "dash": series.dash, "width": 1.5}
+        | ({"shape": "hv"} if chart.stepped else {}),
         "hovertemplate": _hover_template(chart, scale, unit),
         "connectgaps": False,
     }

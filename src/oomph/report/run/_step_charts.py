@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ._chart import Chart
@@ -27,7 +28,8 @@ def step_charts(runs: Sequence[RunData]) -> Iterator[Chart]:
     waiting = tuple(line for line in share if line is not None)
     if waiting:
         yield Chart("waiting", "Share of time in which steps waited for data", "%", waiting)
-    yield from _chart(runs, "micro-batches", "Micro-batches of a step", "", (("micro_batches", "micro-batches"),))
+    for chart in _chart(runs, "micro-batches", "Micro-batches of a step", "", (("micro_batches", "micro-batches"),)):
+        yield replace(chart, stepped=True)
 
 
 def loss_charts(runs: Sequence[RunData]) -> Iterator[Chart]:
