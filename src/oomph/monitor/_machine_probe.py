@@ -33,8 +33,8 @@ class MachineProbe:
     """Takes samples of the whole machine.
 
     Attributes:
-        processes: The process trees of the last sample, largest first. A child belongs to the topmost process that looks
-            like training or uses a GPU.
+        processes: The process trees of the last sample that look like training or use a GPU, largest first. A child
+            belongs to the topmost process of them.
     """
 
     def __init__(self) -> None:

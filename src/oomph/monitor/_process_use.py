@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import psutil
 
 from ..machine import GpuReading
 from ._process_tree import ProcessMemory
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class ProcessInfo:
 
     name: str = "?"
     user: str = ""
-    command: str = ""
+    command: tuple[str, ...] = ()
     start_time: float | None = None
 
 
@@ -102,15 +105,15 @@ def read_process_info(pid: int) -> ProcessInfo:
         return ProcessInfo()
     with process.oneshot():
         return ProcessInfo(
-            name=_text(process.name) or "?",
-            user=_text(process.username),
-            command=_text(lambda: " ".join(process.cmdline())),
+            name=_read(process.name, "?"),
+            user=_read(process.username, ""),
+            command=tuple(_read(process.cmdline, [])),
             start_time=process.create_time(),
         )
 
 
-def _text(read: Callable[[], str]) -> str:
+def _read(read: Callable[[], T], default: T) -> T:
     # A user without a name on this machine is a KeyError.
     with contextlib.suppress(psutil.Error, OSError, KeyError):
         return read()
-    return ""
+    return default

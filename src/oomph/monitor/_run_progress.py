@@ -52,37 +52,33 @@ class RunProgress:
     findings: tuple[str, ...] = ()
 
 
-class ProgressReader:
+class RecordFollower:
     """Finds the Record that a process or one of its descendants writes, and reads its end.
 
     Searching and reading take little of the time, however many files are open and however many steps are written.
+
+    Attributes:
+        pid: The process.
     """
 
-    def __init__(self) -> None:
-        self._pid: int | None = None
-        self._start_over(None)
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._writer: tuple[int, Path] | None = None
+        self._progress: RunProgress | None = None
+        self._search_limit = CostLimit(_MIN_SEARCH_INTERVAL_SECONDS, _MAX_SEARCH_FRACTION)
+        self._read_limit = CostLimit(_MIN_READ_INTERVAL_SECONDS, _MAX_READ_FRACTION)
 
     def read(self, pids: Sequence[int]) -> RunProgress | None:
-        """Return the progress of the first process that writes a Record; `pids` are a process and its descendants."""
-        root = pids[0] if pids else None
-        if root != self._pid:
-            self._start_over(root)
+        """Return the progress of the first process that writes a Record; `pids` are the process and its descendants."""
         if self._writer is None and self._search_limit.is_due:
             with self._search_limit.measure():
                 self._writer = find_record(pids)
         if self._writer is not None and self._read_limit.is_due:
             with self._read_limit.measure():
                 self._progress = read_progress(*self._writer)
-            if self._progress is None or self._writer[0] not in pids:
-                self._writer = None
+            if self._progress is None:
+                self._writer = None  # closed: the process may open another one
         return self._progress
-
-    def _start_over(self, pid: int | None) -> None:
-        self._pid = pid
-        self._writer: tuple[int, Path] | None = None
-        self._progress: RunProgress | None = None
-        self._search_limit = CostLimit(_MIN_SEARCH_INTERVAL_SECONDS, _MAX_SEARCH_FRACTION)
-        self._read_limit = CostLimit(_MIN_READ_INTERVAL_SECONDS, _MAX_READ_FRACTION)
 
 
 def find_record(pids: Sequence[int]) -> tuple[int, Path] | None:

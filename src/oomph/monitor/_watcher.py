@@ -10,7 +10,7 @@ from typing import Any
 from ._machine_probe import MachineProbe
 from ._probe import Probe
 from ._process_use import ProcessInfo, ProcessInfoCache, ProcessUse
-from ._run_progress import ProgressReader, RunProgress
+from ._run_progress import RecordFollower, RunProgress
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Watcher:
         self.pid = pid
         self._probe = MachineProbe() if pid is None else Probe(pid)
         self._infos = ProcessInfoCache()
-        self._progress = ProgressReader()
+        self._follower: RecordFollower | None = None
         self._processes: tuple[ProcessUse, ...] = ()
 
     @property
@@ -65,8 +65,10 @@ class Watcher:
 
     def read_progress(self, pid: int) -> RunProgress | None:
         """Return the progress of a process of the last reading, if it or a descendant writes a Record."""
+        if self._follower is None or self._follower.pid != pid:
+            self._follower = RecordFollower(pid)
         uses = [use for use in self._processes if pid in {use.pid, self.pid}]
-        return self._progress.read([member.pid for use in uses for member in use.members])
+        return self._follower.read([member.pid for use in uses for member in use.members])
 
     def close(self) -> None:
         """Release the driver."""

@@ -5,7 +5,6 @@ from ._detect import DetectReport, ScoresReport
 from ._doctor import DoctorReport
 from ._emit import Report, emit
 from ._explain import ExplainReport
-from ._live import LiveView
 from ._plan import PlanReport, WhichGpuReport
 from ._predict import PredictReport
 from ._shrink import ShrinkReport
@@ -16,7 +15,7 @@ from ._sweep_plot import save_sweep_plot, sweep_plot
 from ._sweep_progress import SweepProgress
 from ._text import printable
 from ._train import ConsoleProgress, TrainReport
-from ._watch import WatchView
+from .watch import ScreenExit, WatchLines, can_show_screen, run_screen
 
 __all__ = [
     "CloudMachineList",
@@ -28,20 +27,22 @@ __all__ = [
     "ForecastReport",
     "GpuDetails",
     "GpuList",
-    "LiveView",
     "PlanReport",
     "PredictReport",
     "Report",
     "ScoresReport",
+    "ScreenExit",
     "ShrinkReport",
     "SweepProgress",
     "SweepReport",
     "TrainReport",
-    "WatchView",
+    "WatchLines",
     "WhichGpuReport",
+    "can_show_screen",
     "compare_plot",
     "emit",
     "printable",
+    "run_screen",
     "save_compare_plot",
     "save_sweep_plot",
     "sweep_plot",
