@@ -82,13 +82,12 @@ class RecordFollower:
 
 
 def find_record(pids: Sequence[int]) -> tuple[int, Path] | None:
-    """Return the first process that has a Record open, with the Record's path."""
+    """Return the first process that has a Record open, with the path of the one that was written last."""
     if platform.system() == "Windows":
         return None  # listing the open files of another process may hang there
     for pid in pids[:_MAX_PROCESSES]:
-        for path in _open_files(pid):
-            if _is_record(path):
-                return pid, path
+        if records := [path for path in _open_files(pid) if _is_record(path)]:
+            return pid, max(records, key=_write_time)
     return None
 
 
@@ -134,6 +133,13 @@ def _is_record(path: Path) -> bool:
             return is_header(file.readline(_MAX_HEADER_BYTES))
     except OSError:
         return False
+
+
+def _write_time(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0  # deleted meanwhile
 
 
 def _load_end(path: Path) -> Record:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import platform
 import signal
 from collections.abc import Callable, Iterator
@@ -107,11 +108,8 @@ class WatchApp(App[ScreenExit]):
 
     def show(self) -> ScreenExit:
         """Show the screen until it is closed, and restore the terminal."""
-        try:
-            with self._handle_signals():
-                result = self.run(mouse=False)
-        finally:
-            self._readings.stop()
+        with self._handle_signals(), _terminal_size_from_the_terminal():
+            result = self.run(mouse=False)
         # textual has printed the traceback of an error of its own.
         return result or ScreenExit(self._last_line, error=SystemExit(self.return_code or 1))
 
@@ -125,6 +123,10 @@ class WatchApp(App[ScreenExit]):
         if self._signal_number is not None:
             self._close_by_signal()
         self._readings.start()
+
+    def on_unmount(self) -> None:
+        """Stop taking readings."""
+        self._readings.stop()
 
     def draw(self, width: int, height: int) -> Text:
         """Draw the current page at a size."""
@@ -156,6 +158,7 @@ class WatchApp(App[ScreenExit]):
             return
         pids = [use.pid for use in self._reading.processes]
         position = pids.index(self._selected) + lines if self._selected in pids else 0
+        self._notice = ""
         self._select(pids[max(min(position, len(pids) - 1), 0)])
 
     def action_open(self) -> None:
@@ -217,7 +220,7 @@ class WatchApp(App[ScreenExit]):
         self._readings.show(self._targets[-1])
 
     def _select(self, pid: int | None) -> None:
-        self._selected, self._progress, self._notice = pid, None, ""
+        self._selected, self._progress = pid, None
         self._readings.select(pid)
         self.query_one(ScreenView).refresh()
 
@@ -245,6 +248,24 @@ class WatchApp(App[ScreenExit]):
 
     def _close_by_signal(self) -> None:
         self.exit(ScreenExit(self._last_line, signal=self._signal_number))
+
+
+@contextlib.contextmanager
+def _terminal_size_from_the_terminal() -> Iterator[None]:
+    """Hide COLUMNS and LINES, which some shells export: with them, textual would not notice a resize."""
+    names = ("COLUMNS", "LINES") if _knows_its_size() else ()
+    hidden = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+def _knows_its_size() -> bool:
+    try:
+        return os.get_terminal_size().columns > 0
+    except OSError:
+        return False
 
 
 def _neighbor(pids: list[int], previous: Reading | None, selected: int | None) -> int | None:

@@ -68,10 +68,10 @@ def _choose(columns: Sequence[Column[Row]], width: int) -> list[Column[Row]]:
 
 
 def _share(columns: Sequence[Column[Row]], width: int) -> dict[Column[Row], int]:
-    """Return the width of each column: what is left goes to the most important ones first."""
+    """Return the width of each column: texts that would be dropped first get what they need, the others the rest."""
     left = max(width - sum(column.min_width + GAP for column in columns) + GAP, 0)
     widths = {}
-    for column in sorted(columns, key=lambda column: column.importance, reverse=True):
+    for column in sorted(columns, key=lambda column: column.importance):
         extra = min(left, column.max_width - column.min_width)
         widths[column], left = column.min_width + extra, left - extra
     return widths
@@ -90,5 +90,5 @@ def _fit(cell: Text, width: int, *, right: bool) -> Text:
 
 def _join(cells: Sequence[Text], width: int) -> Text:
     line = Text(" " * GAP).join(cells)
-    line.truncate(width, pad=True)
+    line.truncate(width, overflow="ellipsis", pad=True)
     return line

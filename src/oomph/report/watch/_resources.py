@@ -63,12 +63,10 @@ def process_key(pid: int) -> str:
 
 
 def _gpu_note(gpu: Mapping[str, Any]) -> str:
-    parts = [gpu.get("name", "")]
-    if "utilization" in gpu:
-        parts.append(f"{gpu['utilization']} % busy")
+    parts = [f"{gpu['utilization']} % busy"] if "utilization" in gpu else []
     if gpu.get("tree_used"):
         parts.append(f"this tree {format_size(gpu['tree_used'])}")
     if gpu.get("others_used"):
         largest = f", process {gpu['other_pid']}" if "other_pid" in gpu else ""
         parts.append(f"others {format_size(gpu['others_used'])}{largest}")
-    return ", ".join(filter(None, parts))
+    return ", ".join(filter(None, (*parts, gpu.get("name", ""))))

@@ -18,7 +18,7 @@ _RED_FRACTION, _YELLOW_FRACTION = 0.92, 0.8
 _BAR_WIDTH, _PERCENT_WIDTH = 10, 5
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _HISTORY_SECONDS = 120.0
-_MIN_HISTORY_WIDTH, MAX_HISTORY_WIDTH = 10, 40
+_MIN_HISTORY_WIDTH, MAX_HISTORY_WIDTH = 12, 40
 _MIN_NOTE_WIDTH, _MAX_NOTE_WIDTH = 12, 80
 _MIN_COMMAND_WIDTH, _MAX_COMMAND_WIDTH = 16, 400
 _NAME_WIDTH, _USER_WIDTH = 18, 12
@@ -45,19 +45,19 @@ def memory_table(rows: Sequence[MemoryRow], history: History, interval: float, w
         values = history.cells(row.key, cells, max(interval, _HISTORY_SECONDS / cells))
         return Text(draw_sparkline(values, row.limit), "cyan")
 
-    has_note = any(row.note for row in rows)
+    note_width = min(max((len(row.note) for row in rows), default=0), _MAX_NOTE_WIDTH)
     is_fixed = interval <= _HISTORY_SECONDS / MAX_HISTORY_WIDTH  # else a wider terminal shows more time
     title = f"last {format_time(_HISTORY_SECONDS)}" if is_fixed else "history"
     columns = [
         text_column("", 9, rows, lambda row: printable(row.name), "bold"),
         text_column("used", 8, rows, lambda row: format_size(row.used), right=True),
         text_column("of", 7, rows, lambda row: "" if row.limit is None else format_size(row.limit), right=True),
-        Column("", 3, _bar, _BAR_WIDTH, _BAR_WIDTH),
+        Column("", 2, _bar, _BAR_WIDTH, _BAR_WIDTH),
         Column("", 6, lambda row, _: _percent(row), _PERCENT_WIDTH, _PERCENT_WIDTH, right=True),
-        Column(title, 2, sparkline, _MIN_HISTORY_WIDTH, MAX_HISTORY_WIDTH),
+        Column(title, 3, sparkline, _MIN_HISTORY_WIDTH, MAX_HISTORY_WIDTH),
         text_column("trend", 4, rows, rate),
         text_column("full in", 5, rows, forecast, "yellow"),
-        Column("", 1, lambda row, _: Text(printable(row.note), "dim"), _MIN_NOTE_WIDTH, _MAX_NOTE_WIDTH * has_note),
+        Column("", 1, lambda row, _: Text(printable(row.note), "dim"), min(_MIN_NOTE_WIDTH, note_width), note_width),
     ]
     return draw_columns(columns, rows, width)
 
