@@ -18,7 +18,7 @@ def progress(**more: object) -> RunProgress:
 def test_progress_is_one_line() -> None:
     line = progress_line(progress(retries=2, findings=("Waiting for data", "b", "c")))
     assert line == (
-        "Record run.jsonl: step 1240, loss 0.412, 310 ms per step, 4 micro-batches, 2 retries, Waiting for data; b"
+        "Record run.jsonl: step 1240, loss 0.412, 310 ms/step, 4 micro-batches, 2 retries, Waiting for data; b"
     )
 
 

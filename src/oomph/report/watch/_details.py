@@ -42,7 +42,7 @@ def progress_line(progress: RunProgress) -> str:
     if progress.loss is not None:
         parts.append(f"loss {format_number(progress.loss)}")
     if progress.step_seconds is not None:
-        parts.append(f"{duration(progress.step_seconds)} per step")
+        parts.append(f"{duration(progress.step_seconds)}/step")
     if progress.micro_batches is not None:
         parts.append(count_of(progress.micro_batches, "micro-batch", "micro-batches"))
     if progress.retries:

@@ -68,7 +68,7 @@ def draw_screen(page: Page, width: int, height: int) -> Text:
     lines += _process_lines(page, shares, width)
     lines += [Text()] * shares.gaps
     lines += [
-        _crop(Text(line, "dim" if number else ""), width) for number, line in enumerate(details[: shares.details])
+        _crop(Text(line, "dim" if number > 1 else ""), width) for number, line in enumerate(details[: shares.details])
     ]
     if footer:
         lines += [Text()] * (height - 1 - len(lines))

@@ -105,6 +105,7 @@ def process_table(
         return f"{'>' if use.pid == selected else ' '}{use.pid}"
 
     gpus = {index for use in processes for index in use.gpu}
+    has_children = any(use.children for use in processes)
     columns = [
         text_column("pid", 9, processes, pid, right=True),
         text_column("GPU", 8 * bool(gpus), processes, format_gpu_bytes, right=True),
@@ -112,7 +113,7 @@ def process_table(
         text_column("RAM", 7, processes, lambda use: format_size(use.rss) if use.members else "", right=True),
         text_column("name", 6, processes, lambda use: _shorten(process_name(use), _NAME_WIDTH)),
         text_column("RAM trend", 4, processes, lambda use: trends.get(use.pid, "")),
-        text_column("children", 2, processes, lambda use: str(use.children or ""), right=True),
+        text_column("children", 2 * has_children, processes, lambda use: str(use.children or ""), right=True),
         text_column("user", 1, processes, lambda use: _shorten(printable(info(use).user), _USER_WIDTH)),
         Column("command", 5, lambda use, _: Text(_short_command(info(use))), _MIN_COMMAND_WIDTH, _MAX_COMMAND_WIDTH),
     ]
