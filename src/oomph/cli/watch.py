@@ -38,9 +38,9 @@ def watch(
 ) -> None:
     """Show the memory of a process and its children live, with its limits.
 
-    Shows GPU memory by process, RAM, swap or page file, loader workers and shared memory, with their history and the time
-    until they are full: a screen on a terminal, one line per sample in a pipe. Without a PID, shows the machine and the
-    processes that look like training or use a GPU; the arrow keys select one, Enter opens it, q quits.
+    Shows GPU memory by process, RAM, swap or page file, loader workers and shared memory, with their history and the
+    time until they are full: a screen on a terminal, one line per sample in a pipe. Without a PID, shows the machine
+    and the processes that look like training or use a GPU; the arrow keys select one, Enter opens it, q quits.
     """
     from ..report import can_show_screen  # noqa: PLC0415
 
