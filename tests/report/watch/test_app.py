@@ -11,6 +11,7 @@ from oomph.report.watch._app import WatchApp
 from oomph.report.watch._screen import draw_screen
 
 from .fake_watcher import FakeMachine
+from .readings import process
 
 Script = Callable[[WatchApp, Pilot[ScreenExit]], Awaitable[None]]
 
@@ -43,6 +44,7 @@ def line_of(app: WatchApp, start: str) -> str:
     return next((line for line in text(app).split("\n") if line.lstrip().startswith(start)), "")
 
 
+@pytest.mark.medium
 def test_arrows_select_a_process_and_show_its_details() -> None:
     async def script(app: WatchApp, pilot: Pilot[ScreenExit]) -> None:
         assert line_of(app, ">9")
@@ -66,6 +68,7 @@ def test_arrows_select_a_process_and_show_its_details() -> None:
     assert machine.closed == [None]
 
 
+@pytest.mark.medium
 def test_enter_opens_a_process_and_escape_goes_back() -> None:
     async def script(app: WatchApp, pilot: Pilot[ScreenExit]) -> None:
         await pilot.press("down", "enter")
@@ -77,6 +80,7 @@ def test_enter_opens_a_process_and_escape_goes_back() -> None:
         await pilot.press("escape")
         await until(pilot, lambda: text(app).startswith("This machine"))
         assert line_of(app, ">8")  # the process that was opened
+        await until(pilot, lambda: "Record run.jsonl: step 8" in text(app))
         await pilot.press("escape")  # there is nothing before it
         assert text(app).startswith("This machine")
         await pilot.press("ctrl+c")
@@ -86,6 +90,7 @@ def test_enter_opens_a_process_and_escape_goes_back() -> None:
     assert machine.opened == [None, 8, None]
 
 
+@pytest.mark.medium
 def test_an_opened_process_that_ends_leads_back_with_a_notice() -> None:
     machine = FakeMachine(9, 8)
 
@@ -100,6 +105,7 @@ def test_an_opened_process_that_ends_leads_back_with_a_notice() -> None:
     assert drive(WatchApp(None, 0.05, 0, machine.open), script) is not None
 
 
+@pytest.mark.medium
 def test_a_selected_process_that_ends_passes_the_selection_on() -> None:
     machine = FakeMachine(9, 8, 7)
 
@@ -138,6 +144,41 @@ def test_the_watched_process_ends() -> None:
     assert result is not None
     assert result.has_ended
     assert "process tree 1.1 GiB" in result.last_line
+
+
+@pytest.mark.medium
+def test_the_watched_process_ends_while_a_child_is_shown() -> None:
+    machine = FakeMachine(8)
+    machine.processes[80] = process(80)
+
+    async def script(app: WatchApp, pilot: Pilot[ScreenExit]) -> None:
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: text(app).startswith("Process 80"))
+        machine.processes.clear()
+        await until(pilot, lambda: app.return_value is not None)
+
+    result = drive(WatchApp(8, 0.02, 0, machine.open), script)
+    assert result is not None
+    assert result.has_ended
+    assert "process tree 1.1 GiB" in result.last_line
+
+
+@pytest.mark.medium
+def test_all_opened_processes_end_at_once() -> None:
+    machine = FakeMachine(8, 6)
+    machine.processes[80] = process(80)
+
+    async def script(app: WatchApp, pilot: Pilot[ScreenExit]) -> None:
+        await pilot.press("enter")
+        await until(pilot, lambda: text(app).startswith("Process 8 "))
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: text(app).startswith("Process 80"))
+        del machine.processes[8], machine.processes[80]
+        await until(pilot, lambda: text(app).startswith("This machine") and bool(line_of(app, ">6")))
+        await until(pilot, lambda: "Record run.jsonl: step 6" in text(app))
+        await pilot.press("q")
+
+    assert drive(WatchApp(None, 0.02, 0, machine.open), script) is not None
 
 
 def test_count_ends_the_screen() -> None:

@@ -106,7 +106,7 @@ def test_terminal_is_restored_before_an_error_is_shown() -> None:
     assert output.rfind(b"ZeroDivisionError") > output.rfind(b"\x1b[?1049l")
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_no_color_has_no_color() -> None:
     def quit_screen(_: int, terminal: int) -> None:
         os.write(terminal, b"q")

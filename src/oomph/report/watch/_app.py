@@ -22,7 +22,6 @@ from ...monitor import Reading, RunProgress, Watcher
 from ._lines import WatchLines
 from ._reading_thread import (
     CountReached,
-    ProcessEnded,
     ReadingFailed,
     ReadingThread,
     ReadsMemory,
@@ -172,7 +171,7 @@ class WatchApp(App[ScreenExit]):
         if len(self._targets) > 1:
             left = self._targets.pop()
             self._show_target()
-            self._selected = left  # the process that was opened is selected again
+            self._select(left)  # the process that was opened
 
     @on(UpdateMessage)
     def _apply(self, message: UpdateMessage) -> None:
@@ -186,7 +185,7 @@ class WatchApp(App[ScreenExit]):
         elif isinstance(update, ReadingFailed):
             self._apply_failure(update.error)
         elif update.pid == self._targets[-1]:
-            self._apply_end(update)
+            self._leave_page(f"Process {update.pid} has ended.")
         self.query_one(ScreenView).refresh()
 
     def _apply_reading(self, reading: Reading) -> None:
@@ -201,18 +200,18 @@ class WatchApp(App[ScreenExit]):
             self._select(_neighbor(pids, previous, self._selected))
 
     def _apply_failure(self, error: Exception) -> None:
-        if isinstance(error, OomphError) and len(self._targets) > 1:
-            self._targets.pop()
-            self._notice = f"{error}."
+        if isinstance(error, OomphError):
+            self._leave_page(f"{error}.")  # the process of this page has ended before it could be read
         else:
             self.exit(ScreenExit(self._last_line, error=error))
 
-    def _apply_end(self, update: ProcessEnded) -> None:
+    def _leave_page(self, notice: str) -> None:
+        """Go back because the process of this page has ended; the end of the first page is the end of the screen."""
         if len(self._targets) == 1:
             self.exit(ScreenExit(self._last_line, has_ended=True))
             return
         self.action_go_back()
-        self._notice = f"Process {update.pid} has ended."
+        self._notice = notice
 
     def _show_target(self) -> None:
         self._notice, self._progress = "", None

@@ -126,7 +126,8 @@ class ReadingThread:
         try:
             watcher = self._open_watcher(target)
         except OomphError as error:
-            self._target = self._watched
+            if self._target == target:  # else another page was opened meanwhile
+                self._target = self._watched
             self._publish(ReadingFailed(error))
             return
         self._watcher.close()
