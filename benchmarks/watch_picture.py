@@ -6,9 +6,9 @@ or left out, for SECONDS (60) without a terminal, and writes the screen as an SV
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import re
-import sys
 from pathlib import Path
 
 from oomph.report.watch._app import WatchApp
@@ -29,11 +29,13 @@ async def draw_picture(pid: int | None, seconds: float, size: tuple[int, int] = 
 
 def main() -> None:
     """Write the picture."""
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    pid = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 60.0
-    Path(sys.argv[1]).write_text(asyncio.run(draw_picture(pid or None, seconds)), encoding="utf-8")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("picture", type=Path, help="the SVG file")
+    parser.add_argument("pid", type=int, nargs="?", default=0, help="the process; 0 is the machine")
+    parser.add_argument("seconds", type=float, nargs="?", default=60.0)
+    arguments = parser.parse_args()
+    svg = asyncio.run(draw_picture(arguments.pid or None, arguments.seconds))
+    arguments.picture.write_text(svg, encoding="utf-8")
 
 
 if __name__ == "__main__":
