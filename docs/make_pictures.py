@@ -32,7 +32,8 @@ def main() -> None:
         page = write_page(RunReport.of([_RUN]), Path(folder) / "report.html", replace=True).page
         assert page is not None
         _save_report(browser, page)
-        if (_RUN / "watch.svg").exists(): _save_screen(browser, _RUN / "watch.svg")
+        if (_RUN / "watch.svg").exists():
+            _save_screen(browser, _RUN / "watch.svg")
         browser.close()
 
 
