@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python3 benchmarks/shared_gpu.py --data bccd.yaml --out FOLDER
 
-Writes the run without its weights to FOLDER/run, and lines of `oomph watch` to FOLDER/watch.txt. Needs a GPU.
+Writes the run without its weights to FOLDER/run, and the screen of `oomph watch` to FOLDER/watch.svg. Needs a GPU.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+_FOLDER = Path(__file__).parent
 _GIB = 2**30
 _NEIGHBOR = """
 import sys, time, torch
@@ -59,16 +60,18 @@ def main() -> None:
     ]
     run = Path("runs/train/shared-gpu")
     training = subprocess.Popen(command)
-    with (arguments.out / "watch.txt").open("w") as lines:
-        watch = subprocess.Popen([sys.executable, "-m", "oomph", "watch", str(training.pid)], stdout=lines)
-        while training.poll() is None and not (run / "train_batch0.png").exists():
-            time.sleep(0.2)
-        time.sleep(arguments.after)
-        if training.poll() is None:
-            left = str(int(arguments.left * _GIB))
-            subprocess.run([sys.executable, "-c", _NEIGHBOR, left, str(arguments.seconds)], check=True)
-        exit_code = training.wait()
-        watch.wait()
+    while training.poll() is None and not (run / "train_batch0.png").exists():
+        time.sleep(0.2)
+    # The picture is taken while the neighbor is there.
+    picture_after = str(arguments.after + arguments.seconds * 0.75)
+    picture = [sys.executable, str(_FOLDER / "watch_picture.py"), str(arguments.out / "watch.svg"), "0", picture_after]
+    watch = subprocess.Popen(picture)
+    time.sleep(arguments.after)
+    if training.poll() is None:
+        left = str(int(arguments.left * _GIB))
+        subprocess.run([sys.executable, "-c", _NEIGHBOR, left, str(arguments.seconds)], check=True)
+    exit_code = training.wait()
+    watch.wait()
     shutil.copytree(run, arguments.out / "run", ignore=shutil.ignore_patterns("*.pt", "*.npz"))
     print(f"training ended with {exit_code}; its folder without weights is {arguments.out / 'run'}")
     sys.exit(exit_code)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...units import MIB, format_size, format_time
@@ -69,8 +70,8 @@ class History:
         recent = [(time, value) for time, value in self._series.get(name, ()) if self._now - time <= _TREND_SECONDS]
         if not recent or recent[-1][0] - recent[0][0] < _MIN_TREND_SECONDS:
             return None
-        (start, first), (end, last) = recent[0], recent[-1]
-        per_minute = (last - first) / (end - start) * _MINUTE
+        (start, _), (end, last) = recent[0], recent[-1]
+        per_minute = _slope(recent) * _MINUTE
         if abs(per_minute) < _MIN_TREND_BYTES:
             return Trend(0.0)
         if not limit or per_minute < 0 or end - start < _MIN_FORECAST_SECONDS:
@@ -96,3 +97,12 @@ class History:
             previous = largest.get(index, previous)
             cells.append(previous)
         return cells
+
+
+def _slope(points: Sequence[tuple[float, float]]) -> float:
+    """Return the change per second, from the medians of both halves: memory that only goes up and down is steady."""
+    half = (len(points) + 1) // 2
+    (start, first), (end, last) = (
+        [statistics.median(column) for column in zip(*part, strict=True)] for part in (points[:half], points[-half:])
+    )
+    return float((last - first) / (end - start))

@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import TextIO
 
+from ..notebook import in_notebook
+
 
 @dataclass(frozen=True)
 class ScreenExit:
@@ -33,6 +35,7 @@ def can_show_screen() -> bool:
     streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
     return (
         sys.stdout is sys.__stdout__
+        and not in_notebook()
         and all(stream is not None and _is_terminal(stream) for stream in streams)
         and os.environ.get("TERM", "").lower() not in {"dumb", "unknown"}
         and "utf" in (getattr(sys.__stderr__, "encoding", "") or "").lower()

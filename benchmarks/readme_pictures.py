@@ -1,7 +1,7 @@
-"""Make the pictures of the README from a real run: `python docs/make_pictures.py` in the repository's folder.
+"""Make the pictures of the README and of docs/report.md: `python benchmarks/readme_pictures.py`.
 
-Needs Chromium and the development packages. The run is `examples/runs/shared-gpu`; the screen of `oomph watch` was saved
-beside it as SVG while that run trained (`benchmarks/shared_gpu.py`).
+Needs Chromium and the development packages. The run is `examples/runs/shared-gpu`. The screen of `oomph watch` was
+saved beside it while that run trained, by `benchmarks/shared_gpu.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from playwright.sync_api import sync_playwright
 
 from oomph.report import RunReport, write_page
 
-_DOCS = Path(__file__).parent
-_RUN = _DOCS.parent / "examples" / "runs" / "shared-gpu"
+_ROOT = Path(__file__).parent.parent
+_DOCS, _RUN = _ROOT / "docs", _ROOT / "examples" / "runs" / "shared-gpu"
 # One picture shows the head and the chart of the GPU, another one the treemap.
 _STYLE = """
 section:not(#gpu):not(#composition), nav, details, .modebar, section > .scroll, section > p { display: none !important }
@@ -29,11 +29,10 @@ def main() -> None:
     """Write docs/report.png, docs/report-peak.png and docs/watch.png."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = write_page(RunReport.of([_RUN]), Path(folder) / "report.html", replace=True).page
-        assert page is not None
+        page = Path(folder) / "report.html"
+        write_page(RunReport.of([_RUN]), page, replace=True)
         _save_report(browser, page)
-        if (_RUN / "watch.svg").exists():
-            _save_screen(browser, _RUN / "watch.svg")
+        _save_screen(browser, _RUN / "watch.svg")
         browser.close()
 
 
