@@ -1,7 +1,7 @@
 """Make the pictures of the README and of docs/report.md: `python benchmarks/readme_pictures.py`.
 
 Needs Chromium and the development packages. The run is `examples/runs/shared-gpu`. The screen of `oomph watch` was
-saved beside it while that run trained, by `benchmarks/shared_gpu.py`.
+saved beside it while that run trained, by `benchmarks/shared_gpu.sh`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,13 @@ def _save_report(browser: Any, page: Path) -> None:
 
 
 def _save_screen(browser: Any, svg: Path) -> None:
-    tab = browser.new_page(viewport={"width": 1200, "height": 700}, device_scale_factor=1)
+    tab = browser.new_page()
     tab.goto(svg.absolute().as_uri())
-    tab.locator("svg").first.screenshot(path=_DOCS / "watch.png")
+    width, height = tab.evaluate(
+        "[document.documentElement.viewBox.baseVal.width, document.documentElement.viewBox.baseVal.height]"
+    )
+    tab.set_viewport_size({"width": round(width), "height": round(height)})
+    tab.screenshot(path=_DOCS / "watch.png")
 
 
 if __name__ == "__main__":

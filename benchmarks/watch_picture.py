@@ -13,7 +13,7 @@ from pathlib import Path
 
 from oomph.report.watch._app import WatchApp
 
-_SIZE = (120, 26)  # columns and lines
+_SIZE = (120, 18)  # columns and lines
 
 
 async def draw_picture(pid: int | None, seconds: float, size: tuple[int, int] = _SIZE) -> str:
