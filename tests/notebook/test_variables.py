@@ -45,7 +45,7 @@ def test_models_optimizers_and_other_objects_are_looked_into() -> None:
     optimizer.step()
     buffers = sum(buffer.nbytes for buffer in model.buffers())
     sizes = sizes_of(model=model, optimizer=optimizer, trainer=Trainer())
-    assert sizes["model"] == 40 * KIB + buffers  # its gradients belong to the tensors' C++ objects
+    assert sizes["model"] == 2 * 40 * KIB + buffers  # weights and gradients
     assert sizes["optimizer"] == 40 * KIB
     assert sizes["trainer"] == 4 * KIB
 

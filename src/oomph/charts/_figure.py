@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._library import load_matplotlib
 from ._style import PAPER
@@ -13,6 +13,7 @@ from ._text import prepare_texts
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+T = TypeVar("T")
 DPI = 100
 _PADDING = 0.1  # inches around axes
 _MAX_REASON = 120
@@ -42,8 +43,8 @@ def figure_png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def try_draw(name: str, draw: Callable[[], bytes], on_failure: Callable[[str], object]) -> bytes | None:
-    """Call a function that draws a plot; if it fails, call `on_failure` with a sentence and return None."""
+def try_draw(name: str, draw: Callable[[], T], on_failure: Callable[[str], object]) -> T | None:
+    """Call a function that draws or prepares a plot; if it fails, call `on_failure` with a sentence and return None."""
     try:
         return draw()
     except Exception as error:  # noqa: BLE001  no plot is worth the run that it shows

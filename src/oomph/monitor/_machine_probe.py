@@ -18,6 +18,7 @@ _MAX_SAMPLED = 6  # processes in a sample, besides those that use a GPU
 # A machine may have thousands of processes.
 _MIN_SCAN_INTERVAL_SECONDS, _MAX_SCAN_FRACTION = 0.0, 0.005
 _TRAINING_PROGRAMS = (
+    "oomph",
     "python",
     "pt_main_thread",
     "pt_data_worker",

@@ -138,9 +138,10 @@ def _gpu_fields(gpu: GpuReading, tree_pids: set[int]) -> dict[str, Any]:
     if gpu.processes is None:
         return fields
     sizes = {pid: size or 0 for pid, size in gpu.processes}
-    fields["tree_used"] = sum(size for pid, size in sizes.items() if pid in tree_pids)
+    tree_used = sum(size for pid, size in sizes.items() if pid in tree_pids)
     # In a container the driver lists the pids of the host. If none of them exists here, all may be of this tree.
-    if fields["tree_used"] or any(psutil.pid_exists(pid) for pid in sizes):
+    if not sizes or tree_used or any(psutil.pid_exists(pid) for pid in sizes):
+        fields["tree_used"] = tree_used
         others = {pid: size for pid, size in sizes.items() if pid not in tree_pids}
         fields["others_used"] = sum(others.values())
         if others:

@@ -108,7 +108,7 @@ def read_process_info(pid: int) -> ProcessInfo:
             name=_read(process.name, "?"),
             user=_read(process.username, ""),
             command=tuple(_read(process.cmdline, [])),
-            start_time=process.create_time(),
+            start_time=_read(process.create_time, None),
         )
 
 

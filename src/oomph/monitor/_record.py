@@ -113,6 +113,8 @@ def _parse_lines(file: BinaryIO, name: str) -> Record:
         elif line.strip():
             damaged += 1
     headers = lines["header"]
+    if not headers:
+        raise InvalidFile(f"the header of {shorten(name)!r} is damaged", "name another Record")
     if headers[-1]["version"] != VERSION:
         version = shorten(str(headers[-1]["version"]))
         raise InvalidFile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import socket
@@ -122,9 +123,8 @@ def _open_files(pid: int) -> Iterator[Path]:
         files = psutil.Process(pid).open_files()
     except (psutil.Error, OSError):
         return
-    for file in files[:_MAX_OPEN_FILES]:
-        if getattr(file, "mode", "a").startswith("a"):
-            yield Path(file.path)
+    appended = (Path(file.path) for file in files if getattr(file, "mode", "a").startswith("a"))
+    yield from itertools.islice(appended, _MAX_OPEN_FILES)
 
 
 def _is_record(path: Path) -> bool:

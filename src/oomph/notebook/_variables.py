@@ -124,6 +124,9 @@ def _array_block(value: Any, seen: set[int]) -> tuple[bool, int] | None:
 
 def _children(value: Any) -> Iterable[object]:
     kind = type(value)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and issubclass(kind, getattr(torch, "Tensor", ())) and value.is_leaf:
+        return (value.grad,)
     if kind.__module__.partition(".")[0] in _LIBRARIES:
         return ()
     if kind in _SEQUENCES:

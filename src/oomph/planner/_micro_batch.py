@@ -27,9 +27,11 @@ def estimate_micro_batch(prediction: Prediction, settings: Settings, budget: int
     if prediction.peak.phase not in {"forward", "backward"} or not per_batch:
         return None
     micro_batch = settings.micro_batch or settings.batch
-    fixed = prediction.device.high - per_batch
-    samples = max(fitting_samples((0, fixed), (micro_batch, prediction.device.high), budget), 0)
-    return MicroBatchEstimate(samples, fixed + per_batch / micro_batch * samples)
+    device = prediction.device
+    margin = device.high / device.value  # of the whole need: that of a small micro-batch is small, too
+    fixed = (device.value - per_batch) * margin
+    samples = max(fitting_samples((0, fixed), (micro_batch, device.high), budget), 0)
+    return MicroBatchEstimate(samples, fixed + per_batch * margin / micro_batch * samples)
 
 
 def fitting_samples(small: tuple[int, float], large: tuple[int, float], budget: int) -> int:

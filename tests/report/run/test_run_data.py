@@ -26,7 +26,7 @@ def test_a_run_folder_is_read_completely(tmp_path: Path, prediction: Prediction)
     assert [row["epoch"] for row in run.epochs] == [1, 2, 3]
     assert "map50" not in run.epochs[0]
     assert run.issues is not None
-    assert [(issue.count, issue.skipped, issue.examples) for issue in run.issues] == [("2 image", True, ("a b.jpg",))]
+    assert [(issue.count, issue.skipped, issue.examples) for issue in run.issues] == [("2 images", True, ("a b.jpg",))]
     assert [picture.path.name for picture in run.pictures] == ["val_predictions.png", "train_batch0.jpg"]
     assert run.predicted.peak == int(prediction.host.value)
     assert run.predicted.budget == plan_of(prediction).budget + plan_of(prediction).reserved

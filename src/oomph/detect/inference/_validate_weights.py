@@ -58,7 +58,7 @@ def validate_weights(
     results = {image: by_image[image] for image in sorted(by_image)}
     scores = score(list(results.values()), names)
     if plots is not None:
-        files = validation_plots(list(results.values()), scores, names)
+        files = try_draw("The curves", lambda: validation_plots(list(results.values()), scores, names), log) or {}
         files["val_predictions.png"] = lambda: image_png(prediction_grid(indexed.index, results, names))
         for name, draw in files.items():
             _write_plot(plots / name, draw, log)

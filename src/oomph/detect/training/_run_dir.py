@@ -21,7 +21,6 @@ from ...data import ImageIndex
 from ...errors import InvalidFile, MissingFile, OomphError, UsageError
 from ...files import write_atomically
 from ..checkpoint import open_checkpoint, read_checkpoint, save_weights
-from ..dataset import Pixels
 from ..metrics import ImageResult, Scores, write_results
 from ..plots import image_png, memory_plot, prediction_grid, results_plot, validation_plots
 from ._plot_queue import PlotQueue
@@ -164,11 +163,12 @@ class RunDirectory:
         path = self.folder / "predictions.npz"
         self._try_write(path.name, lambda: write_results(path, list(results.values()), names))
         if grid:
-            self.save_image("val_predictions", prediction_grid(index, results, names))
+            self.save_plot("val_predictions.png", lambda: image_png(prediction_grid(index, results, names)))
 
     def save_scores(self, results: Sequence[ImageResult], scores: Scores, names: Sequence[str]) -> None:
         """Draw curves and the confusion matrix of a validation, with the next results or at the end of the run."""
-        for name, draw in validation_plots(results, scores, names).items():
+        plots = try_draw("The curves", lambda: validation_plots(results, scores, names), _warn)
+        for name, draw in (plots or {}).items():
             self._plots.add(name, draw)
 
     def draw_plots(self) -> None:
@@ -177,13 +177,9 @@ class RunDirectory:
 
     def save_plot(self, name: str, draw: Callable[[], bytes]) -> None:
         """Draw a plot and write it as PNG; a failure costs a warning and the plot."""
-        content = try_draw(name, draw, lambda message: _log.warning("%s Training continues.", message))
+        content = try_draw(name, draw, _warn)
         if content is not None:
             self.save_bytes(name, content)
-
-    def save_image(self, name: str, pixels: Pixels) -> None:
-        """Write an image as PNG."""
-        self.save_bytes(f"{name}.png", image_png(pixels))
 
     def save_json(self, name: str, value: dict[str, Any]) -> None:
         """Write plain values as JSON."""
@@ -230,6 +226,10 @@ class ReadOnlyRunDirectory(RunDirectory):
 
     def _try_write(self, name: str, write: Callable[[], None]) -> None:
         pass
+
+
+def _warn(message: str) -> None:
+    _log.warning("%s Training continues.", message)
 
 
 def _check_writable(folder: Path) -> None:

@@ -20,7 +20,7 @@ from ...recovery import Guard, StepReport, record_plan
 from ...units import count_of
 from ..inference import results_by_image
 from ..metrics import ImageResult, has_metrics, score
-from ..plots import training_grid
+from ..plots import image_png, training_grid
 from ._parts import RunContext, TrainingParts, build_guard
 from ._progress import StepStats, TrainResult
 from ._resume_check import ResumeCheck
@@ -194,12 +194,12 @@ class Trainer:
         self._epoch.images_per_second, self._epoch.micro_batches = self._images_per_second(), micro_batches
 
     def _train_step(self, batch: Batch, epoch: int) -> StepReport:
+        data = batch.images, batch.targets
         if self._iteration == 0 and self._dist.is_main:
-            grid = training_grid(batch.images, batch.targets, self._context.dataset.names)
-            self._run_dir.save_image("train_batch0", grid)
+            names = self._context.dataset.names
+            self._run_dir.save_plot("train_batch0.png", lambda: image_png(training_grid(*data, names)))
         step = self._schedule.at(self._iteration)
         set_lr(self._parts.optimizer, step)
-        data = batch.images, batch.targets
         self._loss.start_step(data, step.update_images(self._context.batch, self._last_batch))
         report = self._guard.step(data, update=step.updates)
         self._loss.commit_step()
@@ -256,7 +256,8 @@ class Trainer:
             self.save()
         else:
             self._saved_at = -math.inf  # save after the next update
-        self._run_dir.save_results(self._rows, self._predicted_peak(), self._context.plan.budget)
+        plan = self._context.plan
+        self._run_dir.save_results(self._rows, self._predicted_peak(), plan.budget + plan.reserved)
         self._progress.on_epoch_end(row)
 
     def _validate_epoch(self, epoch: int, *, is_last: bool) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def thrashing(record: Record) -> Iterator[Finding]:
             f"The allocator released cached blocks and retried in {retrying} of the last {len(recent)} {unit} "
             f"({retries:.0f} retries).",
             {"retries": retries, "of": len(recent)},
-            time=record.last_time,
+            time=_time_of_last_retry(record),
         )
 
 
@@ -127,6 +127,16 @@ def spill(record: Record) -> Iterator[Finding]:
             {"slower": slowdown, "total": total},
             time=record.last_time,
         )
+
+
+def _time_of_last_retry(record: Record) -> float:
+    """Return when the allocator's counter of retries last grew."""
+    lines = [(line["t"], line["alloc_retries"]) for line in record.steps if _is_size(line.get("alloc_retries"))]
+    samples = [
+        (sample["t"], stats["alloc_retries"]) for sample in record.samples for stats in allocator_stats((sample,))
+    ]
+    pairs = itertools.pairwise(lines if len(lines) > 1 else samples)
+    return float(max((after[0] for before, after in pairs if after[1] > before[1]), default=record.last_time))
 
 
 def _time_of_most_reserved(record: Record) -> float:

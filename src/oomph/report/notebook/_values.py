@@ -86,6 +86,8 @@ def _step_fields(report: StepReport) -> Iterator[tuple[str, str]]:
 
 def _number(value: Any) -> str:
     """Return a number or a tensor of one element as text; a larger tensor by its shape."""
+    if isinstance(value, str):
+        return value
     shape = getattr(value, "shape", ())
     if len(shape) == 0 or value.numel() == 1:
         return format_number(float(value))

@@ -257,7 +257,7 @@ def _summary(chart: Chart) -> str:
     more = len(chart.series) - len(shown)
     rest = [f"and {more} more"] if more > 0 else []
     sentence = f"{', '.join(shown + rest)}{'; ' if limits else ''}{', '.join(limits)}."
-    return sentence[:1].upper() + sentence[1:]
+    return sentence if sentence.startswith("mAP") else sentence[:1].upper() + sentence[1:]
 
 
 def _table(chart: Chart) -> PageTable:

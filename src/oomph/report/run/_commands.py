@@ -1,4 +1,4 @@
-"""The commands to go on with a run."""
+"""Commands for the next steps with a run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ class Command:
 
 def next_commands(run: RunData, state: str) -> Iterator[Command]:
     """Yield the commands that make sense after a run."""
-    weights = run.path / "weights"
+    path = run.path.absolute()  # the page may be read in any folder
+    weights = path / "weights"
     if run.is_folder and state in {"stopped", "killed", "failed"} and any(weights.glob("state*.pt")):
         ranks = len(run.ranks)
         launcher = f"torchrun --nproc-per-node {ranks} -m oomph" if ranks > 1 else "oomph"
-        yield Command("Resume the run from its last checkpoint", f"{launcher} train --resume {_quoted(run.path)}")
+        yield Command("Resume the run from its last checkpoint", f"{launcher} train --resume {_quoted(path)}")
     best = weights / "best.pt"
     if run.is_folder and state != "running" and best.is_file():
         size = f" --img {run.config['imgsz']}" if isinstance(run.config.get("imgsz"), int) else ""
@@ -32,8 +33,8 @@ def next_commands(run: RunData, state: str) -> Iterator[Command]:
             text = f"oomph val --weights {_quoted(best)} --data {_quoted(data)}{size}"
             yield Command("Score the best weights", text)
         yield Command("Detect objects in images", f"oomph detect --weights {_quoted(best)}{size} IMAGES")
-    yield Command("Explain the Record in the terminal", f"oomph explain {_quoted(run.ranks[0].file)}")
-    yield Command("Write this page again", f"oomph report {_quoted(run.path)}")
+    yield Command("Explain the Record in the terminal", f"oomph explain {_quoted(run.ranks[0].file.absolute())}")
+    yield Command("Write this page again", f"oomph report {_quoted(path)}")
 
 
 def _quoted(path: object) -> str:

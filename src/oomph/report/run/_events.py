@@ -1,47 +1,71 @@
-"""What happened in a run, with its time: retries, out-of-memory errors, stops, resumes, findings."""
+"""Events of a run, with their times: retries, out-of-memory errors, stops, resumes, findings."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...units import count_of
+from ...monitor import Record
+from ...units import count_of, format_time
 from ._chart import Event
 from ._run_data import RankRecord, RunData
 from ._series import finite
 
 _MAX_EVENTS = 300
+END = "end"
 
 
-def run_events(run: RunData) -> tuple[Event, ...]:
-    """Return the events of a run in the order of their times; of too many retries only the first ones."""
+def run_events(run: RunData, limit: int = _MAX_EVENTS) -> tuple[Event, ...]:
+    """Return the events of a run in the order of their times; of too many retries only the first ones, and a count."""
     several = len(run.ranks) > 1
-    notable: list[Event] = []
-    retries: list[Event] = []
+    notable = list(_findings(run))
+    frequent: list[Event] = []
     for rank in run.ranks:
         suffix = f" on rank {rank.rank}" if several else ""
-        notable += _stops_and_errors(run, rank, suffix)
-        retries += _retries(run, rank, suffix)
-    notable += _findings(run)
-    retries = retries[: max(_MAX_EVENTS - len(notable), 0)]
-    return tuple(sorted([*notable[:_MAX_EVENTS], *retries], key=lambda event: event.time))
+        for event in _recorded_events(run, rank, suffix):
+            (frequent if event.label.startswith("oom") else notable).append(event)
+        frequent += _retries(run, rank, suffix)
+    frequent.sort(key=_time)
+    shown, omitted = frequent[:limit], frequent[limit:]
+    if omitted:
+        text = f"{len(omitted):,} more out-of-memory errors and retries are not listed."
+        notable.append(Event(omitted[0].time, "more", text))
+    return tuple(sorted([*notable[:limit], *shown], key=_time))
+
+
+def _time(event: Event) -> float:
+    return event.time
 
 
 def events_of(runs: Sequence[RunData]) -> tuple[Event, ...]:
     """Return the events of all runs; with several runs, each with the name of its run."""
     if len(runs) == 1:
         return run_events(runs[0])
-    named = [Event(event.time, f"{run.name}: {event.label}", event.text) for run in runs for event in run_events(run)]
-    return tuple(sorted(named, key=lambda event: event.time)[:_MAX_EVENTS])
+    limit = _MAX_EVENTS // len(runs)
+    named = [
+        Event(event.time, f"{run.name}: {event.label}", event.text) for run in runs for event in run_events(run, limit)
+    ]
+    return tuple(sorted(named, key=_time))
 
 
-def _stops_and_errors(run: RunData, rank: RankRecord, suffix: str) -> Iterator[Event]:
-    for start in rank.record.start_times[1:]:
-        yield Event(start - run.start, f"resumed{suffix}", "The run was started again from its last checkpoint.")
+def _recorded_events(run: RunData, rank: RankRecord, suffix: str) -> Iterator[Event]:
+    for previous, start in itertools.pairwise(rank.record.start_times):
+        last = _last_time(rank.record, previous, start)
+        if not any(event["event"] == END and previous <= event["t"] < start for event in rank.record.events):
+            yield Event(last - run.start, f"killed{suffix}", "The process ended without writing an end.")
+        pause = format_time(start - last)
+        yield Event(start - run.start, f"resumed{suffix}", f"A new process continued the run after {pause}.")
     for event in rank.record.events:
         text = _describe(event)
         if text is not None:
             yield Event(float(event["t"]) - run.start, f"{event['event']}{suffix}", text)
+
+
+def _last_time(record: Record, start: float, end: float) -> float:
+    """Return the time of the last line of a process that was started and continued at these times."""
+    groups = (record.samples, record.steps, record.events)
+    return max((float(line["t"]) for group in groups for line in group if start <= line["t"] < end), default=start)
 
 
 def _describe(event: Mapping[str, Any]) -> str | None:

@@ -29,7 +29,8 @@ def embed(file: PictureFile) -> Picture | None:
     try:
         with Image.open(file.path) as image:
             reduced = image.convert("RGB")
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError, ValueError):
+    # Pillow raises SyntaxError for damaged PNG files.
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError, ValueError, SyntaxError):
         return None
     reduced.thumbnail((_MAX_SIDE, _MAX_SIDE))
     content = io.BytesIO()

@@ -126,7 +126,8 @@ class RunData:
     @cached_property
     def measured_peak(self) -> float | None:
         """The largest memory that torch allocated on a GPU, or RSS of the main process on the CPU."""
-        return max((size for rank in self.ranks for size in _peaks(rank.record, uses_gpu=self.uses_gpu)), default=None)
+        peaks = [size for rank in self.ranks for size in _peaks(rank.record, uses_gpu=self.uses_gpu)]
+        return max([*peaks, *(row["peak_bytes"] for row in self.epochs if "peak_bytes" in row)], default=None)
 
     @cached_property
     def retries(self) -> int:

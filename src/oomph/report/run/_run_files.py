@@ -13,6 +13,7 @@ from typing import Any
 
 from ... import document
 from ...errors import OomphError
+from ...units import count_of
 from ._series import finite
 
 _MAX_ISSUES = 200
@@ -86,11 +87,15 @@ def _issue_row(split: str, item: Mapping[str, Any]) -> IssueRow:
     examples = item.get("examples")
     return IssueRow(
         split=split,
-        count=f"{item.get('count', '?')} {item.get('subject', 'item')}",
+        count=_count(item.get("count"), str(item.get("subject", "item"))),
         problem=str(item.get("problem", "")),
         skipped=item.get("broken") is True,
         examples=tuple(map(str, examples)) if isinstance(examples, list) else (),
     )
+
+
+def _count(count: object, subject: str) -> str:
+    return count_of(count, subject) if isinstance(count, int) else subject
 
 
 def _dicts(items: object) -> Sequence[Mapping[str, Any]]:

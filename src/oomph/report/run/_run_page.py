@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ... import __version__
@@ -103,14 +103,14 @@ def _sections(runs: Sequence[RunData], summaries: Sequence[Summary], charts: Run
         yield from _chart_sections(runs, charts)
     yield Section("events", "What happened", tuple(_events_block(run, named=named) for run in runs))
     yield Section("composition", "Composition of the peak", tuple(_peak_blocks(runs)))
-    yield Section("training", "Training", (_chart_block(runs, charts.training, "There are no losses and no scores."),))
+    yield Section("training", "Training", (_training_block(runs, charts.training),))
     yield Section("pictures", "Pictures", tuple(_picture_blocks(runs)))
     yield Section("data", "Data", tuple(_data_blocks(runs)))
     blocks = tuple(
         Block(run.name if named else "", commands=tuple(next_commands(run, summary.state)))
         for run, summary in zip(runs, summaries, strict=True)
     )
-    yield Section("next", "How to go on", blocks)
+    yield Section("next", "Next steps", blocks)
 
 
 def _chart_sections(runs: Sequence[RunData], charts: RunCharts) -> Iterator[Section]:
@@ -119,6 +119,13 @@ def _chart_sections(runs: Sequence[RunData], charts: RunCharts) -> Iterator[Sect
     missing = [text for name, text in _UNUSED if not any(chart.name == name for chart in charts.ram)]
     yield Section("host", "Host memory", (_chart_block(runs, charts.ram, *missing, when_empty=False),))
     yield Section("steps", "Steps", (_chart_block(runs, charts.steps, "The Record has no training steps."),))
+
+
+def _training_block(runs: Sequence[RunData], charts: Sequence[Chart]) -> Block:
+    block = _chart_block(runs, charts, "There are no losses and no scores.")
+    without = [run.name for run in runs if not run.epochs] if any(run.epochs for run in runs) else []
+    missing = tuple(f"{name} has no results.csv, so its losses are not shown." for name in without)
+    return replace(block, sentences=(*block.sentences, *missing))
 
 
 _UNUSED = (

@@ -115,15 +115,14 @@ def _facts(run: RunData) -> Iterator[tuple[str, str]]:
 
 
 def _step_count(run: RunData) -> int:
-    """Return the number of the last step; of steps in the Record if they have none."""
-    steps = run.record.steps
-    number = finite(steps[-1].get("step")) if steps else None
-    return len(steps) if number is None else int(number)
+    """Return the number of steps; the Record of a fast run lacks some, and loops count from 0 or 1."""
+    numbers = [number for step in run.record.steps if (number := finite(step.get("step"))) is not None]
+    return int(max(numbers) - min(numbers)) + 1 if numbers else len(run.record.steps)
 
 
 def _memory_facts(run: RunData) -> Iterator[tuple[str, str]]:
     predicted, measured = run.predicted.peak, run.measured_peak
-    kind = "allocated on a GPU" if run.uses_gpu else "RSS"
+    kind = "allocated on a GPU" if run.uses_gpu else "RSS of the main process"
     if measured is not None:
         yield f"measured peak ({kind})", format_size(measured)
     if predicted is not None:

@@ -183,7 +183,7 @@ class WatchApp(App[ScreenExit]):
         elif isinstance(update, CountReached):
             self.exit(ScreenExit(self._last_line, is_complete=True))
         elif isinstance(update, ReadingFailed):
-            self._apply_failure(update.error)
+            self._apply_failure(update)
         elif update.pid == self._targets[-1]:
             self._leave_page(f"Process {update.pid} has ended.")
         self.query_one(ScreenView).refresh()
@@ -199,11 +199,11 @@ class WatchApp(App[ScreenExit]):
         if self._selected not in pids:
             self._select(_neighbor(pids, previous, self._selected))
 
-    def _apply_failure(self, error: Exception) -> None:
-        if isinstance(error, OomphError):
-            self._leave_page(f"{error}.")  # the process of this page has ended before it could be read
-        else:
-            self.exit(ScreenExit(self._last_line, error=error))
+    def _apply_failure(self, failure: ReadingFailed) -> None:
+        if not isinstance(failure.error, OomphError):
+            self.exit(ScreenExit(self._last_line, error=failure.error))
+        elif failure.pid == self._targets[-1]:  # else its page was left meanwhile
+            self._leave_page(f"{failure.error}.")  # the process has ended before it could be read
 
     def _leave_page(self, notice: str) -> None:
         """Go back because the process of this page has ended; the end of the first page is the end of the screen."""

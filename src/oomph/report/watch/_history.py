@@ -105,4 +105,4 @@ def _slope(points: Sequence[tuple[float, float]]) -> float:
     (start, first), (end, last) = (
         [statistics.median(column) for column in zip(*part, strict=True)] for part in (points[:half], points[-half:])
     )
-    return float((last - first) / (end - start))
+    return float((last - first) / (end - start)) if end > start else 0.0  # the clock may be set back

@@ -36,9 +36,10 @@ class SelectedProgress:
 
 @dataclass(frozen=True)
 class ReadingFailed:
-    """An exception: an `OomphError` if a process can't be opened, else a bug."""
+    """An exception: an `OomphError` if the process `pid` can't be opened, else a bug."""
 
     error: Exception
+    pid: int | None = None
 
 
 Update = Reading | ProcessEnded | CountReached | SelectedProgress | ReadingFailed
@@ -128,7 +129,7 @@ class ReadingThread:
         except OomphError as error:
             if self._target == target:  # else another page was opened meanwhile
                 self._target = self._watched
-            self._publish(ReadingFailed(error))
+            self._publish(ReadingFailed(error, target))
             return
         self._watcher.close()
         self._watcher, self._watched, self._due = watcher, target, time.monotonic()
