@@ -1,0 +1,182 @@
+"""Building the table from families of settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ...errors import UsageError
+from ...machine import Target
+from ...settings import OPTIMIZERS, PRECISIONS, Settings
+from ._choices import Group, checkpointing_choices, groups_of, traced_precision
+from ._family import Family, FamilyRequest
+from ._ranges import Ranges, find_ranges
+from ._table import Choice, Device, Passes, PredictionTable, Update
+from ._workers import LoadJob, family_predictor
+
+_NOTHING = "none"  # the checkpointing that every Job can have
+
+
+class _PassKey(NamedTuple):
+    group: str
+    precision: str
+    checkpointing: str
+
+
+class _UpdateKey(NamedTuple):
+    precision: str
+    optimizer: str
+
+
+_Key = _PassKey | _UpdateKey
+
+
+def build_table(
+    load_job: LoadJob,
+    settings: Settings,
+    target: Target,
+    *,
+    budget: int | None = None,
+    workers: int = 1,
+    progress: Callable[[int, int], object] | None = None,
+) -> PredictionTable:
+    """Predict a Job for many settings around the given ones.
+
+    Args:
+        load_job: returns the Job; each worker calls it, so that it has to be picklable if there are several.
+        settings: memory format, allocator, loss in chunks and offloading stay; the others vary.
+        target: the device that the settings are for; other GPUs are offered beside it.
+        budget: bytes of that device that may be used; by default all of its memory.
+        workers: number of processes.
+        progress: called with the number of predicted families of settings, and of all.
+
+    Raises:
+        UsageError: the Job can't be predicted.
+    """
+    with family_predictor(load_job, workers) as predict:
+        ranges = find_ranges(predict, settings, groups_of(target))
+        requests = {**dict(_pass_requests(ranges)), **dict(_update_requests(ranges))}
+        families: dict[_Key, Family | UsageError] = {}
+        for key, family in zip(requests, predict(requests.values()), strict=True):
+            families[key] = family
+            if progress is not None:
+                progress(len(families), len(requests))
+    return _Assembly(ranges, families).table(target.memory if budget is None else budget)
+
+
+def _pass_requests(ranges: Ranges) -> Iterator[tuple[_Key, FamilyRequest]]:
+    for group in ranges.groups:
+        target = group.targets[0]
+        for precision in dict.fromkeys(traced_precision(name, target) for name in PRECISIONS):
+            alike = [name for name in PRECISIONS if traced_precision(name, target) == precision]
+            timed = tuple((timed, name) for timed in group.targets for name in alike)
+            for choice in checkpointing_choices(ranges.settings):
+                settings = replace(ranges.settings, precision=precision, checkpointing=choice.value)
+                request = FamilyRequest(settings, target, timed, ranges.samples.values, ranges.requested_sizes)
+                yield _PassKey(group.name, precision, choice.name), request
+
+
+def _update_requests(ranges: Ranges) -> Iterator[tuple[_Key, FamilyRequest]]:
+    """Yield every update at the smallest point; its memory doesn't depend on samples and size."""
+    targets = [target for group in ranges.groups for target in group.targets]
+    for precision in PRECISIONS:
+        timed = tuple((target, precision) for target in targets)
+        for optimizer in OPTIMIZERS:
+            settings = replace(ranges.settings, precision=precision, optimizer=optimizer, checkpointing=_NOTHING)
+            sizes = ranges.requested_sizes[:1]
+            request = FamilyRequest(settings, ranges.target, timed, ranges.samples.values[:1], sizes)
+            yield _UpdateKey(precision, optimizer), request
+
+
+@dataclass(frozen=True)
+class _Assembly:
+    """The predicted families, put together."""
+
+    ranges: Ranges
+    families: Mapping[_Key, Family | UsageError]
+
+    def table(self, budget: int) -> PredictionTable:
+        precisions = self._choices(PRECISIONS, self._has_precision)
+        checkpointings = self._choices(
+            checkpointing_choices(self.ranges.settings),
+            lambda key, name: isinstance(key, _PassKey) and key.checkpointing == name,
+        )
+        optimizers = self._choices(OPTIMIZERS, lambda key, name: isinstance(key, _UpdateKey) and key.optimizer == name)
+        groups, first = self.ranges.groups, self._smallest(self.ranges.groups[0], PRECISIONS[0])
+        passes = [(group, *pair) for group in groups for pair in _pairs(precisions, checkpointings)]
+        updates = [(group, *pair) for group in groups for pair in _pairs(precisions, optimizers)]
+        return PredictionTable(
+            settings=self.ranges.settings,
+            devices=tuple(self._devices(budget, first)),
+            precisions=precisions,
+            checkpointings=checkpointings,
+            optimizers=optimizers,
+            samples=self.ranges.samples,
+            sizes=self.ranges.sizes,
+            passes={f"{group.name}|{a}|{b}": self._passes(group, a, b) for group, a, b in passes},
+            updates={f"{group.name}|{a}|{b}": self._update(group, a, b) for group, a, b in updates},
+            seconds={
+                f"{target.name}|{a}|{b}": self._pass_family(group, a, b).seconds[target.name, a]
+                for group, a, b in passes
+                for target in group.targets
+            },
+            update_seconds={
+                f"{target.name}|{a}|{b}": self._update_family(a, b).update_seconds[target.name, a]
+                for group, a, b in updates
+                for target in group.targets
+            },
+            overlaps=not self.ranges.target.is_cpu,
+            is_derived=all(family.is_derived for family in self.families.values() if isinstance(family, Family)),
+            assumptions=first.assumptions,
+        )
+
+    def _has_precision(self, key: _Key, name: str) -> bool:
+        if isinstance(key, _UpdateKey) or key.checkpointing != _NOTHING:
+            return False
+        return key.precision == traced_precision(name, self.ranges.target)
+
+    def _choices(self, choices: Sequence[str | Choice], matches: Callable[[_Key, str], bool]) -> tuple[Choice, ...]:
+        """Return choices with the reason why they are impossible, if their predictions failed."""
+        named = [Choice(choice, choice) if isinstance(choice, str) else choice for choice in choices]
+        return tuple(replace(choice, problem=self._problem(choice.name, matches)) for choice in named)
+
+    def _problem(self, name: str, matches: Callable[[_Key, str], bool]) -> str:
+        failed = ((key, family) for key, family in self.families.items() if isinstance(family, UsageError))
+        return next((error.why for key, error in failed if matches(key, name)), "")
+
+    def _devices(self, budget: int, first: Family) -> Iterator[Device]:
+        for group in self.ranges.groups:
+            for target in group.targets:
+                memory = budget if target is self.ranges.target else target.memory
+                yield Device(target.name, group.name, memory, first.outside if target.is_cpu else target.outside)
+
+    def _passes(self, group: Group, precision: str, checkpointing: str) -> Passes:
+        family = self._pass_family(group, precision, checkpointing)
+        return Passes(family.alone, family.accumulating, *family.range, family.launching)
+
+    def _update(self, group: Group, precision: str, optimizer: str) -> Update:
+        """Return an update; other architectures than the first one differ by workspaces of libraries."""
+        family, base = self._update_family(precision, optimizer), self._smallest(self.ranges.groups[0], precision)
+        here, there = self._smallest(group, precision).alone[0][0], base.alone[0][0]
+        need = family.alone[0][0].plus(here.reserved - there.reserved)
+        return Update(need, family.states - base.states, family.launching_update)
+
+    def _smallest(self, group: Group, precision: str) -> Family:
+        return self._pass_family(group, precision, _NOTHING)
+
+    def _pass_family(self, group: Group, precision: str, checkpointing: str) -> Family:
+        traced = traced_precision(precision, group.targets[0])
+        return _predicted(self.families[_PassKey(group.name, traced, checkpointing)])
+
+    def _update_family(self, precision: str, optimizer: str) -> Family:
+        return _predicted(self.families[_UpdateKey(precision, optimizer)])
+
+
+def _predicted(family: Family | UsageError) -> Family:
+    assert isinstance(family, Family)  # noqa: S101  only possible choices are looked up
+    return family
+
+
+def _pairs(first: Sequence[Choice], second: Sequence[Choice]) -> Iterator[tuple[str, str]]:
+    yield from ((a.name, b.name) for a in first for b in second if not a.problem and not b.problem)
