@@ -39,14 +39,24 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="the data.yaml")
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--img", type=int, default=1280)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--after", type=float, default=25.0, help="seconds of training before the neighbor starts")
-    parser.add_argument("--seconds", type=float, default=15.0, help="how long the neighbor stays")
-    parser.add_argument("--left", type=float, default=1.0, help="GiB that the neighbor leaves free")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long the neighbor stays")
+    parser.add_argument("--left", type=float, default=6.0, help="GiB that the neighbor leaves free")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "oomph", "train", "--data", arguments.data, "--cfg", "s", "--img", "640"]
-    command += ["--batch", str(arguments.batch), "--epochs", str(arguments.epochs), "--name", "shared-gpu"]
+    command = [sys.executable, "-m", "oomph", "train", "--data", arguments.data, "--cfg", "s"]
+    command += [
+        "--img",
+        str(arguments.img),
+        "--batch",
+        str(arguments.batch),
+        "--epochs",
+        str(arguments.epochs),
+        "--name",
+        "shared-gpu",
+    ]
     run = Path("runs/train/shared-gpu")
     training = subprocess.Popen(command)
     with (arguments.out / "watch.txt").open("w") as lines:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .monitor import Recorder as Recorder
     from .monitor import explain as explain
     from .monitor import watch as watch
+    from .notebook import load_ipython_extension as load_ipython_extension
+    from .notebook import unload_ipython_extension as unload_ipython_extension
     from .planner import Plan as Plan
     from .planner import plan as plan
     from .prediction import Estimate as Estimate
@@ -64,10 +66,12 @@ _HOME = {
     "UsageError": "errors",
     "explain": "monitor",
     "guard": "recovery",
+    "load_ipython_extension": "notebook",
     "plan": "planner",
     "predict": "prediction",
     "split_batch": "recovery",
     "sweep": "sweeps",
+    "unload_ipython_extension": "notebook",
     "watch": "monitor",
 }
 
@@ -99,10 +103,12 @@ __all__ = [
     "__version__",
     "explain",
     "guard",
+    "load_ipython_extension",
     "plan",
     "predict",
     "split_batch",
     "sweep",
+    "unload_ipython_extension",
     "watch",
 ]
 

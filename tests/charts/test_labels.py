@@ -5,8 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oomph.charts._labels import Label, place_labels
-from oomph.charts._style import Box
+from oomph.charts._labels import Box, Label, place_labels
 
 FRAME = (0.0, 0.0, 400.0, 300.0)
 

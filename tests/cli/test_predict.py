@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from oomph.errors import UsageError
 from oomph.machine import this_device
 
 SCRIPT = str(Path(__file__).parents[1] / "script" / "scripts" / "own_batches.py")
+SIGNS = {"alloc": 1, "free_completed": -1}
 JOB = str(Path(__file__).parents[2] / "examples/jobs/small_net.py") + ":job"
 
 
@@ -48,6 +51,47 @@ def test_built_in_names_work(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["predict", "yolov5z"]) == 2
     assert "or one of yolov5n, yolov5s, yolov5m, yolov5l, yolov5x, mobilenet" in capsys.readouterr().err
     assert run(["predict", "yolov5n", "--measure"]) == 2
+
+
+@pytest.mark.medium
+def test_timeline_of_a_job_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    snapshot, trace = tmp_path / "step.pickle", tmp_path / "step.json"
+    arguments = ["predict", JOB, "--batch", "8", "--size", "64", "--gpu", "RTX 3060", "--snapshot", str(snapshot)]
+    assert run([*arguments, "--trace", str(trace)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.endswith(
+        f"Memory snapshot: {snapshot}, to open at pytorch.org/memory_viz\nTrace: {trace}, to open at ui.perfetto.dev\n"
+    )
+    assert snapshot.is_file()
+    assert json.loads(trace.read_text())["traceEvents"]
+    assert run([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"] == [str(snapshot)]
+
+
+@pytest.mark.medium
+def test_timeline_of_a_script_has_its_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "step.pickle"
+    assert run(["predict", SCRIPT, "--gpu", "T4", "--yes", "--snapshot", str(path), "--json"]) == 0
+    predicted = json.loads(capsys.readouterr().out)["prediction"]["allocated"]["value"]
+    entries = pickle.loads(path.read_bytes())["device_traces"][0]  # noqa: S301  written above
+    live = list(itertools.accumulate(SIGNS.get(entry["action"], 0) * entry["size"] for entry in entries))
+    assert max(live) == predicted
+    source = Path(SCRIPT).read_text().splitlines()
+    lines: dict[str, set[str]] = {}
+    for entry in (entry for entry in entries if entry["action"] == "alloc"):
+        numbers = (frame["line"] for frame in entry["frames"] if frame["filename"] == SCRIPT)
+        lines.setdefault(entry["category"], set()).update(source[number - 1].strip() for number in numbers)
+    assert lines["parameter"] == {"model.to(options.device)"}
+    assert "logits = self.head(self.norm(x))" in lines["gradient"]
+    assert "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)" in lines["saved activation"]
+    assert lines["optimizer state"] == {"scaler.step(optimizer)"}
+
+
+def test_timeline_of_the_cpu_is_rejected_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["predict", JOB, "--gpu", "cpu", "--snapshot", str(tmp_path / "step.pickle")]) == 2
+    assert capsys.readouterr().err.endswith("CUDA allocator, and the target is the CPU; name a GPU.\n")
+    assert run(["predict", SCRIPT, "--gpu", "cpu", "--trace", str(tmp_path / "step.json"), "--yes"]) == 2
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.medium

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from oomph.cli import run
+from oomph.cli.train import _write_report
 from oomph.detect import DemoSize, write_demo_dataset
+from oomph.distributed import SINGLE
+from oomph.monitor import Recorder
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +66,7 @@ def test_train_val_and_detect(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert run(["train", *flags, "--device", "cpu", "--json", "--cache"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["epochs"] == 1
+    assert (Path(result["run_dir"]) / "report.html").read_bytes().startswith(b"<!DOCTYPE html>")
     weights = ["--weights", f"{result['run_dir']}/weights/last.pt", "--img", "64", "--device", "cpu", "--json"]
     assert run(["val", "--data", data, *weights]) == 0
     assert json.loads(capsys.readouterr().out)["images"] == 4
@@ -89,3 +93,24 @@ def test_a_small_backbone_is_trained_scored_and_used(tmp_path: Path, capsys: pyt
     capsys.readouterr()
     assert run(["train", *flags, "--weights", weights, "--cfg", "n"]) == 2
     assert "the weights are mobilenet and the network is yolov5n" in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_be_written_does_not_fail_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _write_report(tmp_path, SINGLE):
+        pass  # failed before its first step: there is no Record
+    assert capsys.readouterr().err == ""
+    with _write_report(tmp_path, SINGLE):
+        (tmp_path / "record.jsonl").write_text("damaged")
+    assert "The report was not written: " in caplog.text
+    (tmp_path / "record.jsonl").unlink()
+    with pytest.raises(KeyboardInterrupt):
+        _interrupted_run(tmp_path)
+    assert capsys.readouterr().err == f"report: {tmp_path / 'report.html'}\n"
+
+
+def _interrupted_run(folder: Path) -> None:
+    with _write_report(folder, SINGLE):
+        Recorder(folder / "record.jsonl").close()
+        raise KeyboardInterrupt

@@ -32,6 +32,32 @@ def test_weights_with_one_class_are_scored_with_all_classes_merged(capsys: pytes
 
 
 @pytest.mark.medium
+def test_plots_are_written_into_a_new_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    save_weights(Path("n.pt"), yolov5("n", 4), list("abcd"), {})
+    assert run(["val", "--weights", "n.pt", *SMALL]) == 0
+    assert "plots in runs/val/exp\n" in capsys.readouterr().out
+    names = {path.name for path in Path("runs/val/exp").iterdir()}
+    curves = {"PR_curve.png", "F1_curve.png", "P_curve.png", "R_curve.png"}
+    assert names == curves | {"confusion_matrix.png", "val_predictions.png"}
+    assert all(Path("runs/val/exp", name).read_bytes().startswith(b"\x89PNG") for name in names)
+    assert run(["val", "--weights", "none.pt", *SMALL, "--name", "mine"]) == 2
+    assert not Path("runs/val/mine").exists()
+    assert run(["val", "--weights", "n.pt", *SMALL, "--name", "a/b"]) == 2
+    assert "'a/b' is not a valid run name" in capsys.readouterr().err
+
+
+@pytest.mark.medium
+def test_without_a_folder_for_plots_there_are_scores_and_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    save_weights(Path("n.pt"), yolov5("n", 4), list("abcd"), {})
+    Path("runs").write_text("not a folder")
+    assert run(["val", "--weights", "n.pt", *SMALL, "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["folder"] is None
+    assert scores["notes"] == ["no plots are written: 'runs/val' is not writable (Not a directory)"]
+    assert scores["boxes"] > 4
+
+
+@pytest.mark.medium
 def test_another_number_of_classes_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     save_weights(Path("two.pt"), yolov5("n", 2), ("a", "b"), {})
     assert run(["val", "--weights", "two.pt", *SMALL]) == 2

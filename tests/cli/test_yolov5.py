@@ -74,7 +74,7 @@ def test_all_unknown_flags_are_reported_at_once(capsys: pytest.CaptureFixture[st
         ("train --imgsz 640 480", "train --imgsz 640", ["--imgsz 640 480"]),
         ("train --img 640 --batch -1", "train --img 640 --batch -1", []),
         ("train --img abc", "train --img abc", []),
-        ("val --verbose --name x --half", "val", ["--verbose is ignored", "--name is ignored", "--half is ignored"]),
+        ("val --verbose --name x --project y", "val --name x", ["--verbose is ignored", "--project is ignored"]),
         ("detect a.jpg --save-txt --classes 0 2 b.jpg", "detect a.jpg --classes 0,2 b.jpg", ["--save-txt is ignored"]),
         ("watch --cache", "watch --cache", []),
         ("", "", []),

@@ -112,3 +112,13 @@ def test_record_of_a_running_process_has_not_stopped(tmp_path: Path) -> None:
     explanation = oomph.explain(file)
     assert explanation.findings == ()
     assert "is still being written" in explanation.facts[0]
+
+
+def test_on_the_cpu_the_rss_is_compared_with_its_prediction(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "run.jsonl") as recorder:
+        recorder.event("prediction", allocated=GIB, reserved=GIB, host=4 * GIB, target="cpu")
+        recorder.step({"step": 1, "peak": int(4.1 * GIB)})
+        recorder.sample({"rss": 4 * GIB})
+    facts = "\n".join(oomph.explain(tmp_path / "run.jsonl").facts)
+    assert "Predicted host: 4 GiB; measured: 4.1 GiB (+2.5%)." in facts
+    assert "Predicted allocated" not in facts

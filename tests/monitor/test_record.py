@@ -265,3 +265,11 @@ def test_reused_pid_is_not_running() -> None:
     assert is_running()
     assert not is_running(process_start_time=created - 100)
     assert not is_running(host="elsewhere")
+
+
+def test_missing_values_inside_a_field_are_kept(file: Path) -> None:
+    with Recorder(file) as recorder:
+        recorder.event("plan", plan={"micro_batch": None, "sizes": [None, 1]}, other=None)
+    event = load_record(file).events[0]
+    assert event["plan"] == {"micro_batch": None, "sizes": [None, 1]}
+    assert "other" not in event

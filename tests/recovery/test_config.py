@@ -33,6 +33,8 @@ from .nets import guard_of, plain_batch, plain_guard, plain_net
         ({"allow": "speed"}, "allow contains 'speed'; it may contain precision and size"),
         ({"allow": ("size",)}, "resize= belong together"),
         ({"resize": lambda batch: batch}, "resize= belong together"),
+        ({"snapshot": True}, "snapshot is True; pass a folder for the files"),
+        ({"nvtx": "on"}, "nvtx is 'on'; pass True or False"),
         ({"device": "gpu"}, "device is 'gpu'; use \"cuda\""),
         ({"device": 1.5}, r"device is 1\.5"),
         ({"budget": "lots"}, "lots"),

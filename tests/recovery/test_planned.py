@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import oomph
+from oomph import document
 from oomph.planner import Plan
 from oomph.prediction import Prediction
 from oomph.settings import Settings
@@ -90,3 +91,20 @@ def test_plan_survives_its_file(prediction: Prediction, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(oomph.InvalidFile, match="this is not a plan document"):
         Plan.load(tmp_path / "bad.json")
+
+
+def test_the_record_contains_the_plan_and_its_prediction(prediction: Prediction, tmp_path: Path) -> None:
+    plan, model = plan_of(SETTINGS, prediction), build()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with oomph.Recorder(tmp_path / "run.jsonl") as recorder:
+        guard = oomph.guard(
+            model=model, optimizer=optimizer, loss=nn.functional.cross_entropy, plan=plan, recorder=recorder
+        )
+        guard.step(batch())
+    record = oomph.Record.load(tmp_path / "run.jsonl")
+    planned, predicted, _ = record.events
+    assert document.read("plan", 1, Plan, planned["plan"]) == plan
+    assert (predicted["event"], predicted["budget"], predicted["target"]) == ("prediction", plan.budget, "cpu")
+    assert predicted["allocated"] == int(prediction.allocated.value)
+    assert record.steps[0]["lr"] == 0.1
+    assert "fallbacks" not in record.steps[0]

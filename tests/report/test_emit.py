@@ -39,6 +39,28 @@ def test_json_is_ascii() -> None:
     assert out.getvalue() == '{\n  "oomph": "long",\n  "\\u00fc": 1\n}\n'
 
 
+@dataclass(frozen=True)
+class NamesReport:
+    names: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        return {}
+
+    def render(self, *, plain: bool) -> RenderableType:
+        rows = table("name", plain=plain)
+        for name in self.names:
+            rows.add_row(name)
+        return rows
+
+
+def test_names_in_brackets_or_colons_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    names = ("[bold]x", "closing[/nothing]", ":fire:")
+    for out in (Terminal(), io.StringIO()):
+        emit(NamesReport(names), as_json=False, stream=out)
+        assert all(name in out.getvalue() for name in names)
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

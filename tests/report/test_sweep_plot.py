@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,9 +50,8 @@ def test_markers_have_the_numbers_of_the_points() -> None:
 def test_a_line_connects_the_front() -> None:
     chart = _chart(REPORT, _time_axis(REPORT))
     assert chart.title == "mAP50 against time"
-    (line,) = chart.lines
-    assert line.x == pytest.approx((160 / 60, 208 / 60))
-    assert line.y == pytest.approx((0.505, 0.605))
+    assert chart.line.x == pytest.approx((160 / 60, 208 / 60))
+    assert chart.line.y == pytest.approx((0.505, 0.605))
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,10 @@ def test_the_file_is_a_png_with_both_charts(tmp_path: Path) -> None:
 
 
 def test_a_cost_that_was_not_measured_has_no_chart() -> None:
-    image = sweep_plot(make_report(GRID, lambda cell: (0.5, None, 1.0)))
-    assert image is not None
-    assert image.size == (800, 500)
+    plot = sweep_plot(make_report(GRID, lambda cell: (0.5, None, 1.0)))
+    assert plot is not None
+    with Image.open(io.BytesIO(plot)) as image:
+        assert image.size == (800, 500)
 
 
 def test_a_single_point_is_not_drawn(tmp_path: Path) -> None:

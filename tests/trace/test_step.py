@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import linecache
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -418,3 +420,60 @@ def test_a_loss_in_chunks_keeps_no_float32_copies_of_the_logits() -> None:
     assert 2 * logits < activations(16) < 3 * logits  # the gradient in bfloat16
     loss = F.cross_entropy(torch.randn(2, 2, requires_grad=True), torch.ones(2).long())
     assert "Chunked" not in type(loss.grad_fn).__name__  # torch is as before
+
+
+class Gate(torch.autograd.Function):
+    """An operation of the user's own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return grad * x.sign()
+
+
+class Gated(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.layer(x)
+        return Gate.apply(hidden)  # type: ignore[no-untyped-call]
+
+
+def test_stacks_are_kept_on_request_only() -> None:
+    job = make_job(model=Gated, batch=tokens, loss=F.mse_loss)
+    plain = traced(job)
+    assert not any(storage.stack for storage in plain.storages)
+    kept = trace_step(job, Settings(batch=4, size=32), CudaDevice(), stacks=True)
+    assert [replace(storage, stack=()) for storage in kept.storages] == list(plain.storages)
+    assert kept.events == plain.events
+    linear = next(storage for storage in kept.storages if storage.op == "aten.addmm.default" and storage.stack)
+    (line,) = linear.stack
+    assert (line.file, line.function) == (__file__, "forward")
+    assert linecache.getline(line.file, line.line).strip() == "hidden = self.layer(x)"
+
+
+def test_backward_has_the_stack_of_the_forward() -> None:
+    job = make_job(model=Gated, batch=tokens, loss=F.mse_loss)
+    kept = trace_step(job, Settings(batch=4, size=32), CudaDevice(), stacks=True)
+    signs = [storage for storage in kept.storages if storage.op == "aten.sign.default"]
+    assert len(signs) == 3
+    for storage in signs:
+        assert storage.phase is Phase.BACKWARD
+        sources = [linecache.getline(line.file, line.line).strip() for line in storage.stack]
+        assert sources[-1].startswith("return Gate.apply(hidden)")
+
+
+def test_operations_know_their_first_event() -> None:
+    trace = traced(make_job())
+    assert len(trace.op_starts) == len(trace.op_costs)
+    assert list(trace.op_starts) == sorted(trace.op_starts)
+    for cost, start in zip(trace.op_costs, trace.op_starts, strict=True):
+        if cost.op == "convolution":
+            assert trace.storages[trace.events[start] - 1].op == "aten.convolution.default"

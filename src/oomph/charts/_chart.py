@@ -1,4 +1,4 @@
-"""Values of a chart: lines and markers."""
+"""Values of a chart of points: markers, and a line that connects some of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart; values that aren't finite leave a gap. Without a name it isn't in the legend."""
+    """A line through points."""
 
-    name: str
     x: tuple[float, ...]
     y: tuple[float, ...]
 
@@ -22,7 +21,7 @@ class Marker:
     Attributes:
         x, y: the point; a marker at a value that isn't finite isn't drawn.
         label: a short text beside it.
-        filled: True for a filled circle in the color of the first line, False for a hollow gray one.
+        filled: True for a filled circle in the color of the line, False for a hollow gray one.
         y_error: half the height of its error bar; None for no error bar.
         x_range: the ends of its horizontal error bar; None for no error bar.
     """
@@ -42,27 +41,23 @@ class Marker:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of lines, markers or both.
-
-    With markers, the axes end shortly before and after the data. Without, the y axis includes 0.
+    """A chart of markers. Its axes end shortly before and after them.
 
     Attributes:
         title, x_label, y_label: texts.
-        lines: the lines to draw.
+        line: the line to draw below the markers.
+        markers: the markers.
+        filled_meaning, hollow_meaning: what filled and hollow markers mean, shown above the axes.
         y_limits: lowest and highest y; from the data if None.
-        integer_x: True if x has integer values only, such as epochs.
-        markers: the markers to draw over the lines.
-        filled_meaning, hollow_meaning: what filled and hollow markers mean, shown below the title.
         all_labels: True to draw the labels of hollow markers, too, where they overlap something.
     """
 
     title: str
     x_label: str
     y_label: str
-    lines: tuple[Line, ...]
-    y_limits: tuple[float, float] | None = None
-    integer_x: bool = False
-    markers: tuple[Marker, ...] = ()
+    line: Line
+    markers: tuple[Marker, ...]
     filled_meaning: str = ""
     hollow_meaning: str = ""
+    y_limits: tuple[float, float] | None = None
     all_labels: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from ._style import Box
+Box = tuple[float, float, float, float]  # left, bottom, right, top in pixels
 
 _GAP = 11  # pixels between the center of a marker and its label
 _MAX_SHIFT, _MAX_REQUIRED_SHIFT = 2, 5  # heights of a label that it may be moved up or down

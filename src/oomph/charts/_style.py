@@ -1,4 +1,4 @@
-"""Colors and the font of everything that is drawn."""
+"""Colors of everything that is drawn, and the font of text on images."""
 
 from __future__ import annotations
 
@@ -21,23 +21,18 @@ COLORS = (
     (90, 150, 130),
     (240, 130, 110),
 )
-INK, GRAY, GRID, PAPER = (40, 40, 40), (120, 120, 120), (225, 225, 225), (255, 255, 255)
+INK, GRAY, PAPER = "#282828", "#787878", "white"
 
-Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+
+def hex_color(index: int) -> str:
+    """Return the color of a line or class as matplotlib reads it."""
+    red, green, blue = COLORS[index % len(COLORS)]
+    return f"#{red:02x}{green:02x}{blue:02x}"
 
 
 @cache
 def font(size: int) -> Font:
     """Return Pillow's built-in font."""
     return ImageFont.load_default(size)
-
-
-def fit_text(text: str, size: int, width: float) -> str:
-    """Return a text, shortened at its end if it is wider than `width` pixels."""
-    if font(size).getlength(text) <= width:
-        return text
-    kept = len(text)
-    while kept and font(size).getlength(text[:kept].rstrip() + "...") > width:
-        kept -= 1
-    return text[:kept].rstrip() + "..."

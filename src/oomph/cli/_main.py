@@ -22,12 +22,13 @@ from .explain import explain
 from .gpus import gpus
 from .plan import plan
 from .predict import predict
+from .report import report
 from .sweep import sweep
 from .train import train
 from .val import val
 from .watch import watch
 
-_COMMANDS = (train, val, detect, predict, plan, sweep, watch, explain, doctor, gpus)
+_COMMANDS = (train, val, detect, predict, plan, sweep, watch, report, explain, doctor, gpus)
 _INTERRUPTED_EXIT_CODE = 130  # as shells report Ctrl-C
 # Errors of writing to a full disk, over a quota or to a broken device; reading facts never raises them.
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}

@@ -44,8 +44,12 @@ class Script:
     max_seconds: float
     is_confirmed: bool
 
-    def run_on(self, target: Target) -> ScriptRun:
+    def run_on(self, target: Target, *, stacks: bool = False) -> ScriptRun:
         """Return what to run for a device, after asking whether to run it.
+
+        Args:
+            target: the device.
+            stacks: keep the lines of the script that made each allocation.
 
         Raises:
             UsageError: the batch is invalid, the answer is no, or there is no terminal to ask on.
@@ -60,7 +64,7 @@ class Script:
         if not self.is_confirmed:
             self._confirm()
         device = EmulatedDevice(trace_device(target), target.name, target.memory)
-        return ScriptRun(self.path, self.arguments, self.batch, device)
+        return ScriptRun(self.path, self.arguments, self.batch, device, stacks=stacks)
 
     def _confirm(self) -> None:
         warning = (

@@ -91,13 +91,11 @@ TRAIN = ForeignFlags(
         "--upload_dataset": _NO_UPLOAD,
     },
 )
-_NO_OUTPUT = "nothing is written, so no folder is needed"
 VAL = ForeignFlags(
     ignored={
-        "--exist-ok": IgnoredFlag(_NO_OUTPUT),
+        "--exist-ok": _EXIST_OK,
         "--half": _HALF,
-        "--name": IgnoredFlag(_NO_OUTPUT, None),
-        "--project": IgnoredFlag(_NO_OUTPUT, None),
+        "--project": IgnoredFlag("plots are in runs/val of the current folder", None),
         "--verbose": IgnoredFlag("scores by class are always shown"),
         "--workers": IgnoredFlag("one thread per core loads images", None),
     },

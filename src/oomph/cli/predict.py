@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -17,7 +18,7 @@ from ._scripts import JobOrScript, MaxSeconds, Script, Yes, is_script, reject_ar
 
 if TYPE_CHECKING:
     from ..monitor import Measurement
-    from ..prediction import Prediction
+    from ..prediction import Prediction, TimelineFiles
     from ..settings import Settings
 
 MemoryFormat = enum.Enum("MemoryFormat", {name: name for name in MEMORY_FORMATS}, type=str)  # type: ignore[misc]
@@ -60,6 +61,20 @@ def predict(
     measure: Annotated[
         bool, typer.Option("--measure", help="Also run a few steps on this machine, compare, and save the difference.")
     ] = False,
+    snapshot: Annotated[
+        Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(
+            metavar="FILE",
+            help="Also write the timeline as a memory snapshot, for pytorch.org/memory_viz.",
+            show_default=False,
+        ),
+    ] = None,
+    trace: Annotated[
+        Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(
+            metavar="FILE", help="Also write the timeline as trace events, for Perfetto and Chrome.", show_default=False
+        ),
+    ] = None,
     yes: Yes = False,
     max_seconds: MaxSeconds = 120,
     json: Json = False,
@@ -69,9 +84,11 @@ def predict(
     Traces the step without computing or allocating anything and replays torch's allocator. Reports whether the step
     fits, the composition of its peak, and a suggestion. A script is executed up to its third optimizer step.
     """
+    from ..prediction import TimelineFiles  # noqa: PLC0415
     from ..settings import Settings, parse_sample_size  # noqa: PLC0415
 
     reference, *arguments = job
+    files = TimelineFiles(snapshot, trace)
     if is_script(reference):
         reject_job_flags(
             {
@@ -85,7 +102,7 @@ def predict(
             }
         )
         script = Script(reference, tuple(arguments), batch, max_seconds, yes)
-        _report_script(script, gpu, allocator or _environment_allocator(), as_json=json)
+        _report_script(script, gpu, allocator or _environment_allocator(), files, as_json=json)
         return
     reject_arguments(reference, arguments)
     if size == "0" and reference in built_in_jobs():
@@ -100,7 +117,7 @@ def predict(
         checkpointing=checkpointing.value,
         optimizer=optimizer.value,
     )
-    _report(reference, settings, gpu, measure=measure, as_json=json)
+    _report(reference, settings, gpu, files, measure=measure, as_json=json)
 
 
 def _environment_allocator() -> str:
@@ -116,7 +133,7 @@ def _environment_allocator() -> str:
     return text
 
 
-def _report_script(script: Script, gpu: str | None, allocator: str, *, as_json: bool) -> None:
+def _report_script(script: Script, gpu: str | None, allocator: str, files: TimelineFiles, *, as_json: bool) -> None:
     from ..prediction import predict_trace  # noqa: PLC0415
     from ..report import PredictReport, emit  # noqa: PLC0415
     from ..script import capture_script  # noqa: PLC0415
@@ -124,13 +141,17 @@ def _report_script(script: Script, gpu: str | None, allocator: str, *, as_json: 
 
     parse_allocator(allocator)
     target = target_named(gpu)
-    capture = capture_script(script.run_on(target), script.max_seconds)
+    files.check(target)
+    capture = capture_script(script.run_on(target, stacks=bool(files)), script.max_seconds)
     settings = replace(capture.loop.settings, allocator=allocator)
+    files.write(capture.trace, settings, target)
     prediction = predict_trace(capture.trace, settings, target)
-    emit(PredictReport(prediction, settings, target, loop=capture.loop), as_json=as_json)
+    emit(PredictReport(prediction, settings, target, loop=capture.loop, files=files), as_json=as_json)
 
 
-def _report(reference: str, settings: Settings, gpu: str | None, *, measure: bool, as_json: bool) -> None:
+def _report(
+    reference: str, settings: Settings, gpu: str | None, files: TimelineFiles, *, measure: bool, as_json: bool
+) -> None:
     from ..machine import find_target, this_device  # noqa: PLC0415
     from ..prediction import predict as predict_job  # noqa: PLC0415
     from ..report import PredictReport, emit  # noqa: PLC0415
@@ -143,11 +164,11 @@ def _report(reference: str, settings: Settings, gpu: str | None, *, measure: boo
         )
     if measure and not is_local:
         raise UsageError(f"--measure runs on this machine, which has {device}, not {target.name}", "omit --gpu")
-    prediction = predict_job(find_job(reference), settings, target)
+    prediction = predict_job(find_job(reference), settings, target, snapshot=files.snapshot, trace=files.trace)
     measured = _measure(reference, settings, prediction) if measure else None
     if is_local and not measure:
         prediction = _calibrate(prediction, device)
-    emit(PredictReport(prediction, settings, target, measured), as_json=as_json)
+    emit(PredictReport(prediction, settings, target, measured, files=files), as_json=as_json)
 
 
 def _measure(reference: str, settings: Settings, prediction: Prediction) -> Measurement:

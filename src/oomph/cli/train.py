@@ -155,7 +155,8 @@ def _train(request: _Request, *, as_json: bool) -> None:
             logging.getLogger("oomph").setLevel(logging.ERROR)  # warnings come from rank 0 alone
         # On rank 0 alone: other ranks would see folders and files that are still being written.
         config, notes = dist.broadcast(lambda: _build_config(request, stack))
-        with ConsoleProgress(quiet=as_json or not dist.is_main) as progress:
+        quiet = as_json or not dist.is_main
+        with _write_report(config.run_dir, dist), ConsoleProgress(quiet=quiet) as progress:
             for note in (*request.notes, *notes):
                 progress.log(note)
             with _print_resume_hint(config.run_dir, dist):
@@ -249,3 +250,31 @@ def _print_resume_hint(run_dir: Path, dist: DistContext) -> Iterator[None]:
             launcher = f"torchrun --nproc-per-node {dist.world_size} -m oomph" if dist.is_distributed else "oomph"
             typer.echo(f"stopped; resume with: {launcher} train --resume {shlex.quote(str(run_dir))}", err=True)
         raise
+
+
+@contextlib.contextmanager
+def _write_report(run_dir: Path, dist: DistContext) -> Iterator[None]:
+    """Write the page of a run at its end, also of one that was stopped or failed; a page never fails a run."""
+    record = run_dir / "record.jsonl"
+    before = _modified(record)
+    try:
+        yield
+    finally:
+        # A run that failed before its first step has written no Record.
+        if dist.is_main and _modified(record) != before:
+            _try_write_report(run_dir)
+
+
+def _modified(file: Path) -> int | None:
+    return file.stat().st_mtime_ns if file.is_file() else None
+
+
+def _try_write_report(run_dir: Path) -> None:
+    from ..report import write_run_page  # noqa: PLC0415
+
+    try:
+        page = write_run_page(run_dir)
+    except Exception as error:  # noqa: BLE001  whatever happens to the page, the run is complete
+        logging.getLogger("oomph").warning("The report was not written: %s", error)
+    else:
+        typer.echo(f"report: {page}", err=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -9,9 +11,12 @@ from typing import Annotated
 import typer
 
 from ..errors import UsageError
+from ..files import check_run_name
 from ._devices import device_name
 from ._options import Device, Json, Side, Weights, check_shares
+from ._runs import create_run_dir
 
+_RUNS = Path("runs/val")
 _SPLITS = ("train", "val", "test")
 _MIN_IMGSZ = 32  # the largest stride
 
@@ -30,9 +35,13 @@ def val(
     iou_thres: Annotated[float, typer.Option("--iou-thres", help="IoU threshold of NMS.")] = 0.6,
     batch: Annotated[int, typer.Option("--batch", "--batch-size", help="Images per batch.")] = 16,
     device: Device = None,
+    name: Annotated[str, typer.Option(help="Name of the folder in runs/val for plots.")] = "exp",
     json: Json = False,
 ) -> None:
-    """Score a detector on a dataset: mAP, also by class and object size."""
+    """Score a detector on a dataset: mAP, also by class and object size.
+
+    Draws precision, recall and F1 curves, a confusion matrix, and images with labels and predictions.
+    """
     from ..detect import VAL_NMS, InferenceConfig, validate_weights  # noqa: PLC0415
     from ..report import ConsoleProgress, ScoresReport, emit  # noqa: PLC0415
 
@@ -51,5 +60,17 @@ def val(
 
     for note in context.obj:
         log(note)
-    scores = validate_weights(config, data, task, batch, log)
-    emit(ScoresReport(scores, tuple(notes)), as_json=json)
+    with contextlib.ExitStack() as stack:
+        folder = _create_folder(name, stack, log)
+        scores = validate_weights(config, data, task, batch, log, folder)
+    emit(ScoresReport(scores, tuple(notes), None if folder is None else str(folder)), as_json=json)
+
+
+def _create_folder(name: str, stack: contextlib.ExitStack, log: Callable[[str], None]) -> Path | None:
+    """Return a new folder for plots; None, with a note, where none can be created: scores don't need it."""
+    check_run_name(name)
+    try:
+        return stack.enter_context(create_run_dir(name, _RUNS))
+    except UsageError as error:
+        log(f"no plots are written: {error.why}")
+        return None

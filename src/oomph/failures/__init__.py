@@ -3,6 +3,7 @@
 from ._causes import CAUSES
 from ._exceptions import classify_exception
 from ._findings import measured_finding
+from ._frames import release_frames
 from ._kinds import Cause, FailureKind, Family, Finding
 from ._log import last_error, read_log
 
@@ -16,4 +17,5 @@ __all__ = [
     "last_error",
     "measured_finding",
     "read_log",
+    "release_frames",
 ]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from ._causes import CAUSES
 from ._findings import finding_in_text
+from ._frames import group_members
 from ._kinds import FailureKind, Family, Finding
 from ._rules import RULES
 
@@ -57,9 +58,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.append(link)
         yield link
-        members = getattr(link, "exceptions", ())  # of an exception group
-        if isinstance(members, tuple):
-            queue.extend(member for member in members if isinstance(member, BaseException))
+        queue.extend(group_members(link))
         if link.__cause__ is not None:
             queue.append(link.__cause__)
         elif _wraps_its_context(link) and link.__context__ is not None:

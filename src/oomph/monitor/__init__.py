@@ -1,9 +1,9 @@
 """Measurements of runs: samplers, the Record, its diagnosis, explanations of failures. Imports no torch at import."""
 
-from ._explanation import Explanation, explain, explain_stream
+from ._explanation import Explanation, explain, explain_record, explain_stream
 from ._machine_probe import MachineProbe
 from ._measure import Measurement, measure
-from ._probe import Probe
+from ._probe import Probe, allocator_fields
 from ._process_tree import ProcessTree
 from ._record import Record, load_record
 from ._recorder import Recorder
@@ -22,8 +22,10 @@ __all__ = [
     "Recorder",
     "Sampler",
     "TrainingStep",
+    "allocator_fields",
     "diagnose_record",
     "explain",
+    "explain_record",
     "explain_stream",
     "load_record",
     "measure",

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
 
+from ..display import HtmlRepr
 from ..errors import InvalidFile, MissingFile, shorten
 from ..failures import Family, Finding, last_error, read_log
 from ..units import MIB, format_size
@@ -25,7 +26,7 @@ _BYTE_ORDER_MARKS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\x
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(HtmlRepr):
     """The findings in a log or Record.
 
     Attributes:
@@ -112,11 +113,15 @@ def explain_bytes(data: bytes, name: str) -> Explanation:
         InvalidFile: It is a Record of another version.
     """
     if is_header(data.partition(b"\n")[0]):
-        record = parse_record(data, name)
-        return Explanation("record", diagnose_record(record), tuple(_record_facts(record)))
+        return explain_record(parse_record(data, name))
     text = _decode(data)
     findings = read_log(text)
     return Explanation("log", findings, unrecognized=None if findings else last_error(text))
+
+
+def explain_record(record: Record) -> Explanation:
+    """Explain a Record that was loaded."""
+    return Explanation("record", diagnose_record(record), tuple(_record_facts(record)))
 
 
 def _decode(data: bytes) -> str:

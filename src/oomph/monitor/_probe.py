@@ -72,7 +72,7 @@ class Probe:
         readings = [gpu for gpu in self._gpus.read() if self._device in {None, gpu.index}]
         if readings:
             fields["gpus"] = [_gpu_fields(gpu, pids) for gpu in readings]
-        if self._is_this_process and (allocators := list(_allocator_fields())):
+        if self._is_this_process and (allocators := list(allocator_fields())):
             fields["torch"] = allocators
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -139,7 +139,7 @@ def _rate(before: int | None, after: int | None, seconds: float) -> float | None
     return None if before is None or after is None else round((after - before) / seconds)
 
 
-def _allocator_fields() -> Iterator[dict[str, int]]:
+def allocator_fields() -> Iterator[dict[str, int]]:
     """Yield the statistics of torch's allocator if CUDA is initialized; reading them doesn't wait for the GPU."""
     torch: Any = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)

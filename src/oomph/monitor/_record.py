@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import psutil
 
+from ..display import HtmlRepr
 from ..errors import InvalidFile, MissingFile, shorten
 from ._recorder import END, KIND, VERSION, is_header
 
@@ -24,7 +25,7 @@ _MAX_TIMESTAMP, _MAX_NUMBER = 1e11, 1e18
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(HtmlRepr):
     """The measurements and events of a run.
 
     Attributes:

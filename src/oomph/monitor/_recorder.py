@@ -183,7 +183,7 @@ def _plain_value(owner: str, name: str, value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
-        return _plain_fields(owner, value)
+        return {str(key): _plain_value(owner, name, item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain_value(owner, name, item) for item in value]
     # Reading a tensor on a GPU makes the step wait for it, so that is left to the caller.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import document
+from ..display import HtmlRepr
 from ..prediction import Prediction
 from ..settings import Settings
 
@@ -85,7 +86,7 @@ class DataLoaderPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(HtmlRepr):
     """Settings that fit.
 
     Attributes:

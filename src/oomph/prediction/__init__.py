@@ -7,6 +7,7 @@ from ._predict import predict, predict_trace, trace_device
 from ._prediction import Estimate, Origin, Owner, Peak, Prediction, update_bytes
 from ._replay import Replay, replay, smallest_cap
 from ._step_time import device_seconds, launch_seconds, overlapped_seconds, recompute_launch_seconds
+from .timeline import TimelineFiles, chrome_trace, memory_snapshot
 
 __all__ = [
     "Allocator",
@@ -19,10 +20,13 @@ __all__ = [
     "Peak",
     "Prediction",
     "Replay",
+    "TimelineFiles",
     "calibrate",
+    "chrome_trace",
     "device_seconds",
     "launch_seconds",
     "load_calibration",
+    "memory_snapshot",
     "overlapped_seconds",
     "predict",
     "predict_trace",

@@ -174,7 +174,7 @@ class Allocator:
         if self.config.expandable:
             return self._expand(pool, size)
         block = _Block(self._segment_address(segment), segment, pool)
-        self._reserve(segment)
+        self._reserve(block.ptr, segment)
         return block
 
     def _segment_address(self, size: int) -> int:
@@ -185,13 +185,20 @@ class Allocator:
         self._next_address = max(self._next_address, address + size)
         return address
 
-    def _reserve(self, size: int) -> None:
+    def _reserve(self, address: int, size: int) -> None:
+        """Count memory that the device gave."""
+        del address  # for subclasses
         self.reserved += size
         self.peak_reserved = max(self.peak_reserved, self.reserved)
 
+    def _return(self, address: int, size: int) -> None:
+        """Count memory that the device got back."""
+        del address  # for subclasses
+        self.reserved -= size
+
     def _release(self, block: _Block) -> None:
         block.pool.remove(block)
-        self.reserved -= block.size
+        self._return(block.ptr, block.size)
 
     def _release_oversize(self, size: int) -> bool:
         """Return one sufficient oversize block to the device, or the largest ones until they suffice."""
@@ -286,7 +293,7 @@ class Allocator:
         return length
 
     def _map(self, block: _Block, size: int) -> None:
-        pool = block.pool
+        pool, address = block.pool, block.ptr
         mapped_size = -(-size // pool.page) * pool.page
         pool.unmapped.remove(block)
         block.mapped = True
@@ -299,7 +306,7 @@ class Allocator:
         self._merge(block, block.prev)
         self._merge(block, block.next)
         pool.insert(block)
-        self._reserve(mapped_size)
+        self._reserve(address, mapped_size)
 
     def _unmap(self, block: _Block) -> None:
         pool = block.pool
@@ -317,7 +324,7 @@ class Allocator:
             self._splice(after, block, block.next)
             pool.insert(after)
         block.ptr, block.size, block.mapped = start, end - start, False
-        self.reserved -= end - start
+        self._return(start, end - start)
         self._merge(block, block.prev)
         self._merge(block, block.next)
         pool.unmapped.append(block)

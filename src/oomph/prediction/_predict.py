@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from dataclasses import replace
 
@@ -12,9 +13,11 @@ from ..trace import COMPILED, RECURRENT_ESTIMATE, CpuDevice, CudaDevice, Phase, 
 from ..units import MIB
 from ._allocator import OutOfMemory
 from ._host_memory import cpu_process_rss, gpu_process_rss, rss_growth
+from ._names import class_of, op_name
 from ._prediction import Estimate, Origin, Owner, Peak, Prediction
 from ._replay import Replay, replay, smallest_cap
 from ._step_time import step_seconds
+from .timeline import TimelineFiles
 
 # Relative errors on an H200 over 75 configurations, 95th percentile, rounded up (benchmarks/results/).
 _ERROR = {"allocated": 0.01, "reserved": 0.04}
@@ -35,19 +38,32 @@ _TIME_FACTOR = 2.0
 _BETWEEN_STEPS = {Phase.VALIDATION, Phase.AVERAGE, Phase.CHECKPOINT}
 
 
-def predict(job: Job, settings: Settings, target: Target | str) -> Prediction:
+def predict(
+    job: Job,
+    settings: Settings,
+    target: Target | str,
+    *,
+    snapshot: str | os.PathLike[str] | None = None,
+    trace: str | os.PathLike[str] | None = None,
+) -> Prediction:
     """Predict memory and time of a training step on a GPU, which need not be present, or on this machine's CPU.
 
     Args:
         job: what to train.
         settings: how to train it.
         target: the device, or its name in the catalog: `"H200"`, `"RTX 3060"`, `"p4d.24xlarge"`, `"cpu"`.
+        snapshot: write the predicted timeline to this file, as a memory snapshot for torch's tools.
+        trace: write the predicted timeline to this file, as trace events for Perfetto and Chrome.
 
     Raises:
-        UsageError: the GPU is unknown, the Job's functions fail, or its loss is not a scalar.
+        UsageError: the GPU is unknown, the Job's functions fail, its loss is not a scalar, or a file can't be written.
     """
     target = find_target(target) if isinstance(target, str) else target
-    return predict_trace(trace_step(job, settings, trace_device(target)), settings, target)
+    files = TimelineFiles(snapshot, trace)
+    files.check(target)
+    steps = trace_step(job, settings, trace_device(target), stacks=bool(files))
+    files.write(steps, settings, target)
+    return predict_trace(steps, settings, target)
 
 
 def trace_device(target: Target) -> CudaDevice | CpuDevice:
@@ -199,21 +215,14 @@ def _peak(trace: Trace, position: int) -> Peak:
     return Peak(
         phase=last.phase.value,
         step=last.step,
-        op=last.op.removeprefix("aten.").removesuffix(".default"),
+        op=op_name(last.op),
         module=last.module,
         kinds=tuple(sorted(kinds.items(), key=lambda pair: -pair[1])),
         owners=tuple(
-            Owner(module, kind, size, _class_of(module, classes))
+            Owner(module, kind, size, class_of(module, classes))
             for (module, kind), size in sorted(owners.items(), key=lambda pair: -pair[1])
         ),
     )
-
-
-def _class_of(path: str, classes: dict[str, str]) -> str:
-    """Return the class of the module with this path, or of the module whose parameter it is."""
-    if not path:
-        return ""
-    return classes.get(path) or classes.get(path.rpartition(".")[0], "")
 
 
 def _phases(trace: Trace) -> tuple[tuple[str, int], ...]:

@@ -6,6 +6,8 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ..display import HtmlRepr
+
 
 class Origin(enum.Enum):
     """The source of an estimate."""
@@ -68,7 +70,7 @@ class Peak:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(HtmlRepr):
     """Predicted memory and time of a training step, in bytes and seconds.
 
     On the CPU, `allocated`, `reserved`, `needed` and `full_speed` are equal: the growth of RSS after the imports.

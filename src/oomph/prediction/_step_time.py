@@ -34,6 +34,16 @@ def step_seconds(trace: Trace, target: Target, settings: Settings) -> float:
     return on_device if target.is_cpu else overlapped_seconds(on_device, launch_seconds(trace.op_costs))
 
 
+def op_seconds(trace: Trace, target: Target, settings: Settings) -> list[float]:
+    """Return the share of each operation in the estimated seconds of the step."""
+    shares = [
+        overlapped_seconds(_op_seconds(cost, target, settings, 1.0), 0 if target.is_cpu else launch_seconds([cost]))
+        for cost in trace.op_costs
+    ]
+    scale = step_seconds(trace, target, settings) / (sum(shares) or 1)
+    return [share * scale for share in shares]
+
+
 def overlapped_seconds(on_device: float, launching: float) -> float:
     """Return the seconds of work that the CPU launches while the device runs it."""
     return float((on_device**_OVERLAP + launching**_OVERLAP) ** (1 / _OVERLAP))

@@ -2,7 +2,7 @@
 
 from ..batch import split_batch
 from ..losses import LossSum
-from ._caught_oom import CaughtOom
+from ._caught_oom import CaughtOom, free_memory
 from ._distributed import BUCKET_BYTES
 from ._guard import Guard, guard
 from ._planned import record_plan
@@ -17,6 +17,7 @@ __all__ = [
     "LossSum",
     "StepReport",
     "Transaction",
+    "free_memory",
     "guard",
     "record_plan",
     "split_batch",

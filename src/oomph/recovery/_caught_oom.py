@@ -12,12 +12,14 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from ..errors import OomphError
-from ..failures import FailureKind, Finding, classify_exception
+from ..failures import FailureKind, Finding, classify_exception, release_frames
 
+DumpMemory = Callable[[], "Path | None"]
 _MAX_ATTEMPTS = 8
 
 
@@ -29,11 +31,13 @@ class CaughtOom:
         finding: the classified error; None if it happened on another rank.
         error: the exception, without its traceback.
         stack: where it was raised.
+        snapshot: the file with the memory's history, if one was written.
     """
 
     finding: Finding | None
     error: BaseException | None = None
     stack: traceback.StackSummary | None = None
+    snapshot: Path | None = None
 
     @property
     def is_remote(self) -> bool:
@@ -73,15 +77,21 @@ class CaughtOom:
         return self.error
 
 
-def caught_oom(error: BaseException) -> CaughtOom | None:
-    """Turn a retryable out-of-memory error into a CaughtOom; return None for any other error."""
+def caught_oom(error: BaseException, dump_memory: DumpMemory | None = None) -> CaughtOom | None:
+    """Turn a retryable out-of-memory error into a CaughtOom; return None for any other error.
+
+    Args:
+        error: the error.
+        dump_memory: writes the memory's history to a file; called while the error still keeps its tensors alive.
+    """
     finding = classify_exception(error) if isinstance(error, Exception) else None
     if finding is None or not finding.retryable:
         return None
     # Source lines are looked up only when the stack is formatted.
     stack = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False)
-    _drop_frames(error)
-    return CaughtOom(finding, error, stack)
+    snapshot = None if dump_memory is None else dump_memory()
+    release_frames(error)
+    return CaughtOom(finding, error, stack, snapshot)
 
 
 def is_oom(error: Exception) -> bool:
@@ -100,20 +110,6 @@ def catch_oom(work: Callable[[], object]) -> CaughtOom | None:
             raise
         return oom
     return None
-
-
-def _drop_frames(error: BaseException) -> None:
-    """Clear the frames of an exception and of the exceptions that it was raised from."""
-    queue: list[BaseException | None] = [error]
-    seen: set[int] = set()
-    while queue:
-        current = queue.pop()
-        if current is None or id(current) in seen:
-            continue
-        seen.add(id(current))
-        traceback.clear_frames(current.__traceback__)
-        queue += [current.__cause__, current.__context__]
-        current.__traceback__ = None
 
 
 def retry_on_oom(work: Callable[[], object]) -> None:

@@ -50,6 +50,8 @@ class GuardConfig:
     extra_state: tuple[Any, ...] = ()
     cooldown_steps: int = 20
     rank_timeout: float = 15.0
+    snapshot: str | os.PathLike[str] | None = None
+    nvtx: bool = False
 
     def __post_init__(self) -> None:
         for name in ("micro_batch", "cooldown_steps"):
@@ -58,6 +60,10 @@ class GuardConfig:
                 raise UsageError(f"{name} is {value!r}", "it must be a whole number of at least 1")
         self._check_numbers()
         self._check_objects()
+        if self.snapshot is not None and not isinstance(self.snapshot, (str, os.PathLike)):
+            raise UsageError(f"snapshot is {_describe(self.snapshot)}", "pass a folder for the files")
+        if not isinstance(self.nvtx, bool):
+            raise UsageError(f"nvtx is {_describe(self.nvtx)}", "pass True or False")
         _check_choice("reduction", self.reduction, (None, "mean", "sum"))
         _check_choice("inexact", self.inexact, ("refuse", "warn"))
         if self.precision is not None and self.precision not in AUTOCAST_DTYPES:

@@ -32,7 +32,8 @@ class Emergency:
             return
         _log.debug("step %d: %s", step, oom.message)
         if self._recorder is not None:
-            self._recorder.event("oom", kind=oom.kind, micro_batches=micro_batches, step=step)
+            file = {} if oom.snapshot is None else {"snapshot": str(oom.snapshot)}
+            self._recorder.event("oom", kind=oom.kind, micro_batches=micro_batches, step=step, **file)
 
     def save(self, *, together: bool = False) -> str | None:
         """Save the run on the first rank, and return where; the others wait if all end together."""

@@ -14,7 +14,7 @@ from torch import nn
 from ..batch import BatchFormat, batch_format, move, write_versions
 from ..errors import UsageError
 from ..patches import autocast
-from ._caught_oom import CaughtOom, free_memory
+from ._caught_oom import CaughtOom, DumpMemory, free_memory
 from ._checks import reject_changed_batch
 from ._memory import Memory
 from ._retry_policy import RetryPolicy
@@ -35,12 +35,19 @@ class Evaluation:
         extra_state: objects that the function changes.
         memory: the memory of the device.
         cooldown_steps: batches without an out-of-memory error before larger micro-batches are tried.
+        dump_memory: called when memory runs out, before anything is freed.
     """
 
     def __init__(
-        self, runner: MicroBatchRunner, extra_state: tuple[Any, ...], memory: Memory, cooldown_steps: int
+        self,
+        runner: MicroBatchRunner,
+        extra_state: tuple[Any, ...],
+        memory: Memory,
+        cooldown_steps: int,
+        dump_memory: DumpMemory,
     ) -> None:
         self._runner, self._extra_state, self._memory = runner, extra_state, memory
+        self._dump_memory = dump_memory
         self._policy = RetryPolicy(cooldown_steps=cooldown_steps, frees_cache=runner.device.type != "cpu")
         self._largest_batch = 0
 
@@ -49,7 +56,8 @@ class Evaluation:
         models = [model, self._runner.model]
         extra: list[Snapshot] = [ObjectSnapshot(target, exclude=models) for target in self._extra_state]
         transaction = Transaction.of(
-            [RngSnapshot(self._runner.device), BufferSnapshot(model), ModuleAttributeSnapshot(model), *extra]
+            [RngSnapshot(self._runner.device), BufferSnapshot(model), ModuleAttributeSnapshot(model), *extra],
+            dump_memory=self._dump_memory,
         )
         batches = self._format_of(batch)
         samples = batches.count(batch)

@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -42,6 +43,7 @@ from ._signals import StopRequest
 from ._step_report import StepReport, record_fields
 from ._step_state import StepMode, StepState
 from ._transaction import CommitState, Transaction
+from .profiling import nvtx_range, record_memory_history
 from .snapshots import (
     BufferSnapshot,
     ModuleAttributeSnapshot,
@@ -90,6 +92,8 @@ def guard(  # noqa: PLR0913  options by name
     metrics: MetricFunction | None = None,
     cooldown_steps: int = 20,
     rank_timeout: float = 15.0,
+    snapshot: str | os.PathLike[str] | None = None,
+    nvtx: bool = False,
 ) -> Guard:
     """Guard a training loop against running out of memory.
 
@@ -123,6 +127,9 @@ def guard(  # noqa: PLR0913  options by name
         metrics: `metrics(outputs, batch)` returns a dict of numbers or tensors, summed over a step's micro-batches.
         cooldown_steps: steps without an out-of-memory error before larger micro-batches are tried.
         rank_timeout: seconds without a heartbeat after which another rank counts as dead.
+        snapshot: a folder for memory snapshots: the last allocations on a GPU are recorded, and written there when
+            memory runs out.
+        nvtx: mark steps, micro-batches and updates on a GPU with NVTX ranges, for Nsight Systems.
 
     Raises:
         UsageError: an option is wrong, or something can't be guarded.
@@ -158,6 +165,8 @@ def guard(  # noqa: PLR0913  options by name
         metrics=metrics,
         cooldown_steps=cooldown_steps,
         rank_timeout=rank_timeout,
+        snapshot=snapshot,
+        nvtx=nvtx,
     )
     return Guard(model, optimizers, loss, config)
 
@@ -194,7 +203,8 @@ class Guard:
         modules = [self.model, *self.loss_modules]
         mode = ForwardMode(config.precision, config.resize)
         batches = batch_format(config.split, config.samples)
-        self._runner = MicroBatchRunner(self.model, batches, device, mode, SpectralNormSnapshot(*modules))
+        self._range = nvtx_range(enabled=config.nvtx, device=device)
+        self._runner = MicroBatchRunner(self.model, batches, device, mode, SpectralNormSnapshot(*modules), self._range)
         self._checkpointing = BlockCheckpointing(self.model)
         fallbacks = last_fallbacks(self._checkpointing, config, mode)
         self.retry_policy = _retry_policy(config, fallbacks, device)
@@ -210,7 +220,10 @@ class Guard:
             state: list[Snapshot] = [RngSnapshot(device), BufferSnapshot(*modules), ModuleAttributeSnapshot(*modules)]
             return [*state, *(ObjectSnapshot(target, exclude=parts) for target in targets)]
 
-        self._transaction = Transaction.of([*forward_state(), self.accumulation.stash], self._commit_state.is_final)
+        self._memory_history = record_memory_history(config.snapshot, device)
+        self._transaction = Transaction.of(
+            [*forward_state(), self.accumulation.stash], self._commit_state.is_final, self._dump_memory
+        )
         self._batches = BatchRunner(
             objective,
             self._runner,
@@ -219,8 +232,12 @@ class Guard:
             max_over_ranks=self._ranks.control.max_over_ranks,
             allows_inexact=config.inexact == "warn",
         )
-        self.optimizer_step = OptimizerStep(self.model, optimizers, config, self.scaler, self._commit_state)
-        self._evaluation = Evaluation(self._runner, config.extra_state, self._memory, config.cooldown_steps)
+        self.optimizer_step = OptimizerStep(
+            self.model, optimizers, config, self.scaler, self._commit_state, self._dump_memory
+        )
+        self._evaluation = Evaluation(
+            self._runner, config.extra_state, self._memory, config.cooldown_steps, self._dump_memory
+        )
         self._timer = step_timer(None if config.recorder is None else device)
         self._stop_request = StopRequest()
         self.steps = 0
@@ -271,7 +288,7 @@ class Guard:
         number, pending = self.steps, self.accumulation.pending
         self._commit_state.partial = self._commit_state.committed = False
         try:
-            with self._ranks.control.busy():
+            with self._range("step {}", number), self._ranks.control.busy():
                 state = StepState(batch, self._runner.count_samples(batch), mode)
                 self._timer.start(state.started_at)
                 self._batches.find_rule(state, forward, number)
@@ -306,7 +323,8 @@ class Guard:
             self._batches.announce(state)
             work = functools.partial(self._forward_backward, state)
             measure = self._checkpointing.measure() if state.retries else contextlib.nullcontext()
-            with self._memory.watch(self.model, reset_peak=self.retry_policy.will_probe), measure:
+            attempt = self._range("attempt {}", state.retries + 1)
+            with attempt, self._memory.watch(self.model, reset_peak=self.retry_policy.will_probe), measure:
                 oom = self._transaction.try_run(work)
             vote = self._ranks.vote(oom, state.samples, self._stop_request.signum)
             state.largest_batch, state.signum = vote.samples, vote.signum
@@ -358,7 +376,8 @@ class Guard:
     def _run_update(self, state: StepState) -> UpdateResult:
         self.accumulation.count(state)
         self._ranks.reduce_grads(self.accumulation.stash.parameters)
-        result = self.optimizer_step.run(self.optimizer_step.prepare_grads if self._ranks.reduces_grads else None)
+        with self._range("optimizer update"):
+            result = self.optimizer_step.run(self.optimizer_step.prepare_grads if self._ranks.reduces_grads else None)
         state.retries += result.retries
         state.fallbacks += result.fallbacks
         if result.oom is not None:
@@ -458,8 +477,12 @@ class Guard:
         self.load_state_dict(load(path))
 
     def close(self) -> None:
-        """Stop the heartbeats to other ranks; a single process has nothing to close."""
+        """Stop the heartbeats to other ranks, and the recording of memory for `snapshot=`."""
+        self._memory_history.close()
         self._ranks.control.close()
+
+    def _dump_memory(self) -> Path | None:
+        return self._memory_history.dump(self.steps)
 
     def __deepcopy__(self, memo: object) -> NoReturn:
         """Reject copies: a copy would update the EMA of the original."""

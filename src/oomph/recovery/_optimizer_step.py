@@ -16,7 +16,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from ..errors import UsageError
 from ..units import format_size
-from ._caught_oom import CaughtOom, free_memory
+from ._caught_oom import CaughtOom, DumpMemory, free_memory
 from ._config import GuardConfig
 from ._retry_policy import Backoff
 from ._signals import DeferSignals
@@ -84,8 +84,10 @@ class OptimizerStep:
         config: GuardConfig,
         scaler: Any,
         commit_state: CommitState,
+        dump_memory: DumpMemory | None = None,
     ) -> None:
         self._optimizers, self._scaler, self._commit_state = optimizers, scaler, commit_state
+        self._dump_memory = dump_memory
         self._schedulers, self._clip = config.schedulers, config.clip_grad_norm
         self._update_ema = None if config.ema is None else _ema_update(config.ema, model)
         self._objects: list[Snapshot] = [
@@ -200,7 +202,7 @@ class OptimizerStep:
                 prepare()
             self._step_all(backed_up, single_tensor=level == len(_FALLBACKS))
 
-        oom = Transaction.of(snapshots, lambda: self._commit_state.committed).run(work)
+        oom = Transaction.of(snapshots, lambda: self._commit_state.committed, self._dump_memory).run(work)
         if oom is not None:
             self._applied -= set(backed_up)
         return oom

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..display import HtmlRepr
 from ..errors import RetriesExhausted
 from ._caught_oom import CaughtOom
 
@@ -33,7 +34,7 @@ class Fallback:
 
 
 @dataclass(frozen=True)
-class StepReport:
+class StepReport(HtmlRepr):
     """The result of one guarded step.
 
     Attributes:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..errors import OomphError
-from ._caught_oom import CaughtOom, catch_oom, caught_oom, free_memory, retry_on_oom
+from ._caught_oom import CaughtOom, DumpMemory, catch_oom, caught_oom, free_memory, retry_on_oom
 from .snapshots import (
     BufferSnapshot,
     GradSnapshot,
@@ -43,18 +43,26 @@ class Transaction:
     def __init__(self, *objects: object, device: torch.device | str | None = None) -> None:
         self._snapshots: list[Snapshot] = [RngSnapshot(_find_device(objects, device)), *_snapshots_of(objects)]
         self._is_committed = _never
+        self._dump_memory: DumpMemory | None = None
         self._restores: list[Restore] = []
 
     @classmethod
-    def of(cls, snapshots: Iterable[Snapshot], is_committed: Callable[[], bool] | None = None) -> Transaction:
+    def of(
+        cls,
+        snapshots: Iterable[Snapshot],
+        is_committed: Callable[[], bool] | None = None,
+        dump_memory: DumpMemory | None = None,
+    ) -> Transaction:
         """Build a transaction from snapshots.
 
         Args:
             snapshots: the state to restore.
             is_committed: returns True once the work must stay, even if an error or an interrupt follows.
+            dump_memory: called when the work runs out of memory, before anything of it is freed.
         """
         transaction = cls()
         transaction._snapshots, transaction._is_committed = list(snapshots), is_committed or _never
+        transaction._dump_memory = dump_memory
         return transaction
 
     def run(self, work: Callable[[], object]) -> CaughtOom | None:
@@ -74,7 +82,7 @@ class Transaction:
                 try:
                     work()
                 except Exception as error:
-                    oom = caught_oom(error)
+                    oom = caught_oom(error, self._dump_memory)
                     if oom is None:
                         raise
             if oom is not None:  # after the except block, which keeps the error's frames alive

@@ -17,6 +17,8 @@ from ._sweep_progress import SweepProgress
 from ._text import printable
 from ._train import ConsoleProgress, TrainReport
 from ._watch import WatchView
+from .notebook import in_notebook, to_html
+from .run import RunReport, default_page, write_page, write_run_page
 
 __all__ = [
     "CloudMachineList",
@@ -32,6 +34,7 @@ __all__ = [
     "PlanReport",
     "PredictReport",
     "Report",
+    "RunReport",
     "ScoresReport",
     "ShrinkReport",
     "SweepProgress",
@@ -40,9 +43,14 @@ __all__ = [
     "WatchView",
     "WhichGpuReport",
     "compare_plot",
+    "default_page",
     "emit",
+    "in_notebook",
     "printable",
     "save_compare_plot",
     "save_sweep_plot",
     "sweep_plot",
+    "to_html",
+    "write_page",
+    "write_run_page",
 ]

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .. import document
+from ..display import HtmlRepr
 from ..machine import NOMINAL, CloudMachine, GpuSpec, find_gpu
 from ..units import format_size
 from ._table import table
@@ -18,7 +19,7 @@ _NOTE = f"{NOMINAL} marks a nominal size; other sizes were reported by a driver.
 
 
 @dataclass(frozen=True)
-class GpuList:
+class GpuList(HtmlRepr):
     """A list of GPUs."""
 
     gpus: tuple[GpuSpec, ...]
@@ -43,7 +44,7 @@ class GpuList:
 
 
 @dataclass(frozen=True)
-class CloudMachineList:
+class CloudMachineList(HtmlRepr):
     """A list of cloud machines."""
 
     machines: tuple[CloudMachine, ...]
@@ -69,7 +70,7 @@ class CloudMachineList:
 
 
 @dataclass(frozen=True)
-class GpuDetails:
+class GpuDetails(HtmlRepr):
     """The details of one GPU, with the cloud machines that have it."""
 
     gpu: GpuSpec

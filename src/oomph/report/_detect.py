@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .. import document
+from ..display import HtmlRepr
 from ..units import count_of
 from ._table import table
 
@@ -18,15 +19,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ScoresReport:
-    """Metrics of a detector, and notes about issues of the data."""
+class ScoresReport(HtmlRepr):
+    """Metrics of a detector.
+
+    Attributes:
+        scores: the metrics.
+        notes: sentences about issues of the data.
+        folder: where the plots are; None if there are none.
+    """
 
     scores: Scores
     notes: tuple[str, ...] = ()
+    folder: str | None = None
 
     def document(self) -> dict[str, Any]:
         """Return all metrics and curves as JSON values."""
-        return {"oomph": "scores", "version": 1, **document.encode(self.scores), "notes": list(self.notes)}
+        extra = {"notes": list(self.notes), "folder": self.folder}
+        return {"oomph": "scores", "version": 1, **document.encode(self.scores), **extra}
 
     def render(self, *, plain: bool) -> RenderableType:
         """Return a table by class, and a line by object size."""
@@ -38,11 +47,13 @@ class ScoresReport:
             values = (item.map50, item.map50_95, item.precision, item.recall)
             rows.add_row(item.name, str(item.boxes), *(_format_score(value) for value in values))
         sizes = ", ".join(f"{name} {_format_score(value)}" for name, value in scores.by_size.items())
-        return Group(rows, Text(), Text(f"mAP50-95 by object size: {sizes}; {count_of(scores.images, 'image')}"))
+        lines = [f"mAP50-95 by object size: {sizes}; {count_of(scores.images, 'image')}"]
+        lines += [f"plots in {self.folder}"] if self.folder else []
+        return Group(rows, Text(), *map(Text, lines))
 
 
 @dataclass(frozen=True)
-class DetectReport:
+class DetectReport(HtmlRepr):
     """Objects detected in images."""
 
     result: DetectResult

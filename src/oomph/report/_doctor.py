@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .. import document
+from ..display import HtmlRepr
 from ..machine import (
     DriverState,
     EnvironmentKind,
@@ -38,7 +39,7 @@ FactRow = tuple[str, str, str]  # name, value, source
 
 
 @dataclass(frozen=True)
-class DoctorReport:
+class DoctorReport(HtmlRepr):
     """A machine and its verdicts."""
 
     machine: Machine

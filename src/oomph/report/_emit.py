@@ -31,7 +31,8 @@ def emit(report: Report, *, as_json: bool, stream: TextIO | None = None) -> None
     if as_json:
         out.write(document.dumps(report.document()))
         return
-    console = Console(file=out, highlight=False, force_jupyter=False)
+    # Names in square brackets or between colons are text, not markup or emoji of rich.
+    console = Console(file=out, highlight=False, force_jupyter=False, markup=False, emoji=False)
     if console.is_terminal:
         # A command that is longer than the terminal is wide must not be cropped: users copy it.
         console.print(report.render(plain=False), crop=False)
@@ -42,7 +43,9 @@ def emit(report: Report, *, as_json: bool, stream: TextIO | None = None) -> None
 def _plain_text(report: Report) -> str:
     """Render without color, wrapping, cropping and trailing spaces."""
     renderable = report.render(plain=True)
-    console = Console(file=io.StringIO(), highlight=False, force_jupyter=False, color_system=None)
+    console = Console(
+        file=io.StringIO(), highlight=False, force_jupyter=False, color_system=None, markup=False, emoji=False
+    )
     console.width = console.measure(renderable, options=console.options.update(width=_UNLIMITED_WIDTH)).maximum
     with console.capture() as captured:
         console.print(renderable)

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .. import document
+from ..display import HtmlRepr
 from ..failures import Family, Finding
 from ..monitor import Explanation
 from ._text import body_line, printable
@@ -19,7 +20,7 @@ _PREFIXES = {Family.OTHER: "Not a memory problem: ", Family.NUMERICS: "Not memor
 
 
 @dataclass(frozen=True)
-class ExplainReport:
+class ExplainReport(HtmlRepr):
     """An explanation of a log or Record."""
 
     explanation: Explanation
@@ -32,7 +33,7 @@ class ExplainReport:
             "version": 1,
             "verdict": explanation.verdict,
             "source": explanation.source,
-            "findings": [_finding_document(finding) for finding in explanation.findings],
+            "findings": [finding_document(finding) for finding in explanation.findings],
             "facts": list(explanation.facts),
             "unrecognized": explanation.unrecognized,
         }
@@ -43,7 +44,8 @@ class ExplainReport:
         return Group(*_render(self.explanation))
 
 
-def _finding_document(finding: Finding) -> dict[str, Any]:
+def finding_document(finding: Finding) -> dict[str, Any]:
+    """Return a finding as JSON values."""
     cause = finding.cause
     return {
         "kind": cause.kind.value,

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .. import document
+from ..display import HtmlRepr
 from ..machine import Target
 from ..planner import GpuOption, Plan, PlanChange
 from ..settings import Settings
@@ -21,19 +22,19 @@ _MAX_MACHINES = 2
 
 
 @dataclass(frozen=True)
-class PlanReport:
+class PlanReport(HtmlRepr):
     """Report of a plan on a target.
 
     Attributes:
         plan: the plan.
         job: the Job or the script.
-        target: where it runs.
+        target: where it runs, if it is known beyond its name.
         file: where a script's steps will load the plan from, if that file was not written.
     """
 
     plan: Plan
-    job: str
-    target: Target
+    job: str = "The job"
+    target: Target | None = None
     file: str | None = None
 
     def document(self) -> dict[str, Any]:
@@ -59,10 +60,10 @@ class PlanReport:
         plan, need = self.plan, self.plan.planned_need.device
         sizes = f"{format_size(need.value)} (up to {format_size(need.high)}) of {format_size(plan.budget)}"
         settings = f"batch {plan.settings.batch}, {settings_text(plan.settings)}"
-        return Text(f"{self.job} fits on {self.target.name} with {settings}: {sizes}.", "bold green")
+        return Text(f"{self.job} fits on {plan.planned_need.target} with {settings}: {sizes}.", "bold green")
 
     def _in_use(self) -> Iterator[RenderableType]:
-        if self.target.in_use:
+        if self.target is not None and self.target.in_use:
             size = format_size(self.target.in_use)
             yield Text(f"Other processes hold {size} of this GPU now, which the plan leaves to them.")
 
@@ -134,7 +135,7 @@ class PlanReport:
 
 
 @dataclass(frozen=True)
-class WhichGpuReport:
+class WhichGpuReport(HtmlRepr):
     """Report of `oomph plan --which-gpu`."""
 
     job: str

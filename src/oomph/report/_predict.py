@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,10 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import document
+from ..display import HtmlRepr
 from ..machine import Target
 from ..monitor import Measurement
 from ..planner import estimate_micro_batch
-from ..prediction import Estimate, Peak, Prediction
+from ..prediction import Estimate, Peak, Prediction, TimelineFiles
 from ..script import TrainingLoop
 from ..settings import Settings
 from ..units import format_size
@@ -36,14 +37,15 @@ _KIND_DESCRIPTIONS = {
 
 
 @dataclass(frozen=True)
-class PredictReport:
-    """Report of a prediction, and of a measurement or of a script's training loop if there is one."""
+class PredictReport(HtmlRepr):
+    """Report of a prediction, and of a measurement, a script's training loop or timeline files if there are some."""
 
     prediction: Prediction
     settings: Settings
     target: Target
     measured: Measurement | None = None
     loop: TrainingLoop | None = None
+    files: TimelineFiles = field(default_factory=TimelineFiles)
 
     @property
     def fits(self) -> bool:
@@ -62,6 +64,7 @@ class PredictReport:
             "prediction": document.encode(self.prediction),
             "measured": document.encode(self.measured),
             "script": document.encode(self.loop),
+            "files": [str(path) for path in self.files.paths],
         }
 
     def render(self, *, plain: bool) -> RenderableType:
@@ -71,18 +74,20 @@ class PredictReport:
             self._verdict(),
             *self._captured(),
             Text(),
-            self._estimates(plain=plain),
+            estimates_table(prediction, plain=plain),
             *self._comparison(plain=plain),
-            Text(),
-            Text(f"The peak is in {_peak_moment(prediction.peak)}. Memory at the peak:", "bold"),
-            self._kinds(plain=plain),
-            Text(),
-            Text("Largest owners:", "bold"),
-            self._owners(plain=plain),
+            *peak_parts(prediction.peak, plain=plain),
             Text(),
             Text(suggestion(prediction, self.settings, self.target), "bold"),
-            *(Text(f"Assumed: {assumption}.", "dim") for assumption in prediction.assumptions),
+            *assumption_lines(prediction),
+            *self._written(),
         )
+
+    def _written(self) -> Iterator[RenderableType]:
+        if self.files.snapshot is not None:
+            yield Text(f"Memory snapshot: {self.files.snapshot}, to open at pytorch.org/memory_viz")
+        if self.files.trace is not None:
+            yield Text(f"Trace: {self.files.trace}, to open at ui.perfetto.dev")
 
     def _captured(self) -> Iterator[RenderableType]:
         if self.loop is not None:
@@ -103,24 +108,6 @@ class PredictReport:
             return Text(f"Runs on {name}, but not at full speed: memory is too tight.", "bold yellow")
         return Text(f"Does not fit on {name}: {format_size(-spare)} too much.", "bold red")
 
-    def _estimates(self, *, plain: bool) -> RenderableType:
-        rows = table("", ">low", ">predicted", ">high", "", plain=plain)
-        prediction = self.prediction
-        if self.target.is_cpu:
-            _add_sizes(rows, "growth", prediction.allocated, "RSS growth of training, after the imports")
-            _add_sizes(rows, "process", prediction.host, "RSS of the whole process")
-        else:
-            _add_sizes(rows, "allocated", prediction.allocated, "torch.cuda.max_memory_allocated()")
-            _add_sizes(rows, "reserved", prediction.reserved, "torch.cuda.max_memory_reserved(), without a cap")
-            _add_sizes(rows, "needed", prediction.needed, "smallest allocator cap under which it runs at all")
-            _add_sizes(rows, "full_speed", prediction.full_speed, "allocator cap at which it runs at full speed")
-            _add_sizes(rows, "device", prediction.device, "full_speed and the CUDA context, as nvidia-smi shows it")
-            _add_sizes(rows, "host", prediction.host, "RSS of the process")
-        seconds = prediction.seconds
-        durations = (duration(value) for value in (seconds.low, seconds.value, seconds.high))
-        rows.add_row(Text("step", "bold"), *durations, Text("rough estimate, for comparing settings", "dim"))
-        return rows
-
     def _comparison(self, *, plain: bool) -> Iterator[RenderableType]:
         if self.measured is None:
             return
@@ -140,21 +127,57 @@ class PredictReport:
         yield Text(f"Measured on {measured.device} with {measured.software}, and saved for later predictions:", "bold")
         yield rows
 
-    def _kinds(self, *, plain: bool) -> RenderableType:
-        rows = table("", ">", "", plain=plain)
-        total = sum(size for _, size in self.prediction.peak.kinds) or 1
-        for kind, size in self.prediction.peak.kinds:
-            bar = "█" * round(_BAR_WIDTH * size / total)
-            rows.add_row(kind, format_size(size), Text(bar if not plain else f"{100 * size / total:.0f} %", "cyan"))
-        return rows
 
-    def _owners(self, *, plain: bool) -> RenderableType:
-        rows = table("", ">", "", plain=plain)
-        for owner in self.prediction.peak.owners[:_MAX_OWNERS]:
-            description = _KIND_DESCRIPTIONS.get(owner.kind, owner.kind)
-            name = f"{owner.module} ({owner.module_class})" if owner.module_class else owner.module
-            rows.add_row(name or "(outside the model)", format_size(owner.size), description)
-        return rows
+def estimates_table(prediction: Prediction, *, plain: bool) -> RenderableType:
+    """Return the table of all estimates."""
+    rows = table("", ">low", ">predicted", ">high", "", plain=plain)
+    if prediction.target == "cpu":
+        _add_sizes(rows, "growth", prediction.allocated, "RSS growth of training, after the imports")
+        _add_sizes(rows, "process", prediction.host, "RSS of the whole process")
+    else:
+        _add_sizes(rows, "allocated", prediction.allocated, "torch.cuda.max_memory_allocated()")
+        _add_sizes(rows, "reserved", prediction.reserved, "torch.cuda.max_memory_reserved(), without a cap")
+        _add_sizes(rows, "needed", prediction.needed, "smallest allocator cap under which it runs at all")
+        _add_sizes(rows, "full_speed", prediction.full_speed, "allocator cap at which it runs at full speed")
+        _add_sizes(rows, "device", prediction.device, "full_speed and the CUDA context, as nvidia-smi shows it")
+        _add_sizes(rows, "host", prediction.host, "RSS of the process")
+    seconds = prediction.seconds
+    durations = (duration(value) for value in (seconds.low, seconds.value, seconds.high))
+    rows.add_row(Text("step", "bold"), *durations, Text("rough estimate, for comparing settings", "dim"))
+    return rows
+
+
+def peak_parts(peak: Peak, *, plain: bool) -> Iterator[RenderableType]:
+    """Yield the composition of the peak, by kind of memory and by module."""
+    yield Text()
+    yield Text(f"The peak is in {_peak_moment(peak)}. Memory at the peak:", "bold")
+    yield _kinds(peak, plain=plain)
+    yield Text()
+    yield Text("Largest owners:", "bold")
+    yield _owners(peak, plain=plain)
+
+
+def assumption_lines(prediction: Prediction) -> Iterator[RenderableType]:
+    """Yield what the prediction assumed."""
+    return (Text(f"Assumed: {assumption}.", "dim") for assumption in prediction.assumptions)
+
+
+def _kinds(peak: Peak, *, plain: bool) -> RenderableType:
+    rows = table("", ">", "", plain=plain)
+    total = sum(size for _, size in peak.kinds) or 1
+    for kind, size in peak.kinds:
+        bar = "█" * round(_BAR_WIDTH * size / total)
+        rows.add_row(kind, format_size(size), Text(bar if not plain else f"{100 * size / total:.0f} %", "cyan"))
+    return rows
+
+
+def _owners(peak: Peak, *, plain: bool) -> RenderableType:
+    rows = table("", ">", "", plain=plain)
+    for owner in peak.owners[:_MAX_OWNERS]:
+        description = _KIND_DESCRIPTIONS.get(owner.kind, owner.kind)
+        name = f"{owner.module} ({owner.module_class})" if owner.module_class else owner.module
+        rows.add_row(name or "(outside the model)", format_size(owner.size), description)
+    return rows
 
 
 def _add_sizes(rows: Table, name: str, estimate: Estimate, description: str) -> None:

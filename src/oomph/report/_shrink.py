@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from .. import document
+from ..display import HtmlRepr
 from ..units import count_of, format_size
 from ._table import table
 from ._text import printable
@@ -24,7 +24,7 @@ _SLOWER = 1.01  # a ratio that is more than noise
 
 
 @dataclass(frozen=True)
-class ShrinkReport:
+class ShrinkReport(HtmlRepr):
     """Measurements of the variants of a model."""
 
     result: ShrinkResult
@@ -52,7 +52,7 @@ class ShrinkReport:
 def variant_table(variants: Sequence[VariantReport], *, plain: bool) -> Table:
     """Return a table with a column per variant, and with differences from the first."""
     first = variants[0]
-    rows = table("", *(f">{escape(printable(variant.name))}" for variant in variants), plain=plain)
+    rows = table("", *(f">{printable(variant.name)}" for variant in variants), plain=plain)
     for name, text, value in _rows(variants):
         cells = [text(first), *(f"{text(item)} {value(first, item)}".rstrip() for item in variants[1:])]
         rows.add_row(Text(name, "bold"), *cells)

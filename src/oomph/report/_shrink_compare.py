@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import document
+from ..display import HtmlRepr
 from ..units import format_size
 from ._shrink import measurement_lines, variant_table
 from ._table import FullWidth, table
@@ -25,7 +26,7 @@ _MARK = "*"
 
 
 @dataclass(frozen=True)
-class CompareReport:
+class CompareReport(HtmlRepr):
     """Measurements of variants, and the one that is recommended."""
 
     result: CompareResult

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PIL import Image
-
 from ..charts import Chart, Line, Marker, draw_charts
 from ..files import write_atomically
 from ..sweeps import Point, Spread, Summary, find_front
@@ -33,12 +31,12 @@ def save_compare_plot(result: CompareResult, path: Path) -> None:
     Raises:
         OSError: the file can't be written.
     """
-    image = compare_plot(result)
-    write_atomically(path, lambda file: image.save(file, format="PNG"))
+    plot = compare_plot(result)
+    write_atomically(path, lambda file: file.write(plot))
 
 
-def compare_plot(result: CompareResult) -> Image.Image:
-    """Draw mAP50-95 against inference memory and, beside it, against latency."""
+def compare_plot(result: CompareResult) -> bytes:
+    """Draw mAP50-95 against inference memory and, beside it, against latency, as PNG."""
     return draw_charts([_chart(result, axis) for axis in (_MEMORY, _LATENCY)])
 
 
@@ -74,11 +72,11 @@ def _chart(result: CompareResult, axis: _VariantAxis) -> Chart:
         f"{_METRIC} against {axis.name}",
         axis.label,
         _METRIC,
-        y_limits=_score_limits(result.variants),
-        lines=(Line("", tuple(point.cost for point in points), tuple(point.metric for point in points)),),
-        markers=tuple(_marker(variant, axis, on_front=variant in front) for variant in result.variants),
+        Line(tuple(point.cost for point in points), tuple(point.metric for point in points)),
+        tuple(_marker(variant, axis, on_front=variant in front) for variant in result.variants),
         filled_meaning=_FRONT,
         hollow_meaning="" if len(front) == len(result.variants) else "not on the front",
+        y_limits=_score_limits(result.variants),
         all_labels=True,
     )
 

@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .. import document
+from ..display import HtmlRepr
 from ..sweeps import (
     CellForecast,
     CellResult,
@@ -38,7 +39,7 @@ _USUAL = {"micro-batches": 1, "micro_batches": 1, "retries": 0}  # a column that
 
 
 @dataclass(frozen=True)
-class SweepReport:
+class SweepReport(HtmlRepr):
     """Report of a sweep, finished or not.
 
     Attributes:
@@ -241,7 +242,7 @@ def _values_document(point: Point) -> dict[str, Value]:
 
 
 @dataclass(frozen=True)
-class ForecastReport:
+class ForecastReport(HtmlRepr):
     """Table of the predictions of all cells, before any of them runs."""
 
     forecasts: tuple[CellForecast, ...]

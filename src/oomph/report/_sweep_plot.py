@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
-
 from ..charts import Chart, Line, Marker, draw_charts
 from ..files import write_atomically
 from ..sweeps import Point
@@ -26,15 +24,15 @@ def save_sweep_plot(report: SweepReport, path: Path) -> bool:
     Raises:
         OSError: the file can't be written.
     """
-    image = sweep_plot(report)
-    if image is None:
+    plot = sweep_plot(report)
+    if plot is None:
         return False
-    write_atomically(path, lambda file: image.save(file, format="PNG"))
+    write_atomically(path, lambda file: file.write(plot))
     return True
 
 
-def sweep_plot(report: SweepReport) -> Image.Image | None:
-    """Draw the metric against memory and, beside it, against time; None if neither has two points."""
+def sweep_plot(report: SweepReport) -> bytes | None:
+    """Draw the metric against memory and, beside it, against time, as PNG; None if neither has two points."""
     axes = [make(report) for make in (_memory_axis, _time_axis)]
     charts = [_chart(report, axis) for axis in axes if len(axis.points) >= _MIN_POINTS]
     return draw_charts(charts) if charts else None
@@ -88,8 +86,8 @@ def _chart(report: SweepReport, axis: _CostAxis) -> Chart:
         f"{cut_middle(report.goal.metric, _MAX_METRIC)} against {axis.name}",
         f"{axis.quantity} in {axis.unit}",
         _metric_label(report, markers),
-        (Line("", tuple(marker.x for marker in front), tuple(marker.y for marker in front)),),
-        markers=markers,
+        Line(tuple(marker.x for marker in front), tuple(marker.y for marker in front)),
+        markers,
         filled_meaning=f"front: every better cell {axis.more}",
         hollow_meaning="" if len(front) == len(markers) else "not on the front",
     )

@@ -13,21 +13,23 @@ from ..sweeps import CellProgress, CellResult
 from ..units import format_number, format_size, format_time
 from ._emit import Report, emit
 from ._text import duration, printable
+from .notebook import in_notebook
 
 
 class SweepProgress:
-    """Shows a sweep: bars on a terminal, a line per finished cell, nothing if `quiet`."""
+    """Shows a sweep: bars on a terminal, and everywhere a line per finished cell; nothing if `quiet`."""
 
     def __init__(self, total: int, *, done: int = 0, quiet: bool = False) -> None:
         self._quiet = quiet
-        self._console = Console(file=sys.stderr if quiet else sys.stdout, highlight=False, soft_wrap=True)
+        out = sys.stderr if quiet else sys.stdout
+        self._console = Console(file=out, highlight=False, soft_wrap=True, force_jupyter=False)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[details]}"),
             console=self._console,
             transient=True,
-            disable=quiet or not self._console.is_terminal,
+            disable=quiet or not self._console.is_terminal or in_notebook(),
         )
         self._done, self._total = done, total
         self._cells = self._bar.add_task("cells", total=total, completed=done, details=f"{done}/{total}")

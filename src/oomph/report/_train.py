@@ -11,7 +11,9 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from ..display import HtmlRepr
 from ..units import count_of, format_size, format_time
+from .notebook import in_notebook
 
 if TYPE_CHECKING:
     from ..detect import StepStats, TrainResult
@@ -19,11 +21,12 @@ if TYPE_CHECKING:
 
 
 class ConsoleProgress:
-    """Shows a run: progress bars on a terminal, a line per epoch in a pipe, nothing if `quiet`."""
+    """Shows a run: progress bars on a terminal, a line per epoch in a pipe or notebook, nothing if `quiet`."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
-        self._console = Console(file=sys.stderr if quiet else sys.stdout, highlight=False, soft_wrap=True)
+        out = sys.stderr if quiet else sys.stdout
+        self._console = Console(file=out, highlight=False, soft_wrap=True, force_jupyter=False)
         self._bar = Progress(
             TextColumn("{task.fields[title]}"),
             BarColumn(),
@@ -31,7 +34,7 @@ class ConsoleProgress:
             TextColumn("{task.fields[details]}"),
             console=self._console,
             transient=True,
-            disable=quiet or not self._console.is_terminal,
+            disable=quiet or not self._console.is_terminal or in_notebook(),
         )
         self._task, self._task_name = self._bar.add_task("", total=None, title="", details=""), ""
 
@@ -104,7 +107,7 @@ def plan_lines(plan: Plan) -> list[str]:
 
 
 @dataclass(frozen=True)
-class TrainReport:
+class TrainReport(HtmlRepr):
     """Report of a training run."""
 
     result: TrainResult

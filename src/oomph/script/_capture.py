@@ -21,6 +21,7 @@ class ScriptRun:
         boolean: the value of a boolean that the script reads from the device.
         settings: settings to apply to the model and the optimizers before training starts; None for the script's own.
         accumulates: True if optimizers update only at every second step, with the gradients of two batches.
+        stacks: keep the lines of the script that made each allocation.
     """
 
     path: str
@@ -30,6 +31,7 @@ class ScriptRun:
     boolean: bool = True
     settings: Settings | None = None
     accumulates: bool = False
+    stacks: bool = False
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class ScriptProcess:
 
     def __init__(self, run: ScriptRun, folder: Path) -> None:
         self.run, self.folder = run, folder
-        self.live = trace_program(run.device, STEPS, self.end, boolean=run.boolean)
+        self.live = trace_program(run.device, STEPS, self.end, boolean=run.boolean, stacks=run.stacks)
         self.loaders = TrainingLoaders(run.batch, self.live.tracker)
         self.replaced = ReplacedFunctions()
         self.live.before_training = self._apply_settings

@@ -13,6 +13,7 @@ from ._trace import (
     RECURRENT_ESTIMATE,
     TO_DEVICE,
     TO_HOST,
+    CodeLine,
     Guess,
     ModuleCall,
     OpCost,
@@ -34,6 +35,7 @@ __all__ = [
     "RECURRENT_ESTIMATE",
     "TO_DEVICE",
     "TO_HOST",
+    "CodeLine",
     "CpuDevice",
     "CudaDevice",
     "EmulatedDevice",
@@ -50,15 +52,21 @@ __all__ = [
 ]
 
 
-def trace_step(job: Job, settings: Settings, device: CudaDevice | CpuDevice) -> Trace:
+def trace_step(job: Job, settings: Settings, device: CudaDevice | CpuDevice, *, stacks: bool = False) -> Trace:
     """Trace several training steps of a Job on a device, then validation and a moving average of the weights.
+
+    Args:
+        job: what to train.
+        settings: how to train it.
+        device: where to train it.
+        stacks: keep the lines of the user's code that made each allocation, which takes longer.
 
     Raises:
         UsageError: the Job's functions fail, or its loss is not a scalar.
     """
     from ._step import trace_step as trace  # noqa: PLC0415  importing torch takes seconds
 
-    return trace(job, settings, device)
+    return trace(job, settings, device, stacks=stacks)
 
 
 def trace_profile(job: Job, settings: Settings, device: CudaDevice | CpuDevice) -> Trace:
@@ -72,7 +80,9 @@ def trace_profile(job: Job, settings: Settings, device: CudaDevice | CpuDevice) 
     return trace(job, settings, device, steps=1)
 
 
-def trace_program(device: EmulatedDevice, steps: int, on_end: Callable[[], None], *, boolean: bool = True) -> LiveTrace:
+def trace_program(
+    device: EmulatedDevice, steps: int, on_end: Callable[[], None], *, boolean: bool = True, stacks: bool = False
+) -> LiveTrace:
     """Return the trace of a program that runs in this process as if it had the device.
 
     Args:
@@ -80,7 +90,8 @@ def trace_program(device: EmulatedDevice, steps: int, on_end: Callable[[], None]
         steps: how many steps of every optimizer to record.
         on_end: called inside the program after the last one; it doesn't return.
         boolean: the value of a boolean that the program reads from the device.
+        stacks: keep the lines of the program that made each allocation, which takes longer.
     """
     from .live import LiveTrace  # noqa: PLC0415  importing torch takes seconds
 
-    return LiveTrace(device, steps, on_end, boolean=boolean)
+    return LiveTrace(device, steps, on_end, boolean=boolean, stacks=stacks)

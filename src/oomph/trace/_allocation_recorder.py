@@ -22,8 +22,8 @@ from ._device import CpuDevice, CudaDevice
 from ._inplace_sums import merge_sums
 from ._op_cost import op_cost
 from ._rules import AllocateResult, FreeTemporaries, RuleStep
-from ._trace import TO_HOST, Guess, ModuleCall, OpCost, Phase, Storage, StorageKind, Trace
-from .fake import ValueTracker
+from ._trace import TO_HOST, CodeLine, Guess, ModuleCall, OpCost, Phase, Storage, StorageKind, Trace
+from .fake import ValueTracker, running_stack
 
 # Operations whose result autograd writes into an argument, though not for fake tensors, and the autograd nodes that
 # do so.
@@ -44,12 +44,27 @@ class _Moment(NamedTuple):
     step: int = 0
 
 
-class AllocationRecorder(TorchDispatchMode):
-    """Dispatch mode that records operations as allocations and frees."""
+class _Origin(NamedTuple):
+    """Where an operation ran, or the one that it differentiates: its module and the lines of the user's code."""
 
-    def __init__(self, device: CudaDevice | CpuDevice, values: ValueTracker) -> None:
+    module: str = ""
+    stack: tuple[CodeLine, ...] = ()
+
+
+class AllocationRecorder(TorchDispatchMode):
+    """Dispatch mode that records operations as allocations and frees.
+
+    Args:
+        device: the device to record for.
+        values: runs the operations.
+        stacks: keep the lines of the user's code that made each allocation, which takes longer.
+    """
+
+    def __init__(self, device: CudaDevice | CpuDevice, values: ValueTracker, *, stacks: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.device, self.values = device, values
+        self._keeps_stacks = stacks
+        self._stacks: dict[tuple[CodeLine, ...], tuple[CodeLine, ...]] = {}  # each of them once
         self.assumptions: list[str] = []
         self._storages: list[Storage] = []
         self._events: list[int] = []
@@ -58,18 +73,19 @@ class AllocationRecorder(TorchDispatchMode):
         self._finalizers: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._now = _Moment()
         self._modules: list[str] = []
-        # Autograd sequence numbers in ascending order, and the module that ran from each number on.
-        self._sequence: tuple[list[int], list[str]] = ([], [])
+        # Autograd sequence numbers in ascending order, and what ran from each number on.
+        self._sequence: tuple[list[int], list[_Origin]] = ([], [])
         self._recording = False
         self._training_events: int | None = None
         self._cublas_handles: set[str] = set()
         self._op_costs: list[OpCost] = []
+        self._op_starts: list[int] = []
         self._classes = 0
         self._pinned: dict[int, int] = defaultdict(int)  # bytes that each phase has copied to the host
         self._calls: list[ModuleCall] = []
         self._node: dict[int, int] = {}  # live storage to the backward node that allocated it
         self._sums: dict[int, tuple[int, ...]] = {}
-        self._module_classes: tuple[tuple[str, str], ...] = ()
+        self._module_classes: dict[str, str] = {}
 
     def __torch_dispatch__(
         self,
@@ -109,9 +125,9 @@ class AllocationRecorder(TorchDispatchMode):
         """True inside a phase."""
         return self._recording
 
-    def name_modules(self, model: nn.Module) -> None:
-        """Keep the classes of the model's modules, by path."""
-        self._module_classes = tuple((path, type(module).__name__) for path, module in model.named_modules())
+    def name_modules(self, modules: Iterable[tuple[str, nn.Module]]) -> None:
+        """Keep the classes of modules, by path."""
+        self._module_classes.update((path, type(module).__name__) for path, module in modules)
 
     def end_training(self) -> None:
         """Mark the end of the training steps."""
@@ -120,13 +136,14 @@ class AllocationRecorder(TorchDispatchMode):
     def start_step(self) -> None:
         """Discard the operation costs and module calls of earlier steps."""
         self._op_costs.clear()
+        self._op_starts.clear()
         self._calls.clear()
 
     def adopt(self, tensor: Tensor, kind: StorageKind, name: str = "") -> None:
         """Record a tensor that was created outside the recording as allocated now."""
         for storage in storages_of(tensor):
             if storage._cdata not in self._live and storage.nbytes():
-                self._add(storage, Storage(storage.nbytes(), kind, "", name, self._now.phase, self._now.step))
+                self._add(storage, self._storage(storage.nbytes(), kind, "", _Origin(name, self._running_stack())))
 
     def label(self, tensor: Tensor, kind: StorageKind, name: str = "") -> None:
         """Set the kind and the name of a live tensor."""
@@ -155,7 +172,8 @@ class AllocationRecorder(TorchDispatchMode):
             # torch's allocator of pinned memory rounds up to powers of two and keeps what is freed.
             self._pinned[len(self._phase_starts)] += 1 << (traffic - 1).bit_length()
         if self._training_events is None:
-            self._op_costs.append(OpCost(op, "float32", 0, traffic, self._current_module(), self._now.phase))
+            self._op_costs.append(OpCost(op, "float32", 0, traffic, self._current_origin().module, self._now.phase))
+            self._op_starts.append(len(self._events))
 
     def indices_of(self, tensors: Iterable[Tensor]) -> tuple[int, ...]:
         """Return the indices of the live storages of tensors."""
@@ -179,45 +197,47 @@ class AllocationRecorder(TorchDispatchMode):
             op_costs=tuple(self._op_costs),
             assumptions=tuple(dict.fromkeys((*_sentences(self.values.guesses), *self.assumptions))),
             guesses=tuple(self.values.guesses),
-            module_classes=self._module_classes,
+            module_classes=tuple(self._module_classes.items()),
             calls=tuple(self._calls),
             classes=self._classes,
             pinned=max(self._pinned.values(), default=0),
+            op_starts=tuple(merged.positions[start] for start in self._op_starts),
         )
 
     def _record(self, op: str, args: tuple[Any, ...], out: Any) -> None:
         outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
-        module = self._current_module()
+        origin = self._current_origin()
         if self._training_events is None:
-            self._op_costs.extend(op_cost(op, args, outs, module, self._now.phase))
+            self._op_costs.extend(op_cost(op, args, outs, origin.module, self._now.phase))
+            self._op_starts += [len(self._events)] * (len(self._op_costs) - len(self._op_starts))
         if op in _CLASS_LOSSES:
             self._classes = max(self._classes, args[0].shape[1] if args[0].dim() > 1 else 0)
         steps = self._rule_steps(op, args, outs)
         if steps is None:
-            self._record_without_rule(op, args, out, module)
+            self._record_without_rule(op, args, out, origin)
             return
         held: list[int] = []
         for step in steps:
             if isinstance(step, AllocateResult):
-                self._add_result(outs[step.index], op, module, step.size)
+                self._add_result(outs[step.index], op, origin, step.size)
             elif isinstance(step, FreeTemporaries):
                 self._events.extend(-index - 1 for index in held[: step.count])
                 del held[: step.count]
             elif step.size:
-                index = self._add_temporary(step.size, op, module, workspace=step.workspace, optional=step.optional)
+                index = self._add_temporary(step.size, op, origin, workspace=step.workspace, optional=step.optional)
                 if step.hold:
                     held.append(index)
                 else:
                     self._events.append(-index - 1)
         self._events.extend(-index - 1 for index in held)
 
-    def _record_without_rule(self, op: str, args: tuple[Any, ...], out: Any, module: str) -> None:
+    def _record_without_rule(self, op: str, args: tuple[Any, ...], out: Any, origin: _Origin) -> None:
         for tensor in tree_leaves(out):
-            self._add_result(tensor, op, module)
+            self._add_result(tensor, op, origin)
         if op in _IN_PLACE and self._now.phase is Phase.BACKWARD and not torch.is_grad_enabled():
             self._note_in_place(op, out, args)
         if op in CUBLAS_OPS and isinstance(self.device, CudaDevice):
-            self._add_cublas_workspaces(self.device, op, module)
+            self._add_cublas_workspaces(self.device, op, origin)
 
     def _rule_steps(self, op: str, args: tuple[Any, ...], outs: tuple[Any, ...]) -> Iterator[RuleStep] | None:
         """Return the allocations within an operation; None if there is no rule for it."""
@@ -227,24 +247,22 @@ class AllocationRecorder(TorchDispatchMode):
         cpu_rule = CPU_RULES.get(op)
         return None if cpu_rule is None else cpu_rule(args, outs)
 
-    def _add_cublas_workspaces(self, device: CudaDevice, op: str, module: str) -> None:
+    def _add_cublas_workspaces(self, device: CudaDevice, op: str, origin: _Origin) -> None:
         """Add the permanent workspaces of cuBLAS: the main thread and the backward thread each have a handle."""
         thread = "backward" if self._now.phase is Phase.BACKWARD else "main"
         if thread not in self._cublas_handles:
             self._cublas_handles.add(thread)
-            self._add_temporary(device.cublas_workspace, op, module)
+            self._add_temporary(device.cublas_workspace, op, origin)
         if op == "aten.addmm.default" and f"{thread}, cublasLt" not in self._cublas_handles:
             self._cublas_handles.add(f"{thread}, cublasLt")
-            self._add_temporary(device.cublaslt_workspace, op, module)
+            self._add_temporary(device.cublaslt_workspace, op, origin)
 
-    def _add_result(self, tensor: object, op: str, module: str, size: int = 0) -> None:
+    def _add_result(self, tensor: object, op: str, origin: _Origin, size: int = 0) -> None:
         if not isinstance(tensor, Tensor):
             return
-        now = self._now
         for storage in storages_of(tensor):
             if storage._cdata not in self._live and storage.nbytes():
-                bytes_needed = size or storage.nbytes()
-                self._add(storage, Storage(bytes_needed, StorageKind.TEMPORARY, op, module, now.phase, now.step))
+                self._add(storage, self._storage(size or storage.nbytes(), StorageKind.TEMPORARY, op, origin))
 
     def _note_in_place(self, op: str, out: Tensor, args: tuple[Any, ...]) -> None:
         """Note a result that autograd would write into an argument if the tensors were real."""
@@ -262,11 +280,16 @@ class AllocationRecorder(TorchDispatchMode):
         elif node.name() in _IN_PLACE[op]:
             self._sums[result] = (indices[0],)
 
-    def _add_temporary(self, size: int, op: str, module: str, *, workspace: bool = True, optional: bool = False) -> int:
+    def _add_temporary(
+        self, size: int, op: str, origin: _Origin, *, workspace: bool = True, optional: bool = False
+    ) -> int:
         kind = StorageKind.WORKSPACE if workspace else StorageKind.TEMPORARY
-        self._storages.append(Storage(size, kind, op, module, self._now.phase, self._now.step, optional))
+        self._storages.append(self._storage(size, kind, op, origin, optional=optional))
         self._events.append(len(self._storages))
         return len(self._storages) - 1
+
+    def _storage(self, size: int, kind: StorageKind, op: str, origin: _Origin, *, optional: bool = False) -> Storage:
+        return Storage(size, kind, op, origin.module, self._now.phase, self._now.step, optional, origin.stack)
 
     def _add(self, torch_storage: torch.UntypedStorage, storage: Storage) -> None:
         index, key = len(self._storages), torch_storage._cdata
@@ -285,20 +308,28 @@ class AllocationRecorder(TorchDispatchMode):
 
         self._finalizers[index] = weakref.ref(torch_storage, on_free)
 
-    def _current_module(self) -> str:
-        """Return the module of the running operation; in backward, that of the operation being differentiated."""
-        starts, names = self._sequence
+    def _current_origin(self) -> _Origin:
+        """Return the origin of the running operation; in backward, that of the operation being differentiated."""
+        starts, origins = self._sequence
         node = torch._C._current_autograd_node() if self._now.phase is Phase.BACKWARD else None
         if node is not None:
             position = bisect_right(starts, node._sequence_nr()) - 1
-            return names[position] if 0 <= position < len(names) else ""
-        name = self._modules[-1] if self._modules else ""
+            origin = origins[position] if 0 <= position < len(origins) else _Origin()
+            return _Origin(origin.module, self._running_stack()) if self._keeps_stacks and not origin.stack else origin
+        origin = _Origin(self._modules[-1] if self._modules else "", self._running_stack())
         if self._now.phase is Phase.FORWARD:
             number = torch._C._autograd._get_sequence_nr() - 1
             if not starts or starts[-1] < number:
                 starts.append(number)
-                names.append(name)
-        return name
+                origins.append(origin)
+        return origin
+
+    def _running_stack(self) -> tuple[CodeLine, ...]:
+        """Return the running lines of the user's code if they are kept."""
+        if not self._keeps_stacks:
+            return ()
+        stack = running_stack()
+        return self._stacks.setdefault(stack, stack)
 
 
 def _with_activations(

@@ -55,16 +55,19 @@ STEPS = 3
 RANDOM_BRANCH = "a random draw decides, and the branch that needs more memory counts"
 
 
-def trace_step(job: Job, settings: Settings, device: CudaDevice | CpuDevice, steps: int = STEPS) -> Trace:
+def trace_step(
+    job: Job, settings: Settings, device: CudaDevice | CpuDevice, steps: int = STEPS, *, stacks: bool = False
+) -> Trace:
     """Trace several training steps of a Job on a device, then validation and a moving average of the weights.
 
-    The Job's objects and the global state are as before afterwards.
+    The Job's objects and the global state are as before afterwards. With `stacks`, each allocation has the lines of the
+    user's code that made it.
 
     Raises:
         UsageError: the Job's functions fail or can't be traced, or its loss is not a scalar.
     """
     with preserve_global_state():
-        run = _Run(job, settings, device, DataAssumptions(job.mask_fraction))
+        run = _Run(job, settings, device, DataAssumptions(job.mask_fraction), stacks)
         try:
             result = run.trace(steps)
         except EndlessLoop:
@@ -106,6 +109,7 @@ class _Run:
     settings: Settings
     device: CudaDevice | CpuDevice
     assumed: DataAssumptions
+    stacks: bool = False
 
     def trace(self, steps: int) -> _Result:
         """Trace some steps and what happens between them, one step alone, or (0 steps) only the first forward pass.
@@ -122,7 +126,7 @@ class _Run:
 
     def _trace(self, steps: int) -> _Result:
         world = FakeWorld(self.assumed)
-        recorder = AllocationRecorder(self.device, world.values)
+        recorder = AllocationRecorder(self.device, world.values, stacks=self.stacks)
         with ExitStack() as stack:
             stack.enter_context(eager_code(recorder.assumptions.append))
             job = copy_job(self.job, world)
@@ -234,7 +238,7 @@ class _StepTracer:
     def build(self, model: nn.Module) -> None:
         """Move the model to the device, convert it there and build the optimizers."""
         self.model = model
-        self.recorder.name_modules(model)
+        self.recorder.name_modules(model.named_modules())
         apply_checkpointing(model, self.settings.checkpointing)
         apply_offload(model, self.settings.offload, TracedHostMemory(self.recorder))
         before = _parameters(model)

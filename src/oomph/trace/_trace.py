@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class StorageKind(enum.Enum):
@@ -38,6 +39,14 @@ RECURRENT_ESTIMATE = "the cuDNN workspace of this kind of recurrent layer is an 
 COMPILED = "code of torch.compile is predicted as it runs without compilation, so the ranges are wider"
 
 
+class CodeLine(NamedTuple):
+    """A line of the user's code."""
+
+    file: str
+    line: int
+    function: str
+
+
 @dataclass(frozen=True)
 class Storage:
     """One allocation.
@@ -50,6 +59,8 @@ class Storage:
         phase: the phase it was allocated in.
         step: the training step it was allocated in, starting at 0.
         optional: True for a workspace that cuDNN can do without, by choosing another algorithm.
+        stack: the lines of the user's code that allocated it, innermost first; in backward, those of the operation that
+            is differentiated. Empty unless the trace was made with stacks.
     """
 
     size: int
@@ -59,6 +70,7 @@ class Storage:
     phase: Phase
     step: int
     optional: bool = False
+    stack: tuple[CodeLine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,6 +147,7 @@ class Trace:
         calls: the forward passes of modules in the last training step, in the order in which they ended.
         classes: number of classes of the cross entropy, the largest one; 0 if there is none.
         pinned: bytes of pinned host memory that hold offloaded activations.
+        op_starts: for each of `op_costs`, the number of events before the operation.
     """
 
     storages: tuple[Storage, ...]
@@ -148,3 +161,4 @@ class Trace:
     calls: tuple[ModuleCall, ...] = ()
     classes: int = 0
     pinned: int = 0
+    op_starts: tuple[int, ...] = ()

@@ -20,8 +20,12 @@ pytestmark = [pytest.mark.large, pytest.mark.skipif(sys.platform != "linux", rea
 SOURCE = Path(__file__).parents[3] / "src"
 PLAIN_LOOP = """
 import torch
+from oomph.charts import figure_png, new_figure
 from oomph.detect import demo_config, detection_job
 from pathlib import Path
+figure = new_figure(1600, 520)  # `oomph train` draws, too, before the memory that its budget starts from is measured
+figure.add_subplot().plot([0, 1])
+figure_png(figure)
 config = demo_config(Path("data.yaml"), Path("run"))
 job = detection_job(config.cfg, classes=3)
 model = job.model()

@@ -17,6 +17,14 @@ def state(number: int) -> dict[str, Any]:
     return {"number": number, "tensor": torch.full((4096,), float(number))}
 
 
+def fail() -> NoReturn:
+    raise RuntimeError("no font")
+
+
+def row(epoch: int) -> dict[str, Any]:
+    return {"epoch": epoch, "loss": 3.0, "box_loss": 1.0, "obj_loss": 1.0, "cls_loss": 1.0, "lr": 0.1, "peak_bytes": 9}
+
+
 def corrupt(path: Path) -> None:
     """Flip bits in the middle of a tensor, like a failing disk."""
     content = bytearray(path.read_bytes())
@@ -81,11 +89,43 @@ def test_checkpoints_are_kept_on_file_systems_without_hard_links(
     assert run_dir.load_state()["number"] == 2
 
 
+def test_plots_of_epochs_are_drawn_now_and_then_and_at_the_end(tmp_path: Path) -> None:
+    run_dir = RunDirectory(tmp_path)
+    run_dir.save_results([row(1)], 8, 10)
+    first = (tmp_path / "results.png").read_bytes()
+    run_dir.save_results([row(1), row(2)], 8, 10)
+    assert (tmp_path / "results.csv").read_text().count("\n") == 3
+    assert (tmp_path / "results.png").read_bytes() == first
+    run_dir.draw_plots()
+    assert (tmp_path / "results.png").read_bytes() != first
+    assert (tmp_path / "memory.png").is_file()
+
+
+def test_a_plot_that_fails_costs_a_warning_and_the_plot(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    RunDirectory(tmp_path).save_plot("a.png", fail)
+    assert caplog.messages == ["a.png could not be drawn: no font. Training continues."]
+    assert [path.name for path in tmp_path.iterdir()] == ["weights"]
+
+
+def test_a_full_disk_costs_a_warning_and_the_plot(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    run_dir = RunDirectory(tmp_path)
+    monkeypatch.setattr("oomph.detect.training._run_dir.write_atomically", full)
+    run_dir.save_plot("a.png", lambda: b"png")
+    assert caplog.messages == ["a.png could not be written: No space left on device. Training continues."]
+
+
 def test_ranks_other_than_the_first_write_only_their_record(tmp_path: Path) -> None:
     run_dir = ReadOnlyRunDirectory(tmp_path, rank=1)
     run_dir.save_state(state(1))
     run_dir.save_text("a.txt", "text")
-    run_dir.save_results([{"epoch": 1}], 0)
+    run_dir.save_results([{"epoch": 1}], 0, 0)
+    run_dir.save_plot("a.png", fail)
+    run_dir.draw_plots()
     assert [path.name for path in tmp_path.rglob("*")] == ["weights"]
     assert run_dir.record_file.name == "record-1.jsonl"
 

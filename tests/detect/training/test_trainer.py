@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import oomph
+from oomph import document
 from oomph.detect import (
     DetectResult,
     InferenceConfig,
@@ -68,13 +69,17 @@ def test_a_run_writes_all_its_files(finished_run: tuple[TrainResult, Path]) -> N
     assert result.epochs == 2
     names = {path.name for path in run_dir.iterdir()}
     assert names >= {"results.csv", "record.jsonl", "plan.json", "config.json", "settings.yaml", "data_issues.json"}
-    assert names >= {"train_batch.png", "loss.png", "map.png", "memory.png", "val_predictions.png", "weights"}
+    assert names >= {"labels.png", "train_batch0.png", "results.png", "memory.png", "val_predictions.png", "weights"}
+    assert names >= {"PR_curve.png", "F1_curve.png", "P_curve.png", "R_curve.png", "confusion_matrix.png"}
     assert (run_dir / "results.csv").read_text().count("\n") == 3
     assert result.best is not None
     assert result.best["epoch"] == result.saved_epoch  # the first of equals, in the result and in the file
     weights = read_weights(run_dir / "weights" / "last.pt")
     assert (weights.size, weights.classes, weights.names) == ("n", 4, DEMO_NAMES)
-    assert len(oomph.Record.load(run_dir / "record.jsonl").steps) == 6
+    record = oomph.Record.load(run_dir / "record.jsonl")
+    assert len(record.steps) == 6
+    assert max(step["lr"] for step in record.steps if "grad_norm" in step) > 0
+    assert document.read("plan", 1, Plan, record.events[0]["plan"]) == result.plan
 
 
 @pytest.mark.medium
@@ -134,6 +139,10 @@ def test_an_interrupted_run_resumes_bit_for_bit(
     run_dir = tmp_path / "run"
     with pytest.raises(Stopped):
         train(small_config(demo_data, run_dir, checkpoint_minutes=0.0), StopInSecondEpoch())
+    assert [event.get("error") for event in oomph.Record.load(run_dir / "record.jsonl").events][-2:] == [
+        "Stopped",
+        None,
+    ]
     assert (run_dir / "val_predictions.png").is_file()  # written at once
     assert (run_dir / "predictions.npz").is_file()
     progress = RecordingProgress()

@@ -94,6 +94,9 @@ def test_fragmentation_counts_only_if_memory_is_short() -> None:
 def test_other_process_is_named() -> None:
     shared = [{**HOST, "gpus": [{**GPU, "others_used": 3 * GIB, "other_pid": 77}]}] * 5
     assert "process 77" in only(record(samples=shared), FailureKind.OTHER_PROCESS).evidence
+    rank = {**GPU, "index": 1, "tree_used": GIB, "others_used": 0}
+    other_rank = {**GPU, "tree_used": 0, "others_used": 5 * GIB}
+    assert diagnose_record(record(samples=[{**HOST, "gpus": [other_rank, rank]}] * 5)) == ()
     desktop = [{**HOST, "gpus": [{**GPU, "others_used": 200 * MIB, "other_pid": 77}]}] * 5
     assert diagnose_record(record(samples=desktop)) == ()
 
@@ -174,3 +177,26 @@ def test_error_before_a_resume_is_not_the_end() -> None:
     first = record(samples=[HOST] * 5, events=[{"event": "error", "text": "x"}, {"event": "end"}])
     resumed = Record(first.header, first.samples, first.steps, first.events, (99.0, 500.0))
     assert kinds(resumed) == [FailureKind.UNEXPECTED_END]
+
+
+def test_findings_have_the_time_where_they_happened() -> None:
+    losses = [{"loss": float("nan") if index >= 30 else 1.0} for index in range(50)]
+    assert only(record(steps=losses), FailureKind.NON_FINITE_LOSS).time == 130
+    stuck = [{"skipped": index > 150} for index in range(200)]
+    assert only(record(steps=stuck), FailureKind.SKIPPED_STEPS).time == 251
+    waiting = [{"seconds": 0.1, "wait": 0.9 if index == 33 else 0.3} for index in range(50)]
+    assert only(record(steps=waiting), FailureKind.STARVED).time == 133
+    moving = [{**HOST, "swap_in_rate": (60 if index == 7 else 50) * MIB} for index in range(40)]
+    assert only(record(samples=moving), FailureKind.PAGING).time == 107
+    others = [{**HOST, "gpus": [{**GPU, "others_used": (4 if index == 3 else 3) * GIB}]} for index in range(5)]
+    assert only(record(samples=others), FailureKind.OTHER_PROCESS).time == 103
+    holes = [
+        {"device": 0, "allocated": GIB, "peak": 4 * GIB, "reserved": (7 if index == 2 else 6) * GIB}
+        for index in range(5)
+    ]
+    tight = [{**HOST, "gpus": [{**GPU, "free": MIB}], "torch": [{**TORCH, **hole}]} for hole in holes]
+    assert only(record(samples=tight), FailureKind.FRAGMENTATION).time == 102
+    killed = only(record(samples=[HOST] * 5, events=[]), FailureKind.UNEXPECTED_END)
+    assert killed.time == 104
+    error = {"event": "error", "error": "OutOfMemoryError", "text": "CUDA out of memory. Tried to allocate 2.00 GiB."}
+    assert diagnose_record(record(samples=[HOST] * 5, events=[error]))[0].time == 105

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from ...charts import try_draw
 from ...errors import UsageError
+from ...files import write_atomically
 from ..dataset import LoadConfig, index_split, read_dataset, read_split, tiling
 from ..metrics import Scores, score
 from ..model import VAL_NMS, round_to_stride
+from ..plots import image_png, prediction_grid, validation_plots
 from ._config import InferenceConfig, load_detector
-from ._validation import run_unguarded, validate, validation_loader
+from ._validation import results_by_image, run_unguarded, validation_loader
 
 
 def validate_weights(
@@ -20,6 +23,7 @@ def validate_weights(
     split_name: str = "val",
     batch: int = 16,
     log: Callable[[str], object] = lambda _: None,
+    plots: Path | None = None,
 ) -> Scores:
     """Score weights on a split of a dataset. Weights with one class are scored with all classes merged into one.
 
@@ -28,7 +32,8 @@ def validate_weights(
         data: the data.yaml.
         split_name: "train", "val" or "test".
         batch: images per batch.
-        log: called with a sentence about each issue of the data.
+        log: called with a sentence about each issue of the data, and each plot that can't be written.
+        plots: folder for plots of the scores and for images with labels and predictions; none if None.
 
     Raises:
         MissingFile: a file doesn't exist.
@@ -49,4 +54,22 @@ def validate_weights(
     for issue in indexed.issues:
         log(f"{split_name}: {issue}")
     with validation_loader(indexed, LoadConfig(imgsz, batch), tiling(config.tiles, imgsz)) as loader:
-        return score(validate(detector.model, indexed, loader, run_unguarded, config.nms or VAL_NMS), names)
+        by_image = results_by_image(detector.model, indexed, loader, run_unguarded, config.nms or VAL_NMS)
+    results = {image: by_image[image] for image in sorted(by_image)}
+    scores = score(list(results.values()), names)
+    if plots is not None:
+        files = validation_plots(list(results.values()), scores, names)
+        files["val_predictions.png"] = lambda: image_png(prediction_grid(indexed.index, results, names))
+        for name, draw in files.items():
+            _write_plot(plots / name, draw, log)
+    return scores
+
+
+def _write_plot(path: Path, draw: Callable[[], bytes], log: Callable[[str], object]) -> None:
+    content = try_draw(path.name, draw, log)
+    if content is None:
+        return
+    try:
+        write_atomically(path, lambda file: file.write(content))
+    except OSError as error:
+        log(f"{path} could not be written: {error.strerror or error}.")

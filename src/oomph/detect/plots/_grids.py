@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,13 @@ def image_grid(images: Sequence[Pixels], cell: int = 320, max_images: int = 16, 
         shift = ((cell_width - image.shape[1] * ratio) / 2, (cell - image.shape[0] * ratio) / 2)
         scale_into(part, image, (ratio, ratio), shift)
     return canvas
+
+
+def image_png(image: Pixels) -> bytes:
+    """Encode an image as PNG."""
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, format="PNG", compress_level=1)
+    return buffer.getvalue()
 
 
 def training_grid(images: Tensor, targets: Tensor, names: Sequence[str]) -> Pixels:

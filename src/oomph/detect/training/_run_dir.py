@@ -9,22 +9,22 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import nn
 
-from ...charts import Chart, draw_chart
+from ...charts import try_draw
 from ...data import ImageIndex
 from ...errors import InvalidFile, MissingFile, OomphError, UsageError
 from ...files import write_atomically
-from ...units import GIB
 from ..checkpoint import open_checkpoint, read_checkpoint, save_weights
 from ..dataset import Pixels
 from ..metrics import ImageResult, Scores, write_results
-from ..plots import epoch_chart, precision_recall_chart, prediction_grid
+from ..plots import image_png, memory_plot, prediction_grid, results_plot, validation_plots
+from ._plot_queue import PlotQueue
 from ._train_loss import DISTILL_PART, LOSS_PARTS
 
 _log = logging.getLogger("oomph")
@@ -62,6 +62,7 @@ class RunDirectory:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.weights = folder / "weights"
+        self._plots = PlotQueue(self.save_plot)
         try:
             self.weights.mkdir(parents=True, exist_ok=True)
             for path in (folder, self.weights):
@@ -140,23 +141,21 @@ class RunDirectory:
         except (OomphError, LookupError, TypeError, ValueError):
             return None
 
-    def save_results(self, rows: Sequence[dict[str, Any]], predicted_bytes: int) -> None:
-        """Rewrite results.csv and its charts; `predicted_bytes` is the memory that the plan predicts."""
+    def save_results(self, rows: Sequence[dict[str, Any]], predicted_bytes: int, budget_bytes: int) -> None:
+        """Rewrite results.csv and the plots of its columns.
+
+        Args:
+            rows: one for each epoch so far.
+            predicted_bytes: the memory that the plan predicts.
+            budget_bytes: the memory that the plan may use.
+        """
         parts = [part for part in (*LOSS_PARTS, DISTILL_PART) if part in rows[0]]
         columns = ("epoch", "loss", *parts, *_RESULT_COLUMNS)
         lines = [",".join(columns), *(",".join(_cell(row.get(name)) for name in columns) for row in rows)]
         self.save_text("results.csv", "\n".join(lines) + "\n")
-        scored = [row for row in rows if row.get("map50") is not None]
-        if scored:
-            values = {"mAP50": [row["map50"] for row in scored], "mAP50-95": [row["map50_95"] for row in scored]}
-            self.save_chart("map", epoch_chart("mAP", _epochs(scored), values))
-        losses = {name: [float(row[name]) for row in rows] for name in ("loss", *parts)}
-        self.save_chart("loss", epoch_chart("Training loss, mean of each epoch", _epochs(rows), losses))
-        memory = {
-            "measured": [row["peak_bytes"] / GIB for row in rows],
-            "predicted": [predicted_bytes / GIB] * len(rows),
-        }
-        self.save_chart("memory", epoch_chart("Peak memory in GiB", _epochs(rows), memory))
+        self._plots.add("results.png", partial(results_plot, tuple(rows)))
+        self._plots.add("memory.png", partial(memory_plot, tuple(rows), predicted_bytes, budget_bytes))
+        self._plots.draw()
 
     def save_predictions(
         self, results: Mapping[int, ImageResult], index: ImageIndex, names: Sequence[str], *, grid: bool = True
@@ -167,24 +166,24 @@ class RunDirectory:
         if grid:
             self.save_image("val_predictions", prediction_grid(index, results, names))
 
-    def save_scores(self, scores: Scores) -> None:
-        """Write the precision-recall chart."""
-        self.save_chart("precision_recall", precision_recall_chart(scores))
+    def save_scores(self, results: Sequence[ImageResult], scores: Scores, names: Sequence[str]) -> None:
+        """Draw curves and the confusion matrix of a validation, with the next results or at the end of the run."""
+        for name, draw in validation_plots(results, scores, names).items():
+            self._plots.add(name, draw)
 
-    def save_chart(self, name: str, chart: Chart) -> None:
-        """Write a chart as PNG."""
-        self._save_png(name, draw_chart(chart))
+    def draw_plots(self) -> None:
+        """Draw the plots that are still waiting."""
+        self._plots.draw(at_once=True)
+
+    def save_plot(self, name: str, draw: Callable[[], bytes]) -> None:
+        """Draw a plot and write it as PNG; a failure costs a warning and the plot."""
+        content = try_draw(name, draw, lambda message: _log.warning("%s Training continues.", message))
+        if content is not None:
+            self.save_bytes(name, content)
 
     def save_image(self, name: str, pixels: Pixels) -> None:
         """Write an image as PNG."""
-        self._save_png(name, Image.fromarray(pixels))
-
-    def _save_png(self, name: str, image: Image.Image) -> None:
-        path = self.folder / f"{name}.png"
-        self._try_write(
-            path.name,
-            lambda: write_atomically(path, lambda file: image.save(file, format="PNG", compress_level=1)),
-        )
+        self.save_bytes(f"{name}.png", image_png(pixels))
 
     def save_json(self, name: str, value: dict[str, Any]) -> None:
         """Write plain values as JSON."""
@@ -192,7 +191,11 @@ class RunDirectory:
 
     def save_text(self, name: str, text: str) -> None:
         """Write a text file."""
-        self._try_write(name, lambda: write_atomically(self.folder / name, lambda file: file.write(text.encode())))
+        self.save_bytes(name, text.encode())
+
+    def save_bytes(self, name: str, content: bytes) -> None:
+        """Write a file."""
+        self._try_write(name, lambda: write_atomically(self.folder / name, lambda file: file.write(content)))
 
     def _try_write(self, name: str, write: Callable[[], None]) -> None:
         try:
@@ -214,7 +217,7 @@ class ReadOnlyRunDirectory(RunDirectory):
         """The Record of this rank."""
         return self.folder / f"record-{self._rank}.jsonl"
 
-    def save_results(self, rows: Sequence[dict[str, Any]], predicted_bytes: int) -> None:
+    def save_results(self, rows: Sequence[dict[str, Any]], predicted_bytes: int, budget_bytes: int) -> None:
         """Do nothing."""
 
     def save_predictions(
@@ -222,7 +225,7 @@ class ReadOnlyRunDirectory(RunDirectory):
     ) -> None:
         """Do nothing."""
 
-    def save_chart(self, name: str, chart: Chart) -> None:
+    def save_plot(self, name: str, draw: Callable[[], bytes]) -> None:
         """Do nothing."""
 
     def _try_write(self, name: str, write: Callable[[], None]) -> None:
@@ -254,10 +257,6 @@ def _read_state(path: Path) -> dict[str, Any]:
 def _reason(error: Exception) -> str:
     text = error.why if isinstance(error, OomphError) else str(error)
     return " ".join(text.split())[:_MAX_REASON]
-
-
-def _epochs(rows: Sequence[dict[str, Any]]) -> list[float]:
-    return [float(row["epoch"]) for row in rows]
 
 
 def _cell(value: Any) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from ...charts import try_draw
 from ...distributed import SINGLE, DistContext
 from ...errors import CannotFit, UsageError
 from ...patches import configure_allocator
@@ -27,6 +29,7 @@ from ..dataset import (
     tiling,
 )
 from ..model import MAX_STRIDE, check_anchors, round_to_stride
+from ..plots import labels_plot
 from ._config import TrainConfig
 from ._parts import RunContext, build_parts
 from ._progress import ProgressCallback, TrainResult
@@ -46,6 +49,8 @@ from .planning import (
 )
 
 _MAX_DOWNLOAD = 80  # characters of `download:` that are quoted
+
+_log = logging.getLogger("oomph")
 
 
 @dataclass(frozen=True)
@@ -84,12 +89,16 @@ def train(
     device = find_device(dist.device_name(config.device))
     if not config.tiles and (suggestion := suggest_tiles(data.train, config.imgsz)) is not None:
         progress.log(suggestion)
+    # Before planning, so that the RSS that the plan starts from includes what drawing needs.
+    labels = _draw_labels(data) if dist.is_main else None
     placement = Placement(device, configure_allocator(device), dist)
     requested, config = config, replace(config, budget=resolve_budget(config, device))
     plan = _plan(config, data, placement, progress)
     resolved = resolve(config, plan, dist.world_size)
     run_dir = RunDirectory(config.run_dir) if dist.is_main else ReadOnlyRunDirectory(config.run_dir, dist.rank)
     _save_inputs(run_dir, data, plan, dist)
+    if labels is not None:
+        run_dir.save_bytes("labels.png", labels)
     if not resume:
         saved = SavedConfig(requested, resolve(requested, plan, dist.world_size))
         run_dir.save_json(CONFIG_FILE, config_document(saved))
@@ -191,6 +200,11 @@ def _image_size(plan: Plan) -> int:
     size = plan.settings.size
     assert isinstance(size, int)  # noqa: S101  detectors are planned for square images
     return size
+
+
+def _draw_labels(data: TrainingData) -> bytes | None:
+    draw = partial(labels_plot, data.train.labels.boxes, data.dataset.names)
+    return try_draw("labels.png", draw, _log.warning)
 
 
 def _save_inputs(run_dir: RunDirectory, data: TrainingData, plan: Plan, dist: DistContext) -> None:

@@ -133,6 +133,7 @@ class Trainer:
     def run(self) -> TrainResult:
         """Train the remaining epochs."""
         with contextlib.ExitStack() as stack:
+            stack.callback(self._run_dir.draw_plots)
             stack.callback(self._recorder.close)
             stack.callback(self._guard.close)
             stack.callback(self._parts.train_loader.close)
@@ -195,7 +196,7 @@ class Trainer:
     def _train_step(self, batch: Batch, epoch: int) -> StepReport:
         if self._iteration == 0 and self._dist.is_main:
             grid = training_grid(batch.images, batch.targets, self._context.dataset.names)
-            self._run_dir.save_image("train_batch", grid)
+            self._run_dir.save_image("train_batch0", grid)
         step = self._schedule.at(self._iteration)
         set_lr(self._parts.optimizer, step)
         data = batch.images, batch.targets
@@ -255,7 +256,7 @@ class Trainer:
             self.save()
         else:
             self._saved_at = -math.inf  # save after the next update
-        self._run_dir.save_results(self._rows, self._predicted_peak())
+        self._run_dir.save_results(self._rows, self._predicted_peak(), self._context.plan.budget)
         self._progress.on_epoch_end(row)
 
     def _validate_epoch(self, epoch: int, *, is_last: bool) -> dict[str, Any]:
@@ -271,7 +272,7 @@ class Trainer:
         best = best_row(self._rows)
         if best is None or scores.fitness > best["fitness"]:
             self._run_dir.save_model("best", self._parts.ema.module, names, {"epoch": epoch + 1})
-            self._run_dir.save_scores(scores)
+            self._run_dir.save_scores(list(results.values()), scores, names)
             self._run_dir.save_predictions(results, index, names)
         columns = ("map50", "map50_95", "precision", "recall", "fitness")
         by_size = {f"map_{size}": value for size, value in scores.by_size.items()}

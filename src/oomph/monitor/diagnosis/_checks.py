@@ -11,15 +11,15 @@ from ._exit import exit_cause
 from ._host import host_leak, paging
 from ._steps import non_finite_gradients, non_finite_loss, skipped_steps, starved
 
-# The end of the run, the largest slowdowns, then problems that will end it.
+# The end of the run, the largest slowdowns, then problems that will end it, causes before their effects.
 _CHECKS: tuple[Callable[[Record], Iterator[Finding]], ...] = (
     exit_cause,
     spill,
     paging,
     device_leak,
     host_leak,
-    thrashing,
     other_process,
+    thrashing,
     fragmentation,
     non_finite_loss,
     non_finite_gradients,

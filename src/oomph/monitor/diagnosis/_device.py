@@ -79,8 +79,14 @@ def fragmentation(record: Record) -> Iterator[Finding]:
 
 
 def other_process(record: Record) -> Iterator[Finding]:
-    """Report GPU memory of other processes."""
-    gpus = [(s["t"], gpu) for s in record.samples for gpu in s.get("gpus", ()) if _has_large_others(gpu)]
+    """Report memory of other processes on the GPUs that the run uses: on the others they may be other ranks."""
+    used = {gpu["index"] for sample in record.samples for gpu in sample.get("gpus", ()) if gpu.get("tree_used")}
+    gpus = [
+        (sample["t"], gpu)
+        for sample in record.samples
+        for gpu in sample.get("gpus", ())
+        if _has_large_others(gpu) and (not used or gpu["index"] in used)
+    ]
     if not gpus:
         return
     time, gpu = max(gpus, key=lambda pair: pair[1]["others_used"])

@@ -13,6 +13,7 @@ from ...batch import BatchFormat, micro_batch_sizes, move
 from ...errors import UsageError
 from ...losses import LossSum
 from ...patches import autocast
+from ..profiling import Range
 from ..snapshots import Snapshot
 from ._loss import LossAccumulator, mean_as_sum
 from ._metrics import Metrics
@@ -88,13 +89,20 @@ class MicroBatchRunner:
         device: where micro-batches are moved.
         mode: precision and image size.
         rewound: state that every micro-batch starts with as the whole batch would, such as that of spectral_norm.
+        range_of: marks forward and backward of each micro-batch for profilers.
     """
 
     def __init__(
-        self, model: nn.Module, batches: BatchFormat, device: torch.device, mode: ForwardMode, rewound: Snapshot
+        self,
+        model: nn.Module,
+        batches: BatchFormat,
+        device: torch.device,
+        mode: ForwardMode,
+        rewound: Snapshot,
+        range_of: Range,
     ) -> None:
         self.model, self.device, self.mode = model, device, mode
-        self.batches, self._rewound = batches, rewound
+        self.batches, self._rewound, self.range_of = batches, rewound, range_of
         self.count_samples = batches.count
 
     def split(self, batch: Any, micro_batches: int) -> Sequence[Any]:
@@ -153,9 +161,12 @@ class MicroBatchRunner:
             metrics.add(outputs, part)
             return value
 
-        for part, size in self.rewinding(self.parts(batch, samples, work.micro_batches)):
-            value = forward(part)
-            work.backward(losses.add(value, size))
+        parts = self.rewinding(self.parts(batch, samples, work.micro_batches))
+        for number, (part, size) in enumerate(parts, 1):
+            with self.range_of("micro-batch {}: forward", number):
+                value = forward(part)
+            with self.range_of("micro-batch {}: backward", number):
+                work.backward(losses.add(value, size))
             del value, part  # so that nothing of this micro-batch is alive when the next one begins
         return losses
 

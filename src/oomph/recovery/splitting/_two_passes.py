@@ -53,16 +53,20 @@ class TwoPasses:
         to_start = [snapshot.capture() for snapshot in self._before]
         outputs = OutputParts()
         with torch.no_grad():
-            for part, size in self._runner.rewinding(parts):
-                outputs.add(self._outputs(part, work), size)
+            for number, (part, size) in enumerate(self._runner.rewinding(parts), 1):
+                with self._runner.range_of("micro-batch {}: forward without gradients", number):
+                    outputs.add(self._outputs(part, work), size)
         _reject_changes(batch, versions)
-        losses = self._backward_of_loss(batch, samples, outputs, work)
+        with self._runner.range_of("loss of the batch"):
+            losses = self._backward_of_loss(batch, samples, outputs, work)
         # The second pass changes what the first one did, so the state after the loss is that after the step.
         to_end = [snapshot.capture() for snapshot in self._after]
         for restore in to_start:
             restore()
-        for (part, _), grads in zip(self._runner.rewinding(parts), outputs.take_grads(), strict=True):
-            self._backward_of_part(part, grads, work, metrics)
+        pairs = zip(self._runner.rewinding(parts), outputs.take_grads(), strict=True)
+        for number, ((part, _), grads) in enumerate(pairs, 1):
+            with self._runner.range_of("micro-batch {}: forward and backward", number):
+                self._backward_of_part(part, grads, work, metrics)
         for restore in to_end:
             restore()
         return losses

@@ -112,10 +112,11 @@ def _chart_templates() -> dict[str, Any]:
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "margin": {"l": 64, "r": 16, "t": 16, "b": 48},
-        "legend": {"orientation": "h", "x": 0, "y": -0.15, "yanchor": "top"},
-        "font": {"size": 13},
+        # At the bottom of the figure: where it has many lines, as on a phone, the plot becomes smaller.
+        "legend": {"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom"},
     }
     templates = {scheme: plotly.io.templates[name].to_plotly_json() for scheme, name in _TEMPLATES.items()}
     for template in templates.values():
         template["layout"] |= layout
+        template["layout"]["font"]["size"] = 13
     return templates

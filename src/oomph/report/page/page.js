@@ -7,13 +7,30 @@
   const config = { displaylogo: false, responsive: true, showSendToCloud: false };
 
   const plots = Array.from(document.querySelectorAll(".plot[data-chart]"));
+  // On a phone, a legend has a line for each series.
+  const legendHeight = (data) => (innerWidth < 600 ? 20 * data.length : 0);
   for (const plot of plots) {
     const { data, layout } = JSON.parse(document.getElementById(plot.dataset.chart).textContent);
-    Plotly.newPlot(plot, data, { ...layout, template: template() }, config);
+    const height = layout.height && layout.height + legendHeight(data);
+    Plotly.newPlot(plot, data, { ...layout, height, template: template() }, config);
   }
   dark.addEventListener("change", () => {
     for (const plot of document.querySelectorAll(".plot.js-plotly-plot")) {
       Plotly.relayout(plot, { template: template() });
+    }
+  });
+
+  // On paper, charts are as wide as the paper and tables are open.
+  const paperWidth = 640;
+  window.addEventListener("beforeprint", () => {
+    for (const details of document.querySelectorAll("details")) details.open = true;
+    for (const plot of document.querySelectorAll(".plot.js-plotly-plot")) {
+      Plotly.relayout(plot, { width: paperWidth, template: templates.light });
+    }
+  });
+  window.addEventListener("afterprint", () => {
+    for (const plot of document.querySelectorAll(".plot.js-plotly-plot")) {
+      Plotly.relayout(plot, { width: null, autosize: true, template: template() });
     }
   });
 

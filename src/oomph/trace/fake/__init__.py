@@ -6,7 +6,7 @@ from ._data_dependent import DataAssumptions
 from ._eager_code import eager_code, untraced_transformers
 from ._global_state import preserve_global_state
 from ._known_values import mark_example, set_known
-from ._user_code import failing_line
+from ._user_code import failing_line, running_stack
 from ._value_tracker import EndlessLoop, ValueTracker
 from ._world import AnyDeviceIsCpu, FakeWorld
 
@@ -20,6 +20,7 @@ __all__ = [
     "failing_line",
     "mark_example",
     "preserve_global_state",
+    "running_stack",
     "set_known",
     "untraced_transformers",
 ]

@@ -1,4 +1,4 @@
-"""The line of the user's code that is running: the innermost one outside of torch, NumPy, Python and oomph."""
+"""The lines of the user's code that are running: those outside of torch, NumPy, Python and oomph."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import os
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
 
 from ...errors import shorten
+from .._trace import CodeLine
 
 _OOMPH = str(Path(__file__).parents[2]) + os.sep
 # The user's code inside a trace is called by these files; what is outside of them called oomph.
@@ -35,12 +37,24 @@ def _library_folders() -> tuple[str, ...]:
 
 def running_line() -> str:
     """Return the running line of the user's code as `file.py:12 (the source)`; empty if there is none."""
-    frame: FrameType | None = sys._getframe(1)
+    frame = next(_user_frames(sys._getframe(1)), None)
+    return "" if frame is None else _describe(frame.f_code.co_filename, frame.f_lineno)
+
+
+def running_stack() -> tuple[CodeLine, ...]:
+    """Return the running lines of the user's code, innermost first."""
+    return tuple(
+        CodeLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        for frame in _user_frames(sys._getframe(1))
+    )
+
+
+def _user_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield the frames of the user's code from a frame outward."""
     while frame is not None and frame.f_code.co_filename not in _CALLERS:
         if not is_library_file(frame.f_code.co_filename):
-            return _describe(frame.f_code.co_filename, frame.f_lineno)
+            yield frame
         frame = frame.f_back
-    return ""
 
 
 def failing_line(trace: TracebackType | None) -> str:

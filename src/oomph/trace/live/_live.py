@@ -41,12 +41,18 @@ class LiveTrace:
     """
 
     def __init__(
-        self, emulated: EmulatedDevice, steps: int, on_end: Callable[[], None], *, boolean: bool = True
+        self,
+        emulated: EmulatedDevice,
+        steps: int,
+        on_end: Callable[[], None],
+        *,
+        boolean: bool = True,
+        stacks: bool = False,
     ) -> None:
         self.emulated = emulated
         self.before_training: Callable[[nn.Module], object] = lambda _: None
         values = ValueTracker(DataAssumptions(boolean=boolean), floats_decide=False)  # scripts log their loss
-        self.recorder = LiveRecorder(emulated.device, values)
+        self.recorder = LiveRecorder(emulated.device, values, stacks=stacks)
         self.functions = DeviceFunctions(self.recorder, is_host_only=isinstance(emulated.device, CpuDevice))
         self.placement = DevicePlacement(self.functions)
         self.tracker = StepTracker(self.recorder, steps, on_end)

@@ -29,8 +29,8 @@ class LiveRecorder(AllocationRecorder):
     as long as the originals.
     """
 
-    def __init__(self, device: CudaDevice | CpuDevice, values: ValueTracker) -> None:
-        super().__init__(device, values)
+    def __init__(self, device: CudaDevice | CpuDevice, values: ValueTracker, *, stacks: bool = False) -> None:
+        super().__init__(device, values, stacks=stacks)
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.in_operation = False
         self._is_creating = False

@@ -99,6 +99,7 @@ class StepTracker:
         if not self.trained:
             self._paths.update({id(part): path for path, part in model.named_modules()})
             self._parts = {id(part) for part in model.modules()}
+            self.recorder.name_modules(model.named_modules())
         self.trained.append(model)
         self._label_tensors(model)
 
@@ -191,6 +192,7 @@ class StepTracker:
             self._paths.setdefault(id(part), ".".join(filter(None, (prefix, path))))
         if is_model:
             self.models.append(module)
+            self.recorder.name_modules((self._paths[id(part)], part) for part in module.modules())
             self._label_tensors(module)
 
     def _label_tensors(self, model: nn.Module) -> None:
