@@ -13,7 +13,8 @@ from ._choices import Group, checkpointing_choices, groups_of, traced_precision
 from ._family import Family, FamilyRequest
 from ._ranges import Ranges, find_ranges
 from ._table import Choice, Device, Passes, PredictionTable, Update
-from ._workers import LoadJob, family_predictor
+from ._update import PredictedUpdate, UpdateRequest
+from ._workers import LoadJob, Request, Result, predictor
 
 _NOTHING = "none"  # the checkpointing that every Job can have
 
@@ -54,18 +55,18 @@ def build_table(
     Raises:
         UsageError: the Job can't be predicted.
     """
-    with family_predictor(load_job, workers) as predict:
+    with predictor(load_job, workers) as predict:
         ranges = find_ranges(predict, settings, groups_of(target))
         requests = {**dict(_pass_requests(ranges)), **dict(_update_requests(ranges))}
-        families: dict[_Key, Family | UsageError] = {}
-        for key, family in zip(requests, predict(requests.values()), strict=True):
-            families[key] = family
+        results: dict[_Key, Result] = {}
+        for key, result in zip(requests, predict(requests.values()), strict=True):
+            results[key] = result
             if progress is not None:
-                progress(len(families), len(requests))
-    return _Assembly(ranges, families).table(target.memory if budget is None else budget)
+                progress(len(results), len(requests))
+    return _Assembly(ranges, results).table(target.memory if budget is None else budget)
 
 
-def _pass_requests(ranges: Ranges) -> Iterator[tuple[_Key, FamilyRequest]]:
+def _pass_requests(ranges: Ranges) -> Iterator[tuple[_Key, Request]]:
     for group in ranges.groups:
         target = group.targets[0]
         for precision in dict.fromkeys(traced_precision(name, target) for name in PRECISIONS):
@@ -77,16 +78,23 @@ def _pass_requests(ranges: Ranges) -> Iterator[tuple[_Key, FamilyRequest]]:
                 yield _PassKey(group.name, precision, choice.name), request
 
 
-def _update_requests(ranges: Ranges) -> Iterator[tuple[_Key, FamilyRequest]]:
-    """Yield every update at the smallest point; its memory doesn't depend on samples and size."""
+def _update_requests(ranges: Ranges) -> Iterator[tuple[_Key, Request]]:
+    """Yield every update at the smallest point; those in tf32 are as in fp32."""
     targets = [target for group in ranges.groups for target in group.targets]
+    smallest = replace(ranges.settings, batch=ranges.samples.values[0], micro_batch=None, checkpointing=_NOTHING)
+    if not ranges.sizes.problem:
+        smallest = replace(smallest, size=ranges.sizes.values[0])
     for precision in PRECISIONS:
-        timed = tuple((target, precision) for target in targets)
-        for optimizer in OPTIMIZERS:
-            settings = replace(ranges.settings, precision=precision, optimizer=optimizer, checkpointing=_NOTHING)
-            sizes = ranges.requested_sizes[:1]
-            request = FamilyRequest(settings, ranges.target, timed, ranges.samples.values[:1], sizes)
-            yield _UpdateKey(precision, optimizer), request
+        if precision == _updated_as(precision):
+            alike = [name for name in PRECISIONS if _updated_as(name) == precision]
+            timed = tuple((target, name) for target in targets for name in alike)
+            for optimizer in OPTIMIZERS:
+                settings = replace(smallest, precision=precision, optimizer=optimizer)
+                yield _UpdateKey(precision, optimizer), UpdateRequest(settings, ranges.target, timed)
+
+
+def _updated_as(precision: str) -> str:
+    return "fp32" if precision == "tf32" else precision
 
 
 @dataclass(frozen=True)
@@ -94,7 +102,7 @@ class _Assembly:
     """The predicted families, put together."""
 
     ranges: Ranges
-    families: Mapping[_Key, Family | UsageError]
+    results: Mapping[_Key, Result]
 
     def table(self, budget: int) -> PredictionTable:
         precisions = self._choices(PRECISIONS, self._has_precision)
@@ -122,12 +130,12 @@ class _Assembly:
                 for target in group.targets
             },
             update_seconds={
-                f"{target.name}|{a}|{b}": self._update_family(a, b).update_seconds[target.name, a]
+                f"{target.name}|{a}|{b}": self._predicted_update(a, b).seconds[target.name, a]
                 for group, a, b in updates
                 for target in group.targets
             },
             overlaps=not self.ranges.target.is_cpu,
-            is_derived=all(family.is_derived for family in self.families.values() if isinstance(family, Family)),
+            is_derived=all(family.is_derived for family in self.results.values() if isinstance(family, Family)),
             assumptions=first.assumptions,
         )
 
@@ -142,7 +150,7 @@ class _Assembly:
         return tuple(replace(choice, problem=self._problem(choice.name, matches)) for choice in named)
 
     def _problem(self, name: str, matches: Callable[[_Key, str], bool]) -> str:
-        failed = ((key, family) for key, family in self.families.items() if isinstance(family, UsageError))
+        failed = ((key, family) for key, family in self.results.items() if isinstance(family, UsageError))
         return next((error.why for key, error in failed if matches(key, name)), "")
 
     def _devices(self, budget: int, first: Family) -> Iterator[Device]:
@@ -157,25 +165,23 @@ class _Assembly:
 
     def _update(self, group: Group, precision: str, optimizer: str) -> Update:
         """Return an update; other architectures than the first one differ by workspaces of libraries."""
-        family, base = self._update_family(precision, optimizer), self._smallest(self.ranges.groups[0], precision)
-        here, there = self._smallest(group, precision).alone[0][0], base.alone[0][0]
-        need = family.alone[0][0].plus(here.reserved - there.reserved)
-        return Update(need, family.states - base.states, family.launching_update)
+        update, base = self._predicted_update(precision, optimizer), self._smallest(self.ranges.groups[0], precision)
+        difference = self._smallest(group, precision).alone[0][0].reserved - base.alone[0][0].reserved
+        return Update(update.need.plus(difference), update.states - base.states, update.launching)
 
     def _smallest(self, group: Group, precision: str) -> Family:
         return self._pass_family(group, precision, _NOTHING)
 
     def _pass_family(self, group: Group, precision: str, checkpointing: str) -> Family:
         traced = traced_precision(precision, group.targets[0])
-        return _predicted(self.families[_PassKey(group.name, traced, checkpointing)])
+        family = self.results[_PassKey(group.name, traced, checkpointing)]
+        assert isinstance(family, Family)  # noqa: S101  only possible choices are looked up
+        return family
 
-    def _update_family(self, precision: str, optimizer: str) -> Family:
-        return _predicted(self.families[_UpdateKey(precision, optimizer)])
-
-
-def _predicted(family: Family | UsageError) -> Family:
-    assert isinstance(family, Family)  # noqa: S101  only possible choices are looked up
-    return family
+    def _predicted_update(self, precision: str, optimizer: str) -> PredictedUpdate:
+        update = self.results[_UpdateKey(_updated_as(precision), optimizer)]
+        assert isinstance(update, PredictedUpdate)  # noqa: S101  only possible choices are looked up
+        return update
 
 
 def _pairs(first: Sequence[Choice], second: Sequence[Choice]) -> Iterator[tuple[str, str]]:

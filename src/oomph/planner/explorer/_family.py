@@ -48,8 +48,6 @@ class Family:
         states: bytes of optimizer state.
         seconds: seconds of one micro-batch on the device, by target and precision.
         launching: seconds to launch one micro-batch.
-        update_seconds: seconds of the update on the device, by target and precision.
-        launching_update: seconds to launch the update.
         is_derived: False if memory is interpolated, because the traced steps differ in more than sizes.
         assumptions: what the predictions assumed.
     """
@@ -61,8 +59,6 @@ class Family:
     states: int
     seconds: Mapping[tuple[str, str], tuple[tuple[float, ...], ...]]
     launching: float
-    update_seconds: Mapping[tuple[str, str], float]
-    launching_update: float
     is_derived: bool
     assumptions: tuple[str, ...]
 
@@ -76,7 +72,6 @@ def predict_family(job: Job, request: FamilyRequest) -> Family:
     points = _traced(job, request)
     grid = [[_at(points, request, count, size) for count in request.samples] for size in request.sizes or (0,)]
     largest = points.traces[max(points.traces)]
-    passes, update = _by_phase(largest.op_costs)
     prediction = predict_trace(repeated_step(largest, 1), request.settings, request.target)
     memory, device = prediction.full_speed, prediction.device
     return Family(
@@ -89,12 +84,7 @@ def predict_family(job: Job, request: FamilyRequest) -> Family:
             (target.name, precision): tuple(tuple(prediction.seconds[index] for prediction in row) for row in grid)
             for index, (target, precision) in enumerate(request.timed)
         },
-        launching=launch_seconds(passes),
-        update_seconds={
-            (target.name, precision): _device_seconds(update, request.settings, target, precision)
-            for target, precision in request.timed
-        },
-        launching_update=launch_seconds(update),
+        launching=launch_seconds(_of_passes(largest.op_costs)),
         is_derived=points.are_alike,
         assumptions=prediction.assumptions,
     )
@@ -124,10 +114,10 @@ class _PointPrediction:
 
     @classmethod
     def of(cls, trace: Trace, request: FamilyRequest) -> _PointPrediction:
-        passes, _ = _by_phase(trace.op_costs)
+        passes = _of_passes(trace.op_costs)
         return cls(
-            alone=_need(repeated_step(trace, 1), request),
-            accumulating=_need(repeated_step(trace, 2), request),
+            alone=need_of(repeated_step(trace, 1), request.settings, request.target),
+            accumulating=need_of(repeated_step(trace, 2), request.settings, request.target),
             seconds=tuple(_device_seconds(passes, request.settings, *timed) for timed in request.timed),
         )
 
@@ -156,12 +146,13 @@ def _at(points: TracedPoints, request: FamilyRequest, samples: int, size: int) -
     )
 
 
-def _need(trace: Trace, request: FamilyRequest) -> Need:
-    if request.target.is_cpu:
-        prediction = predict_trace(trace, request.settings, request.target)
+def need_of(trace: Trace, settings: Settings, target: Target) -> Need:
+    """Return the predicted memory of a trace; on the CPU, the growth of RSS."""
+    if target.is_cpu:
+        prediction = predict_trace(trace, settings, target)
         kinds, size = dict(prediction.peak.kinds), round(prediction.full_speed.value)
         return Need(size, size, tuple(kinds.get(kind, 0) for kind in KINDS))
-    result = replay(trace, parse_allocator(request.settings.allocator))
+    result = replay(trace, parse_allocator(settings.allocator))
     return Need(result.reserved, result.allocated, _kinds(trace, result.peak_event))
 
 
@@ -174,16 +165,8 @@ def _kinds(trace: Trace, position: int) -> tuple[int, ...]:
     return tuple(live.values())
 
 
-def _by_phase(costs: Iterable[OpCost]) -> tuple[list[OpCost], list[OpCost]]:
-    """Return the operations of forward and backward, and those of an update that doesn't create its states."""
-    passes: list[OpCost] = []
-    update: list[OpCost] = []
-    for cost in costs:
-        if cost.phase is not Phase.OPTIMIZER:
-            passes.append(cost)
-        elif not cost.op.startswith("zeros"):
-            update.append(cost)
-    return passes, update
+def _of_passes(costs: Iterable[OpCost]) -> list[OpCost]:
+    return [cost for cost in costs if cost.phase is not Phase.OPTIMIZER]
 
 
 def _device_seconds(costs: Iterable[OpCost], settings: Settings, target: Target, precision: str) -> float:

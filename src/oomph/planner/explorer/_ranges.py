@@ -12,7 +12,7 @@ from .._micro_batch import fitting_samples
 from ._choices import Group, last_batch, sample_values, size_ends, size_values
 from ._family import Family, FamilyRequest
 from ._table import Axis
-from ._workers import Predict
+from ._workers import Predict, Result
 
 _FUSED, _GIVEN = "fused", "given"
 _SEVERAL = 4  # samples, if the requested batch is smaller
@@ -66,6 +66,7 @@ def find_ranges(predict: Predict, settings: Settings, groups: tuple[Group, ...])
     given, one = families["given"], families["one sample"]
     if isinstance(given, UsageError):
         raise given
+    assert isinstance(given, Family)  # noqa: S101  as requested
     sizes = _sizes(requested, families)
     smallest = families["smallest" if sizes.values[0] == ends[0] else "one sample"]
     planned = {settings.batch, settings.micro_batch or settings.batch}
@@ -84,7 +85,7 @@ def _request(settings: Settings, target: Target, samples: int, size: Size, optim
     return FamilyRequest(replace(plain, offload=()), target, timed=(), samples=(samples,))
 
 
-def _sizes(requested: Size, families: Mapping[str, Family | UsageError]) -> Axis:
+def _sizes(requested: Size, families: Mapping[str, Result]) -> Axis:
     if not isinstance(requested, int):
         return Axis((0,), f"the size is a height and a width, {requested[0]}x{requested[1]}")
     if not requested:
@@ -98,7 +99,7 @@ def _sizes(requested: Size, families: Mapping[str, Family | UsageError]) -> Axis
     return Axis(size_values(first, last, requested))
 
 
-def _fitting(several: Family, one: Family | UsageError, samples: int, groups: Iterable[Group]) -> int:
+def _fitting(several: Family, one: Result, samples: int, groups: Iterable[Group]) -> int:
     """Return the samples that fill the largest target, by the line through two points."""
     memory = max(target.memory for group in groups for target in group.targets)
     start = (1, one.alone[0][0].reserved) if isinstance(one, Family) else (0, 0)

@@ -1,4 +1,4 @@
-"""Families predicted in this process, or several at a time in workers that load the Job themselves."""
+"""Predictions in this process, or several at a time in workers that load the Job themselves."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from multiprocessing import get_context
 from ...errors import UsageError
 from ...job import Job
 from ._family import Family, FamilyRequest, predict_family
+from ._update import PredictedUpdate, UpdateRequest, predict_update
 
 LoadJob = Callable[[], Job]
-
-
-Predict = Callable[[Iterable[FamilyRequest]], Iterator[Family | UsageError]]  # in order; or why it isn't possible
+Request = FamilyRequest | UpdateRequest
+Result = Family | PredictedUpdate | UsageError  # what was requested, or why it isn't possible
+Predict = Callable[[Iterable[Request]], Iterator[Result]]  # in the order of the requests
 
 
 @contextmanager
-def family_predictor(load_job: LoadJob, workers: int) -> Iterator[Predict]:
-    """Yield a function that predicts families of one Job."""
+def predictor(load_job: LoadJob, workers: int) -> Iterator[Predict]:
+    """Yield a function that predicts settings of one Job."""
     if workers == 1:
         job = load_job()
         yield lambda requests: (_predict(job, request) for request in requests)
@@ -31,9 +32,9 @@ def family_predictor(load_job: LoadJob, workers: int) -> Iterator[Predict]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _predict(job: Job, request: FamilyRequest) -> Family | UsageError:
+def _predict(job: Job, request: Request) -> Result:
     try:
-        return predict_family(job, request)
+        return predict_family(job, request) if isinstance(request, FamilyRequest) else predict_update(job, request)
     except UsageError as error:
         return UsageError(error.why, error.fix)  # without its cause, which may refer to anything
 
@@ -45,5 +46,5 @@ def _load(load_job: LoadJob) -> None:
     _job_of_worker.append(load_job())
 
 
-def _predict_in_worker(request: FamilyRequest) -> Family | UsageError:
+def _predict_in_worker(request: Request) -> Result:
     return _predict(_job_of_worker[0], request)
