@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 MemoryFormat = enum.Enum("MemoryFormat", {name: name for name in MEMORY_FORMATS}, type=str)  # type: ignore[misc]
-Checkpointing = enum.Enum("Checkpointing", {name: name for name in CHECKPOINTING}, type=str)  # type: ignore[misc]
 OptimizerVariant = enum.Enum("OptimizerVariant", {name: name for name in OPTIMIZERS}, type=str)  # type: ignore[misc]
 
 
@@ -44,9 +43,18 @@ def predict(
     memory_format: Annotated[MemoryFormat, typer.Option(help="Layout of images and weights.")] = MemoryFormat(
         "contiguous"
     ),
-    checkpointing: Annotated[Checkpointing, typer.Option(help="What to recompute in backward.")] = Checkpointing(
-        "none"
-    ),
+    checkpointing: Annotated[
+        str, typer.Option(metavar="none|blocks|MODULES", help="What to recompute in backward; paths of modules: a,b.c.")
+    ] = "none",
+    offload: Annotated[
+        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(
+            metavar="MODULES",
+            help='Modules whose activations are in host memory until backward; "" is the whole model.',
+            show_default="none",
+        ),
+    ] = None,
+    loss_chunks: Annotated[int, typer.Option(help="Parts in which cross entropies are computed.")] = 1,
     optimizer: Annotated[
         OptimizerVariant, typer.Option(help="Implementation of the optimizer's update.")
     ] = OptimizerVariant("given"),
@@ -96,7 +104,9 @@ def predict(
                 "--micro-batch": micro_batch is not None,
                 "--precision": precision.value != "fp32",
                 "--memory-format": memory_format.value != "contiguous",
-                "--checkpointing": checkpointing.value != "none",
+                "--checkpointing": checkpointing != "none",
+                "--offload": offload is not None,
+                "--loss-chunks": loss_chunks != 1,
                 "--optimizer": optimizer.value != "given",
                 "--measure": measure,
             }
@@ -114,8 +124,10 @@ def predict(
         precision=precision.value,
         memory_format=memory_format.value,
         allocator=allocator or "expandable",
-        checkpointing=checkpointing.value,
+        checkpointing=checkpointing if checkpointing in CHECKPOINTING else tuple(checkpointing.split(",")),
         optimizer=optimizer.value,
+        loss_chunks=loss_chunks,
+        offload=() if offload is None else tuple(offload.split(",")),
     )
     _report(reference, settings, gpu, files, measure=measure, as_json=json)
 

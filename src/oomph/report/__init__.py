@@ -17,6 +17,7 @@ from ._sweep_progress import SweepProgress
 from ._text import printable
 from ._train import ConsoleProgress, TrainReport
 from ._watch import WatchView
+from .explorer import Explorer
 from .notebook import in_notebook, to_html
 from .run import RunReport, default_page, write_page, write_run_page
 
@@ -27,6 +28,7 @@ __all__ = [
     "DetectReport",
     "DoctorReport",
     "ExplainReport",
+    "Explorer",
     "ForecastReport",
     "GpuDetails",
     "GpuList",

@@ -1,17 +1,13 @@
 """The explorer's table: predictions for many settings from few traces. No torch at import."""
 
-from ._build import build_table
-from ._choices import PLANNED_MODULES
-from ._table import KINDS, Axis, Choice, Device, Position, PositionEstimate, PredictionTable
+from ._build import build_prediction_table
+from ._table import PEAK_KINDS, PredictionTable, TableChoice, TableEstimate, TablePosition
 
 __all__ = [
-    "KINDS",
-    "PLANNED_MODULES",
-    "Axis",
-    "Choice",
-    "Device",
-    "Position",
-    "PositionEstimate",
+    "PEAK_KINDS",
     "PredictionTable",
-    "build_table",
+    "TableChoice",
+    "TableEstimate",
+    "TablePosition",
+    "build_prediction_table",
 ]

@@ -12,7 +12,7 @@ from ...settings import OPTIMIZERS, PRECISIONS, Settings
 from ._choices import Group, checkpointing_choices, groups_of, traced_precision
 from ._family import Family, FamilyRequest
 from ._ranges import Ranges, find_ranges
-from ._table import Choice, Device, Passes, PredictionTable, Update
+from ._table import Device, Passes, PredictionTable, TableChoice, Update
 from ._update import PredictedUpdate, UpdateRequest
 from ._workers import LoadJob, Request, Result, predictor
 
@@ -33,7 +33,7 @@ class _UpdateKey(NamedTuple):
 _Key = _PassKey | _UpdateKey
 
 
-def build_table(
+def build_prediction_table(
     load_job: LoadJob,
     settings: Settings,
     target: Target,
@@ -144,9 +144,11 @@ class _Assembly:
             return False
         return key.precision == traced_precision(name, self.ranges.target)
 
-    def _choices(self, choices: Sequence[str | Choice], matches: Callable[[_Key, str], bool]) -> tuple[Choice, ...]:
+    def _choices(
+        self, choices: Sequence[str | TableChoice], matches: Callable[[_Key, str], bool]
+    ) -> tuple[TableChoice, ...]:
         """Return choices with the reason why they are impossible, if their predictions failed."""
-        named = [Choice(choice, choice) if isinstance(choice, str) else choice for choice in choices]
+        named = [TableChoice(choice, choice) if isinstance(choice, str) else choice for choice in choices]
         return tuple(replace(choice, problem=self._problem(choice.name, matches)) for choice in named)
 
     def _problem(self, name: str, matches: Callable[[_Key, str], bool]) -> str:
@@ -184,5 +186,5 @@ class _Assembly:
         return update
 
 
-def _pairs(first: Sequence[Choice], second: Sequence[Choice]) -> Iterator[tuple[str, str]]:
+def _pairs(first: Sequence[TableChoice], second: Sequence[TableChoice]) -> Iterator[tuple[str, str]]:
     yield from ((a.name, b.name) for a in first for b in second if not a.problem and not b.problem)

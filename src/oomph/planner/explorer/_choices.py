@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...machine import Target, find_target
 from ...settings import CHECKPOINTING, Settings
-from ._table import Choice
+from ._table import TableChoice
 
 # Well-known GPUs, of only two architectures: each further one has to be traced.
 _WELL_KNOWN = ("RTX 3060", "RTX 3090", "RTX 4090", "L4", "A100 40GB", "A100 80GB", "H100 SXM5 80GB", "H200")
@@ -52,11 +52,11 @@ def traced_precision(precision: str, target: Target) -> str:
     return precision
 
 
-def checkpointing_choices(settings: Settings) -> tuple[Choice, ...]:
+def checkpointing_choices(settings: Settings) -> tuple[TableChoice, ...]:
     """Return what can be recomputed: nothing, the repeated blocks, and the modules of the plan if it names some."""
-    choices = tuple(Choice(name, name) for name in CHECKPOINTING)
+    choices = tuple(TableChoice(name, name) for name in CHECKPOINTING)
     planned = settings.checkpointing
-    return choices if isinstance(planned, str) else (*choices, Choice(planned, PLANNED_MODULES))
+    return choices if isinstance(planned, str) else (*choices, TableChoice(planned, PLANNED_MODULES))
 
 
 def size_ends(requested: int) -> tuple[int, int]:

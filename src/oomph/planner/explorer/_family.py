@@ -12,7 +12,7 @@ from ...settings import Settings, parse_allocator
 from ...trace import OpCost, Phase, StorageKind, Trace, trace_profile
 from ._repeated_step import repeated_step
 from ._scaled_trace import TracedPoints
-from ._table import KINDS, Need
+from ._table import PEAK_KINDS, Need
 
 _FEW = (1, 2)  # samples that are traced beside the largest number
 
@@ -151,14 +151,14 @@ def need_of(trace: Trace, settings: Settings, target: Target) -> Need:
     if target.is_cpu:
         prediction = predict_trace(trace, settings, target)
         kinds, size = dict(prediction.peak.kinds), round(prediction.full_speed.value)
-        return Need(size, size, tuple(kinds.get(kind, 0) for kind in KINDS))
+        return Need(size, size, tuple(kinds.get(kind, 0) for kind in PEAK_KINDS))
     result = replay(trace, parse_allocator(settings.allocator))
     return Need(result.reserved, result.allocated, _kinds(trace, result.peak_event))
 
 
 def _kinds(trace: Trace, position: int) -> tuple[int, ...]:
     """Return the bytes of each kind that are live after an event."""
-    live: dict[str, int] = dict.fromkeys(KINDS, 0)
+    live: dict[str, int] = dict.fromkeys(PEAK_KINDS, 0)
     for event in trace.events[: position + 1]:
         storage = trace.storages[abs(event) - 1]
         live[storage.kind.value] += storage.size if event > 0 else -storage.size

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...prediction import Estimate, Origin, overlapped_seconds
 from ...settings import Settings
 from ...trace import StorageKind
 
-KINDS = tuple(kind.value for kind in StorageKind)
-_STATES = KINDS.index(StorageKind.STATE.value)
+PEAK_KINDS = tuple(kind.value for kind in StorageKind)
+_STATES = PEAK_KINDS.index(StorageKind.STATE.value)
 _TIME_RANGE = 2.0
 
 
@@ -25,7 +25,7 @@ class Need:
     Attributes:
         reserved: the value of `Prediction.full_speed`.
         allocated: the value of `Prediction.allocated`.
-        kinds: the composition of the peak, in the order of KINDS.
+        kinds: the composition of the peak, in the order of PEAK_KINDS.
     """
 
     reserved: int
@@ -94,7 +94,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Choice:
+class TableChoice:
     """A setting to choose.
 
     Attributes:
@@ -117,7 +117,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Position:
+class TablePosition:
     """A position of the explorer's controls."""
 
     device: str
@@ -130,7 +130,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class PositionEstimate:
+class TableEstimate:
     """What the table says about a position.
 
     Attributes:
@@ -165,13 +165,14 @@ class PredictionTable:
         overlaps: True if the device works while the next operations are launched; False on the CPU.
         is_derived: False if memory between traced points is interpolated, because different steps run there.
         assumptions: what the predictions assumed, one sentence each.
+        time_range: factor between a time and the ends of its range.
     """
 
     settings: Settings
     devices: tuple[Device, ...]
-    precisions: tuple[Choice, ...]
-    checkpointings: tuple[Choice, ...]
-    optimizers: tuple[Choice, ...]
+    precisions: tuple[TableChoice, ...]
+    checkpointings: tuple[TableChoice, ...]
+    optimizers: tuple[TableChoice, ...]
     samples: Axis
     sizes: Axis
     passes: Mapping[str, Passes]
@@ -181,8 +182,33 @@ class PredictionTable:
     overlaps: bool
     is_derived: bool
     assumptions: tuple[str, ...]
+    time_range: float = _TIME_RANGE
 
-    def lookup(self, position: Position) -> PositionEstimate:
+    def position(self, settings: Settings, device: str) -> TablePosition:
+        """Return the position of settings that are among those of the table."""
+        return TablePosition(
+            device=device,
+            batch=settings.batch,
+            micro_batch=settings.micro_batch or settings.batch,
+            size=settings.size if isinstance(settings.size, int) else self.sizes.values[0],
+            precision=settings.precision,
+            checkpointing=next(c.name for c in self.checkpointings if c.value == settings.checkpointing),
+            optimizer=settings.optimizer,
+        )
+
+    def settings_at(self, position: TablePosition) -> Settings:
+        """Return the settings at a position."""
+        return replace(
+            self.settings,
+            batch=position.batch,
+            micro_batch=position.micro_batch if position.micro_batch < position.batch else None,
+            size=self.settings.size if self.sizes.problem else position.size,
+            precision=position.precision,
+            checkpointing=next(c.value for c in self.checkpointings if c.name == position.checkpointing),
+            optimizer=position.optimizer,
+        )
+
+    def lookup(self, position: TablePosition) -> TableEstimate:
         """Return the estimate at a position."""
         device = next(device for device in self.devices if device.name == position.device)
         passes = self.passes[f"{device.group}|{position.precision}|{position.checkpointing}"]
@@ -193,14 +219,14 @@ class PredictionTable:
             need.reserved * passes.low + low, need.reserved + value, need.reserved * passes.high + high, Origin.TRACED
         )
         seconds = self._seconds(position, passes, update)
-        return PositionEstimate(
+        return TableEstimate(
             memory=memory,
             need=need,
-            seconds=Estimate(seconds / _TIME_RANGE, seconds, seconds * _TIME_RANGE, Origin.ASSUMED),
+            seconds=Estimate(seconds / self.time_range, seconds, seconds * self.time_range, Origin.ASSUMED),
             fits=memory.high <= device.memory,
         )
 
-    def _pass_need(self, passes: Passes, position: Position) -> Need:
+    def _pass_need(self, passes: Passes, position: TablePosition) -> Need:
         row = self.sizes.values.index(position.size)
         rest = position.batch - position.micro_batch
         alone = passes.alone[row][self._column(position.micro_batch)]
@@ -215,7 +241,7 @@ class PredictionTable:
         """Return the position of a number of samples, or of the next larger one."""
         return bisect.bisect_left(self.samples.values, samples)
 
-    def _seconds(self, position: Position, passes: Passes, update: Update) -> float:
+    def _seconds(self, position: TablePosition, passes: Passes, update: Update) -> float:
         row = self.seconds[f"{position.device}|{position.precision}|{position.checkpointing}"]
         by_samples = row[self.sizes.values.index(position.size)]
         count, rest = divmod(position.batch, position.micro_batch)
