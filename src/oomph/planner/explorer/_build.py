@@ -129,6 +129,11 @@ class _Assembly:
                 for group, a, b in passes
                 for target in group.targets
             },
+            sum_seconds={
+                f"{target.name}|{a}|{b}": self._pass_family(group, a, b).sum_seconds[target.name, a]
+                for group, a, b in passes
+                for target in group.targets
+            },
             update_seconds={
                 f"{target.name}|{a}|{b}": self._predicted_update(a, b).seconds[target.name, a]
                 for group, a, b in updates
@@ -163,7 +168,7 @@ class _Assembly:
 
     def _passes(self, group: Group, precision: str, checkpointing: str) -> Passes:
         family = self._pass_family(group, precision, checkpointing)
-        return Passes(family.alone, family.accumulating, *family.range, family.launching)
+        return Passes(family.alone, family.accumulating, *family.range, family.launching, family.launching_sums)
 
     def _update(self, group: Group, precision: str, optimizer: str) -> Update:
         """Return an update; other architectures than the first one differ by workspaces of libraries."""

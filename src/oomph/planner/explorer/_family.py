@@ -48,6 +48,8 @@ class Family:
         states: bytes of optimizer state.
         seconds: seconds of one micro-batch on the device, by target and precision.
         launching: seconds to launch one micro-batch.
+        sum_seconds: seconds to add the gradients of a micro-batch to those before, by target and precision.
+        launching_sums: seconds to launch these sums.
         is_derived: False if memory is interpolated, because the traced steps differ in more than sizes.
         assumptions: what the predictions assumed.
     """
@@ -59,6 +61,8 @@ class Family:
     states: int
     seconds: Mapping[tuple[str, str], tuple[tuple[float, ...], ...]]
     launching: float
+    sum_seconds: Mapping[tuple[str, str], float]
+    launching_sums: float
     is_derived: bool
     assumptions: tuple[str, ...]
 
@@ -72,6 +76,7 @@ def predict_family(job: Job, request: FamilyRequest) -> Family:
     points = _traced(job, request)
     grid = [[_at(points, request, count, size) for count in request.samples] for size in request.sizes or (0,)]
     largest = points.traces[max(points.traces)]
+    sums = _gradient_sums(largest)
     prediction = predict_trace(repeated_step(largest, 1), request.settings, request.target)
     memory, device = prediction.full_speed, prediction.device
     return Family(
@@ -85,6 +90,11 @@ def predict_family(job: Job, request: FamilyRequest) -> Family:
             for index, (target, precision) in enumerate(request.timed)
         },
         launching=launch_seconds(_of_passes(largest.op_costs)),
+        sum_seconds={
+            (target.name, precision): _device_seconds(sums, request.settings, target, precision)
+            for target, precision in request.timed
+        },
+        launching_sums=launch_seconds(sums),
         is_derived=points.are_alike,
         assumptions=prediction.assumptions,
     )
@@ -163,6 +173,15 @@ def _kinds(trace: Trace, position: int) -> tuple[int, ...]:
         storage = trace.storages[abs(event) - 1]
         live[storage.kind.value] += storage.size if event > 0 else -storage.size
     return tuple(live.values())
+
+
+def _gradient_sums(trace: Trace) -> list[OpCost]:
+    """Return the operations that add gradients to those of the micro-batches before."""
+    return [
+        OpCost("add_", "float32", storage.size // 4, 3 * storage.size, storage.module, Phase.BACKWARD)
+        for storage in trace.storages
+        if storage.kind is StorageKind.GRADIENT
+    ]
 
 
 def _of_passes(costs: Iterable[OpCost]) -> list[OpCost]:

@@ -52,6 +52,7 @@ class Passes:
         low: factor of `reserved` for the lower end of its range.
         high: factor of `reserved` for the upper end of its range.
         launching: seconds that the CPU takes to launch one micro-batch.
+        launching_sums: seconds that it takes to launch the sums of gradients of each further micro-batch.
     """
 
     alone: tuple[tuple[Need, ...], ...]
@@ -59,6 +60,7 @@ class Passes:
     low: float
     high: float
     launching: float
+    launching_sums: float
 
 
 @dataclass(frozen=True)
@@ -156,11 +158,12 @@ class PredictionTable:
         precisions: what it can compute in.
         checkpointings: what can be recomputed.
         optimizers: implementations of the update.
-        samples: values of the batch and of the micro-batch.
+        samples: values of the batch, and of micro-batches.
         sizes: values of the size.
         passes: by "group|precision|checkpointing".
         updates: by "group|precision|optimizer".
         seconds: seconds of one micro-batch on the device by size and samples, by "device|precision|checkpointing".
+        sum_seconds: seconds of the sums of gradients of each further micro-batch on the device, likewise.
         update_seconds: seconds of the update on the device, by "device|precision|optimizer".
         overlaps: True if the device works while the next operations are launched; False on the CPU.
         is_derived: False if memory between traced points is interpolated, because different steps run there.
@@ -178,6 +181,7 @@ class PredictionTable:
     passes: Mapping[str, Passes]
     updates: Mapping[str, Update]
     seconds: Mapping[str, tuple[tuple[float, ...], ...]]
+    sum_seconds: Mapping[str, float]
     update_seconds: Mapping[str, float]
     overlaps: bool
     is_derived: bool
@@ -207,6 +211,10 @@ class PredictionTable:
             checkpointing=next(c.value for c in self.checkpointings if c.name == position.checkpointing),
             optimizer=position.optimizer,
         )
+
+    def micro_batches(self, batch: int) -> tuple[int, ...]:
+        """Return the micro-batches to offer for a batch: all of it, or pieces of which at least two are alike."""
+        return tuple(value for value in self.samples.values if 2 * value <= batch + 1 or value == batch)
 
     def lookup(self, position: TablePosition) -> TableEstimate:
         """Return the estimate at a position."""
@@ -242,14 +250,14 @@ class PredictionTable:
         return bisect.bisect_left(self.samples.values, samples)
 
     def _seconds(self, position: TablePosition, passes: Passes, update: Update) -> float:
-        row = self.seconds[f"{position.device}|{position.precision}|{position.checkpointing}"]
-        by_samples = row[self.sizes.values.index(position.size)]
-        count, rest = divmod(position.batch, position.micro_batch)
-        running = self.update_seconds[f"{position.device}|{position.precision}|{position.optimizer}"]
-        running += count * by_samples[self._column(position.micro_batch)]
-        if rest:
-            running += _on_line(self.samples.values, by_samples, rest)
-        launching = (count + bool(rest)) * passes.launching + update.launching
+        key = f"{position.device}|{position.precision}|{position.checkpointing}"
+        by_samples = self.seconds[key][self.sizes.values.index(position.size)]
+        full, rest = divmod(position.batch, position.micro_batch)
+        count = full + bool(rest)
+        running = full * by_samples[self._column(position.micro_batch)] + (count - 1) * self.sum_seconds[key]
+        running += _on_line(self.samples.values, by_samples, rest) if rest else 0
+        running += self.update_seconds[f"{position.device}|{position.precision}|{position.optimizer}"]
+        launching = count * passes.launching + (count - 1) * passes.launching_sums + update.launching
         return overlapped_seconds(running, launching) if self.overlaps else running
 
 

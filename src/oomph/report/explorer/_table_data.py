@@ -39,6 +39,7 @@ def table_data(table: PredictionTable) -> dict[str, Any]:
         "passes": {key: asdict(passes) for key, passes in table.passes.items()},
         "updates": {key: asdict(update) for key, update in table.updates.items()},
         "seconds": table.seconds,
+        "sum_seconds": table.sum_seconds,
         "update_seconds": table.update_seconds,
         "overlaps": table.overlaps,
         "overlap_exponent": OVERLAP_EXPONENT,

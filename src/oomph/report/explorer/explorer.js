@@ -37,14 +37,15 @@
   }
 
   function stepSeconds(position, passes, update) {
-    const rows = table.seconds[`${position.device}|${position.precision}|${position.checkpointing}`];
-    const bySamples = rows[table.sizes.indexOf(position.size)];
-    const count = Math.floor(position.batch / position.micro_batch);
+    const key = `${position.device}|${position.precision}|${position.checkpointing}`;
+    const bySamples = table.seconds[key][table.sizes.indexOf(position.size)];
+    const full = Math.floor(position.batch / position.micro_batch);
     const rest = position.batch % position.micro_batch;
-    let running = table.update_seconds[`${position.device}|${position.precision}|${position.optimizer}`];
-    running += count * bySamples[column(table.samples, position.micro_batch)];
-    if (rest) running += onLine(table.samples, bySamples, rest);
-    const launching = (count + (rest ? 1 : 0)) * passes.launching + update.launching;
+    const count = full + (rest ? 1 : 0);
+    let running = full * bySamples[column(table.samples, position.micro_batch)] + (count - 1) * table.sum_seconds[key];
+    running += rest ? onLine(table.samples, bySamples, rest) : 0;
+    running += table.update_seconds[`${position.device}|${position.precision}|${position.optimizer}`];
+    const launching = count * passes.launching + (count - 1) * passes.launching_sums + update.launching;
     const norm = table.overlap_exponent;
     return table.overlaps ? (running ** norm + launching ** norm) ** (1 / norm) : running;
   }
@@ -106,29 +107,36 @@
 
   // ---- The controls ----
 
-  const sliders = { batch: table.samples, micro_batch: table.samples, size: table.sizes };
+  // All of a batch, or pieces of which at least two are alike.
+  const microBatches = (batch) => table.samples.filter((samples) => 2 * samples <= batch + 1 || samples === batch);
+  const values = { batch: () => table.samples, micro_batch: microBatches, size: () => table.sizes };
   const selects = ["device", "precision", "checkpointing", "optimizer"];
 
+  // The micro-batches that the slider moves over: those of the batch that was shown last.
+  let offered = table.samples;
+
   function position() {
-    const values = Object.entries(sliders).map(([name, values]) => [name, values[byId(name).value]]);
-    const result = Object.fromEntries([...values, ...selects.map((name) => [name, byId(name).value])]);
-    result.micro_batch = Math.min(result.micro_batch, result.batch);
-    return result;
+    const batch = table.samples[byId("batch").value];
+    const chosen = Math.min(offered[byId("micro_batch").value], batch);
+    const micro_batch = microBatches(batch).filter((samples) => samples <= chosen).at(-1);
+    const choices = selects.map((name) => [name, byId(name).value]);
+    return { batch, micro_batch, size: table.sizes[byId("size").value], ...Object.fromEntries(choices) };
+  }
+
+  function place(current) {
+    offered = microBatches(current.batch);
+    byId("micro_batch").max = offered.length - 1;
+    for (const [name, among] of Object.entries(values)) byId(name).value = among(current.batch).indexOf(current[name]);
   }
 
   function moveTo(target) {
-    for (const [name, values] of Object.entries(sliders)) {
-      if (name === "micro_batch") byId(name).max = values.indexOf(target.batch);
-      byId(name).value = values.indexOf(target[name]);
-    }
+    place(target);
     for (const name of selects) byId(name).value = target[name];
     show();
   }
 
   function showControls(current) {
-    const micro = byId("micro_batch");
-    micro.max = table.samples.indexOf(current.batch);
-    micro.value = table.samples.indexOf(current.micro_batch);
+    place(current);
     const count = Math.ceil(current.batch / current.micro_batch);
     const texts = {
       batch: `${current.batch}`,
@@ -175,7 +183,7 @@
     type: "line", x0: memory / GIB, x1: memory / GIB, yref: "paper", y0: 0, y1: 1, line: { color: "#d0342c", width: 2, dash: "dash" },
   });
   const limitLabel = (device) => ({
-    x: device.memory / GIB, yref: "paper", y: 1, yanchor: "bottom", showarrow: false, text: `limit ${sizeText(device.memory)}`,
+    x: device.memory / GIB, xanchor: "right", yref: "paper", y: 1, yanchor: "bottom", showarrow: false, text: `limit ${sizeText(device.memory)}`,
     font: { color: "#d0342c" },
   });
 
@@ -208,46 +216,49 @@
 
   const possible = (choices) => choices.filter((choice) => !choice.problem).map((choice) => choice.name);
 
-  // What is faster than everything that needs less memory, in one precision, with the current GPU, batch and size.
-  function frontOf(precision, current) {
-    const points = [];
-    for (const checkpointing of possible(table.checkpointings)) {
-      for (const optimizer of possible(table.optimizers)) {
-        for (const micro_batch of table.samples) {
-          if (micro_batch > current.batch) break;
-          const target = { ...current, precision, checkpointing, optimizer, micro_batch };
-          const estimate = lookup(target);
-          points.push({ target, memory: estimate.high, fits: estimate.fits, rate: current.batch / estimate.seconds });
-        }
-      }
-    }
+  function point(target) {
+    const estimate = lookup(target);
+    return { target, memory: estimate.high, fits: estimate.fits, rate: target.batch / estimate.seconds };
+  }
+
+  // All settings with the current GPU, batch and size, in one precision.
+  function pointsOf(precision, optimizers, current) {
+    return possible(table.checkpointings).flatMap((checkpointing) => optimizers.flatMap((optimizer) =>
+      microBatches(current.batch).map((micro_batch) => point({ ...current, precision, checkpointing, optimizer, micro_batch }))));
+  }
+
+  // What is faster than everything that needs less memory.
+  function frontOf(points) {
     points.sort((one, other) => one.memory - other.memory || other.rate - one.rate);
     let best = 0;
-    return points.filter((point) => {
-      const isFaster = point.rate > best * 1.005;  // closer ones can't be told apart
-      if (isFaster) best = point.rate;
+    return points.filter(({ rate }) => {
+      const isFaster = rate > best * 1.005;  // closer ones can't be told apart
+      if (isFaster) best = rate;
       return isFaster;
     });
   }
 
+  const scatter = (name, points, look) => ({
+    type: "scatter", mode: "markers", name, x: points.map(({ memory }) => memory / GIB), y: points.map(({ rate }) => rate),
+    customdata: points.map(({ target }) => target), hovertemplate: "%{text}<extra></extra>",
+    text: points.map(({ target, memory, rate }) => chartText(`${settingsText(target)}: up to ${sizeText(memory)}, ${rateText(rate)} samples/s`)),
+    ...look,
+  });
+  const mark = (symbol, size) => ({ marker: { symbol, size, color: "#7a7a7a", line: { width: 2, color: "#7a7a7a" } } });
+
   function showFront(current, estimate) {
-    const fronts = possible(table.precisions).map((precision) => ({ precision, points: frontOf(precision, current) }));
-    const lines = fronts.map(({ precision, points }) => ({
-      type: "scatter", mode: "lines+markers", name: precision, line: { shape: "hv", width: 1 }, marker: { size: 9 },
-      x: points.map((point) => point.memory / GIB), y: points.map((point) => point.rate),
-      customdata: points.map((point) => point.target),
-      text: points.map((point) => chartText(`${settingsText(point.target)}: up to ${sizeText(point.memory)}, ${rateText(point.rate)} samples/s`)),
-      hovertemplate: "%{text}<extra></extra>",
-    }));
-    const here = (name, target, found, symbol, size) => ({
-      type: "scatter", mode: "markers", name, x: [found.high / GIB], y: [target.batch / found.seconds],
-      marker: { symbol, size, color: "rgba(0,0,0,0)", line: { width: 2, color: "#7a7a7a" } },
-      text: [chartText(`${name}: ${settingsText(target)}`)], hovertemplate: "%{text}<extra></extra>", customdata: [target],
-    });
-    const marks = [here("this position", current, estimate, "circle-open", 18)];
+    const fronts = possible(table.precisions).map((precision) => (
+      { precision, points: frontOf(pointsOf(precision, possible(table.optimizers), current)) }));
+    const others = pointsOf(current.precision, [current.optimizer], current);
+    const data = [
+      scatter(`other settings in ${current.precision}`, others, { marker: { size: 6, color: "#7a7a7a", opacity: 0.45 } }),
+      ...fronts.map(({ precision, points }) => (
+        scatter(precision, points, { mode: "lines+markers", line: { shape: "hv", width: 1 }, marker: { size: 9 } }))),
+      scatter("this position", [point(current)], mark("circle-open", 18)),
+    ];
     const isComparable = table.plan && ["device", "batch", "size"].every((name) => table.plan[name] === current[name]);
-    if (isComparable) marks.push(here("the plan", table.plan, lookup(table.plan), "star-open", 22));
-    draw(byId("front"), [...lines, ...marks], {
+    if (isComparable) data.push(scatter("the plan", [point(table.plan)], mark("star-open", 22)));
+    draw(byId("front"), data, {
       height: innerWidth < 600 ? 460 : 420, margin: { l: 64, r: 16, t: 28, b: 48 },
       xaxis: { title: { text: "memory up to, GiB" }, rangemode: "tozero" },
       yaxis: { title: { text: "samples/s" }, rangemode: "tozero" },
@@ -261,9 +272,9 @@
 
   function showFrontTable() {
     const body = byId("front-rows");
-    body.replaceChildren(...shownFronts.flatMap(({ points }) => points).map((point) => {
+    body.replaceChildren(...shownFronts.flatMap(({ points }) => points).map(({ target, memory, rate, fits }) => {
       const row = document.createElement("tr");
-      const cells = [settingsText(point.target), sizeText(point.memory), rateText(point.rate), point.fits ? "yes" : "no"];
+      const cells = [settingsText(target), sizeText(memory), rateText(rate), fits ? "yes" : "no"];
       row.append(...cells.map((text, index) => {
         const cell = document.createElement(index ? "td" : "th");
         if (!index) cell.scope = "row";
@@ -274,7 +285,7 @@
       button.type = "button";
       button.textContent = "Show";
       button.setAttribute("aria-label", `Show ${cells[0]}`);
-      button.addEventListener("click", () => { moveTo(point.target); byId("verdict").scrollIntoView({ block: "center" }); });
+      button.addEventListener("click", () => { moveTo(target); byId("verdict").scrollIntoView({ block: "center" }); });
       const last = document.createElement("td");
       last.append(button);
       row.append(last);
@@ -295,7 +306,7 @@
     frame = requestAnimationFrame(() => showFront(current, estimate));
   }
 
-  for (const name of [...Object.keys(sliders), ...selects]) byId(name).addEventListener("input", show);
+  for (const name of [...Object.keys(values), ...selects]) byId(name).addEventListener("input", show);
   byId("to-start").addEventListener("click", () => moveTo(table.start));
   byId("front-points").addEventListener("toggle", () => { if (byId("front-points").open) showFrontTable(); });
   moveTo(table.start);
