@@ -46,15 +46,6 @@ def predict(
     checkpointing: Annotated[
         str, typer.Option(metavar="none|blocks|MODULES", help="What to recompute in backward; paths of modules: a,b.c.")
     ] = "none",
-    offload: Annotated[
-        Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
-        typer.Option(
-            metavar="MODULES",
-            help='Modules whose activations are in host memory until backward; "" is the whole model.',
-            show_default="none",
-        ),
-    ] = None,
-    loss_chunks: Annotated[int, typer.Option(help="Parts in which cross entropies are computed.")] = 1,
     optimizer: Annotated[
         OptimizerVariant, typer.Option(help="Implementation of the optimizer's update.")
     ] = OptimizerVariant("given"),
@@ -105,8 +96,6 @@ def predict(
                 "--precision": precision.value != "fp32",
                 "--memory-format": memory_format.value != "contiguous",
                 "--checkpointing": checkpointing != "none",
-                "--offload": offload is not None,
-                "--loss-chunks": loss_chunks != 1,
                 "--optimizer": optimizer.value != "given",
                 "--measure": measure,
             }
@@ -126,8 +115,6 @@ def predict(
         allocator=allocator or "expandable",
         checkpointing=checkpointing if checkpointing in CHECKPOINTING else tuple(checkpointing.split(",")),
         optimizer=optimizer.value,
-        loss_chunks=loss_chunks,
-        offload=() if offload is None else tuple(offload.split(",")),
     )
     _report(reference, settings, gpu, files, measure=measure, as_json=json)
 

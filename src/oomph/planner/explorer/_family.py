@@ -14,7 +14,7 @@ from ._repeated_step import repeated_step
 from ._scaled_trace import TracedPoints
 from ._table import PEAK_KINDS, Need
 
-_FEW = (1, 2)  # samples that are traced beside the largest number
+_FEW, _MORE = (1, 2), (8, 32)  # samples that are traced beside the largest number
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,9 @@ def predict_family(job: Job, request: FamilyRequest) -> Family:
 
 
 def _traced(job: Job, request: FamilyRequest) -> TracedPoints:
-    """Trace one, two and the most samples at the first, a middle and the last size."""
-    samples = dict.fromkeys(count for count in (*_FEW, request.samples[-1]) if count in request.samples)
+    """Trace one, two and the most samples at the first, a middle and the last size; for one size, more samples."""
+    counts = (*_FEW, *(() if request.sizes else _MORE), request.samples[-1])
+    samples = dict.fromkeys(count for count in counts if count in request.samples)
     sizes = request.sizes or (0,)
     device, traces = trace_device(request.target), {}
     for count in samples:

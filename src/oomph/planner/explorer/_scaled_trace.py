@@ -2,7 +2,8 @@
 
 The same operations run for every number of samples and every size; what they allocate and compute grows with them. So
 each allocation and each cost is the polynomial through its traced values, linear in the samples and quadratic in the
-size. Workspaces of libraries come and go by thresholds: where there is none, it counts as empty.
+size. Workspaces of libraries come, grow and stop growing with the number of elements: they are on the lines between the
+traced ones, in the order of their elements, and where there is none, it counts as empty.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...trace import OpCost, StorageKind, Trace
+from ...trace import OpCost, Storage, StorageKind, Trace
 
 Point = tuple[int, int]  # samples, size
 
@@ -61,34 +62,44 @@ class TracedPoints:
         several = tuple(samples for samples in self._samples if samples > 1)
         return ((1,), several) if 1 in self._samples and several else (self._samples,)
 
+    def _points_for(self, samples: int) -> tuple[Point, ...]:
+        group = self._groups[0 if samples == 1 else -1]
+        return tuple((count, size) for count in group for size in self._sizes)
+
     def weights(self, samples: int, size: int) -> dict[Point, float]:
         """Return the weight of each traced point in a number at another one."""
-        group = self._groups[0 if samples == 1 else -1]
-        return {
-            (traced, side): across * along
-            for traced, across in zip(group, _line_weights(group, samples), strict=True)
-            for side, along in zip(self._sizes, polynomial_weights(self._sizes, size), strict=True)
-            if across
-        }
+        points = self._points_for(samples)
+        group = tuple(dict.fromkeys(count for count, _ in points))
+        across = dict(zip(group, line_weights(group, samples), strict=True))
+        along = dict(zip(self._sizes, polynomial_weights(self._sizes, size), strict=True))
+        return {(count, side): across[count] * along[side] for count, side in points}
+
+    def _workspace_weights(self, samples: int, size: int) -> list[float]:
+        points = sorted(self._points_for(samples), key=_elements)
+        line = line_weights([_elements(point) for point in points], _elements((samples, size)), ends=True)
+        weights = dict(zip(points, line, strict=True))
+        return [weights[point] for point in self._points_for(samples)]
 
     def at(self, samples: int, size: int) -> Trace:
         """Return the trace at a point, if the traced steps are alike."""
-        weights = self.weights(samples, size)
-        factors = tuple(weights.values())
-        base = max(count for count, _ in weights), min(self._sizes, key=lambda side: abs(side - size))
+        points = self._points_for(samples)
+        base = max(count for count, _ in points), min(self._sizes, key=lambda side: abs(side - size))
+        usual, workspaces = list(self.weights(samples, size).values()), self._workspace_weights(samples, size)
         trace = self.traces[base]
+
+        def scaled(storage: Storage, column: tuple[int, ...]) -> Storage:
+            weights = workspaces if storage.kind is StorageKind.WORKSPACE else usual
+            return replace(storage, size=max(round(sum(map(operator.mul, weights, column))), 0))
+
         return replace(
             trace,
-            storages=tuple(
-                replace(storage, size=max(round(sum(map(operator.mul, factors, column))), 0))
-                for storage, column in zip(trace.storages, self._columns(base, tuple(weights)), strict=True)
-            ),
+            storages=tuple(map(scaled, trace.storages, self._columns(base, points))),
             op_costs=self.costs(samples, size),
         )
 
     def costs(self, samples: int, size: int) -> tuple[OpCost, ...]:
         """Return the operations at a point."""
-        weights = self.weights(samples, size)
+        weights = {point: weight for point, weight in self.weights(samples, size).items() if weight}
         columns = zip(*(self.traces[point].op_costs for point in weights), strict=True)
         return tuple(_weighted(costs, tuple(weights.values())) for costs in columns)
 
@@ -105,12 +116,29 @@ def polynomial_weights(knots: Sequence[int], value: int) -> list[float]:
     return weights
 
 
-def _line_weights(knots: Sequence[int], value: int) -> list[float]:
-    """Return the weight of each knot on the line through the two around a value."""
+def line_weights(knots: Sequence[int], value: int, *, ends: bool = False) -> list[float]:
+    """Return the weight of each knot on the line through the two around a value.
+
+    Args:
+        knots: the knots, in ascending order.
+        value: where.
+        ends: True if everything outside is as at the nearest knot; otherwise lines go on.
+    """
+    if ends:
+        value = min(max(value, knots[0]), knots[-1])
     right = min(max(sum(knot < value for knot in knots), 1), len(knots) - 1)
-    pair = knots[max(right - 1, 0) : right + 1]
-    weights = dict(zip(pair, polynomial_weights(pair, value), strict=True))
-    return [weights.get(knot, 0.0) for knot in knots]
+    left = max(right - 1, 0)
+    weights = [0.0] * len(knots)
+    share = (value - knots[left]) / (knots[right] - knots[left]) if knots[right] > knots[left] else 1.0
+    weights[left] += 1 - share
+    weights[right] += share
+    return weights
+
+
+def _elements(point: Point) -> int:
+    """Return a number that grows as the elements of images: samples times the square of the size."""
+    samples, size = point
+    return samples * (size or 1) ** 2
 
 
 def _weighted(costs: Sequence[OpCost], weights: Sequence[float]) -> OpCost:

@@ -68,7 +68,7 @@ class Update:
     """The optimizer's update with one implementation, on GPUs of one group.
 
     Attributes:
-        need: the need of a step that is otherwise as small as possible.
+        need: the need of weights, gradients and the update, without what passes leave in the allocator's cache.
         more_states: bytes of optimizer state, compared with those of `Passes`.
         launching: seconds that the CPU takes to launch it.
     """

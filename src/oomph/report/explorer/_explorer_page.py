@@ -51,6 +51,7 @@ class Explorer:
             problem_sentence="" if self.problem is None else f"Nothing fits: {self.problem.why}.",
             problem_fix="" if self.problem is None else self.problem.fix,
             shared_sentence=_shared_sentence(table.settings),
+            command_note=_command_note(table.settings),
             samples=table.samples.values,
             sizes=table.sizes.values,
             sizes_problem=table.sizes.problem,
@@ -103,15 +104,13 @@ class Explorer:
         fixed = {
             "--memory-format": settings.memory_format if settings.memory_format != "contiguous" else "",
             "--allocator": settings.allocator if settings.allocator != "expandable" else "",
-            "--loss-chunks": str(settings.loss_chunks) if settings.loss_chunks > 1 else "",
         }
-        offload = f" --offload={shlex.quote(','.join(settings.offload))}" if settings.offload else ""
         return {
             "job": shlex.quote(self.job),
             "devices": {device.name: shlex.quote(device.name) for device in table.devices},
             "checkpointings": {choice.name: shlex.quote(_flag_value(choice)) for choice in table.checkpointings},
             "size": _size_flag(settings),
-            "fixed": "".join(f" {flag} {shlex.quote(value)}" for flag, value in fixed.items() if value) + offload,
+            "fixed": "".join(f" {flag} {shlex.quote(value)}" for flag, value in fixed.items() if value),
         }
 
 
@@ -145,6 +144,13 @@ def _shared_sentence(settings: Settings) -> str:
     if settings.offload:
         parts.append("activations offloaded to the host")
     return f"All positions have {', '.join(parts)}."
+
+
+def _command_note(settings: Settings) -> str:
+    """Return what the command can't express, if anything."""
+    if settings.loss_chunks == 1 and not settings.offload:
+        return ""
+    return "without the loss in chunks and offloading, which only oomph.Settings and the plan's file have"
 
 
 def _method_sentence(table: PredictionTable) -> str:
