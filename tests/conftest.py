@@ -38,7 +38,7 @@ QUICK_JOB = Job(
 @pytest.fixture(scope="session")
 def classifier_table() -> PredictionTable:
     """The explorer's table of a small classifier, for a budget of 1 GiB on an RTX 3060."""
-    settings = Settings(batch=4, size=64, memory_format="channels_last")
+    settings = Settings(batch=4, size=16, memory_format="channels_last")
     return build_prediction_table(classifier_job, settings, find_target("RTX 3060"), budget=2**30)
 
 

@@ -1,24 +1,16 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import select
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from oomph.cli import run
-from oomph.report import WatchView
-from oomph.units import GIB, MIB
 
 WATCH = [sys.executable, "-m", "oomph", "watch"]
-SHOW, HIDE = b"\x1b[?25h", b"\x1b[?25l"
 
 
 @pytest.fixture
@@ -87,88 +79,3 @@ def test_usage_error_is_one_sentence(arguments: list[str], text: str, capsys: py
     assert captured.out == ""
     assert text in captured.err
     assert captured.err.count("\n") == 1
-
-
-# A session leader that opens a terminal makes it its controlling terminal, so that Ctrl-C reaches it.
-_CONTROLLING_TERMINAL = """
-import os, sys
-os.close(os.open(os.ttyname(0), os.O_RDWR))
-os.execv(sys.executable, [sys.executable, "-m", "oomph", "watch", *sys.argv[1:]])
-"""
-
-
-def on_terminal(arguments: list[str], end: Callable[[int, int], object]) -> tuple[bytes, int]:
-    """Run on a pseudo-terminal, call `end` after two updates, and return the output and the exit code."""
-    terminal, inside = pty.openpty()
-    watching = subprocess.Popen(
-        [sys.executable, "-c", _CONTROLLING_TERMINAL, *arguments],
-        stdin=inside,
-        stdout=inside,
-        stderr=inside,
-        start_new_session=True,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"},
-    )
-    os.close(inside)
-    output, has_ended, late = b"", False, time.monotonic() + 30
-    while time.monotonic() < late:
-        if select.select([terminal], [], [], 0.2)[0]:
-            try:
-                output += os.read(terminal, 65536)
-            except OSError:
-                break  # the other side is closed
-        if not has_ended and output.count(b"Press Ctrl-C") >= 2:
-            end(watching.pid, terminal)
-            has_ended = True
-    os.close(terminal)
-    return output, watching.wait(timeout=10)
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize(
-    ("end", "code"),
-    [
-        (lambda pid, terminal: os.write(terminal, b"\x03"), 0),
-        (lambda pid, terminal: os.kill(pid, signal.SIGINT), 0),
-        (lambda pid, terminal: os.kill(pid, signal.SIGTERM), 143),
-    ],
-    ids=["ctrl-c", "sigint", "sigterm"],
-)
-def test_terminal_is_always_restored(end: Callable[[int, int], object], code: int) -> None:
-    output, status = on_terminal([str(os.getpid()), "--interval", "0.1"], end)
-    assert status == code
-    assert b"Traceback" not in output
-    assert HIDE in output
-    assert output.rfind(SHOW) > output.rfind(HIDE)
-    assert output.rstrip().endswith(SHOW)
-
-
-def sample(used: int, **more: object) -> dict[str, object]:
-    return {"ram_total": 10 * GIB, "ram_available": 10 * GIB - used, "rss": used, "children": 3, **more}
-
-
-def test_trend_has_a_forecast() -> None:
-    view = WatchView("x")
-    for second in range(31):
-        view.add(1000.0 + second, sample(2 * GIB + second * 20 * MIB))
-    line = view.line()
-    assert "RAM 2.59 GiB of 10 GiB (+1.17 GiB/min, full in 6 min)" in line
-    assert "process tree 2.59 GiB (+1.17 GiB/min, 3 child processes)" in line
-
-
-def test_trend_needs_time_and_can_be_steady() -> None:
-    view = WatchView("x")
-    view.add(1000.0, sample(GIB))
-    assert "RAM 1 GiB of 10 GiB  " in view.line() + "  "
-    view.add(1010.0, sample(GIB))
-    assert "RAM 1 GiB of 10 GiB (steady)" in view.line()
-
-
-def test_gpu_swap_and_cgroup_have_their_rows() -> None:
-    view = WatchView("x", page_file=True)
-    gpu = {"index": 1, "name": "T4", "total": 16 * GIB, "free": 4 * GIB, "utilization": 70, "tree_used": 9 * GIB}
-    more = {"swap_total": GIB, "swap_used": MIB, "swap_in_rate": 5 * MIB, "swap_out_rate": 0, "cgroup_limit": 4 * GIB}
-    view.add(1000.0, sample(GIB, gpus=[{**gpu, "others_used": 2 * GIB, "other_pid": 77}], cgroup_used=GIB, **more))
-    line = view.line()
-    assert "GPU 1 12 GiB of 16 GiB (T4, 70 % busy, this tree 9 GiB, others 2 GiB, process 77)" in line
-    assert "page file 1 MiB of 1 GiB (paging 5 MiB/s)" in line
-    assert "cgroup 1 GiB of 4 GiB" in line

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from ._signals import exit_on_sigterm
 if TYPE_CHECKING:
     from ..monitor import MachineProbe, Probe
 
+_SIGNAL_EXIT_CODE = 128  # plus the number of the signal, as shells report it
 _MIN_INTERVAL, _MAX_INTERVAL = 0.05, 3600.0  # seconds
 
 
@@ -29,26 +32,24 @@ def watch(
     count: Annotated[
         str, typer.Option(metavar="NUMBER", help="Number of samples; 0 continues until the process ends or Ctrl-C.")
     ] = "0",
-    json: Annotated[
+    as_json: Annotated[
         bool, typer.Option("--json", help="Write each sample as one line of JSON and nothing else.")
     ] = False,
 ) -> None:
     """Show the memory of a process and its children live, with its limits.
 
-    Shows GPU memory by process, RAM, swap or page file, loader workers and shared memory, with their trends: a table on
-    a terminal, one line per sample in a pipe. Without a PID, shows the machine and the processes that look like
-    training.
+    Shows GPU memory by process, RAM, swap or page file, loader workers and shared memory, with their history and the
+    time until they are full: a screen on a terminal, one line per sample in a pipe. Without a PID, shows the machine
+    and the processes that look like training or use a GPU; the arrow keys select one, Enter opens it, q quits.
     """
-    from ..monitor import MachineProbe, Probe  # noqa: PLC0415
+    from ..report import can_show_screen  # noqa: PLC0415
 
+    root = None if pid is None else _parse_pid(pid)
     seconds, samples = _parse_interval(interval), _parse_count(count)
-    source = MachineProbe() if pid is None else Probe(_parse_pid(pid))
-    try:
-        _show(source, seconds, samples, as_json=json)
-    except KeyboardInterrupt:
-        pass  # the usual way to stop
-    finally:
-        source.close()
+    if not as_json and can_show_screen():
+        _show_screen(root, seconds, samples)
+    else:
+        _write_samples(root, seconds, samples, as_json=as_json)
 
 
 # Numbers are parsed here because typer's messages for invalid numbers differ between versions.
@@ -76,24 +77,40 @@ def _parse_count(text: str) -> int:
     return int(text)
 
 
-def _show(source: Probe | MachineProbe, interval: float, count: int, *, as_json: bool) -> None:
-    from ..monitor import Probe  # noqa: PLC0415
+def _show_screen(root: int | None, interval: float, count: int) -> None:
+    """Show the screen; afterwards, print the last sample of a process that has ended or of a complete count."""
+    from ..report import run_screen  # noqa: PLC0415
 
-    tree = source.tree if isinstance(source, Probe) else None
+    result = run_screen(root, interval, count)
+    if result.error is not None:
+        raise result.error
+    if result.last_line and (result.has_ended or result.is_complete):
+        sys.stdout.write(f"{result.last_line}\n")
+    if result.has_ended:
+        sys.stdout.write(f"Process {root} has ended.\n")
+    if result.signal not in {None, signal.SIGINT}:
+        raise typer.Exit(_SIGNAL_EXIT_CODE + result.signal)
+
+
+def _write_samples(root: int | None, interval: float, count: int, *, as_json: bool) -> None:
+    """Write one line per sample."""
+    from ..monitor import MachineProbe, Probe  # noqa: PLC0415
+    from ..report import WatchLines  # noqa: PLC0415
+
+    source = MachineProbe() if root is None else Probe(root)
     samples = _take_samples(source, interval, count)
-    if as_json:
-        _write_json(samples)
-        return
-    from ..report import LiveView, WatchView  # noqa: PLC0415
-
-    title = "This machine" if tree is None else f"Process {tree.pid} ({tree.name})"
-    view = WatchView(title, page_file=platform.system() == "Windows")
-    with exit_on_sigterm(), LiveView(view) as live:
-        for timestamp, sample in samples:
-            view.add(timestamp, sample)
-            live.show()
-    if tree is not None and not tree.is_alive:
-        sys.stdout.write(f"Process {tree.pid} has ended.\n")
+    lines = WatchLines(page_file=platform.system() == "Windows")
+    try:
+        with exit_on_sigterm():
+            for timestamp, sample in samples:
+                sys.stdout.write((_json_line if as_json else lines.add)(timestamp, sample) + "\n")
+                sys.stdout.flush()
+        if isinstance(source, Probe) and not source.tree.is_alive and not as_json:
+            sys.stdout.write(f"Process {root} has ended.\n")
+    except KeyboardInterrupt:
+        pass  # the usual way to stop
+    finally:
+        source.close()
 
 
 def _take_samples(source: Probe | MachineProbe, interval: float, count: int) -> Iterator[tuple[float, dict[str, Any]]]:
@@ -110,10 +127,6 @@ def _take_samples(source: Probe | MachineProbe, interval: float, count: int) -> 
         time.sleep(max(due - time.monotonic(), 0))
 
 
-def _write_json(samples: Iterator[tuple[float, dict[str, Any]]]) -> None:
-    import json  # noqa: PLC0415
-
-    for timestamp, sample in samples:
-        line = {"oomph": "sample", "version": 1, "t": round(timestamp, 3), **sample}
-        sys.stdout.write(json.dumps(line, allow_nan=False) + "\n")
-        sys.stdout.flush()
+def _json_line(timestamp: float, sample: dict[str, Any]) -> str:
+    line = {"oomph": "sample", "version": 1, "t": round(timestamp, 3), **sample}
+    return json.dumps(line, allow_nan=False)

@@ -13,7 +13,9 @@ from typing import Any
 import psutil
 
 from ..machine import GpuMemoryReader, GpuReading, HostMemoryReader, HostReading, pss_bytes
+from ._cost_limit import CostLimit
 from ._process_tree import ProcessMemory, ProcessTree
+from ._process_use import ProcessInfoCache, ProcessUse, gpu_bytes_by_pid, sum_gpu_bytes
 
 # Reading PSS takes 25 ms per GiB, and the process can't map memory meanwhile. It is read at most at this interval, and
 # at most for this fraction of the time.
@@ -53,6 +55,9 @@ class Probe:
         pid: The root process; this process if None.
         device: Index of the only GPU to read; all GPUs if None.
 
+    Attributes:
+        tree: The process and its descendants.
+
     Raises:
         UsageError: The process doesn't exist.
     """
@@ -62,19 +67,30 @@ class Probe:
         self._is_this_process = self.tree.pid == os.getpid()
         self._device = device
         self._host, self._gpus = HostRates(self.tree.pid), GpuMemoryReader()
-        self._next_pss_time = float("-inf")
+        self._pss_limit = CostLimit(_MIN_PSS_INTERVAL_SECONDS, _MAX_PSS_FRACTION)
+        self._members: tuple[ProcessMemory, ...] = ()
+        self._readings: tuple[GpuReading, ...] = ()
 
     def read(self) -> dict[str, Any]:
         """Return a sample; values that can't be read are left out. `docs/record.md` lists the fields."""
-        processes = self.tree.read()
-        fields: dict[str, Any] = {**self._host.read(), **self._process_fields(processes)}
-        pids = {process.pid for process in processes}
-        readings = [gpu for gpu in self._gpus.read() if self._device in {None, gpu.index}]
-        if readings:
-            fields["gpus"] = [_gpu_fields(gpu, pids) for gpu in readings]
+        self._members = self.tree.read()
+        fields: dict[str, Any] = {**self._host.read(), **self._process_fields(self._members)}
+        pids = {process.pid for process in self._members}
+        self._readings = tuple(gpu for gpu in self._gpus.read() if self._device in {None, gpu.index})
+        if self._readings:
+            fields["gpus"] = [_gpu_fields(gpu, pids) for gpu in self._readings]
         if self._is_this_process and (allocators := list(allocator_fields())):
             fields["torch"] = allocators
         return {name: value for name, value in fields.items() if value is not None}
+
+    def list_processes(self, infos: ProcessInfoCache) -> tuple[ProcessUse, ...]:
+        """Return the processes of the last sample, each without its descendants, the root first."""
+        gpu_bytes = gpu_bytes_by_pid(self._readings)
+        return tuple(
+            ProcessUse(member.pid, infos[member.pid].name, (member,), sum_gpu_bytes((member.pid,), gpu_bytes))
+            for member in self._members
+            if member.rss
+        )
 
     def close(self) -> None:
         """Release the driver."""
@@ -99,13 +115,10 @@ class Probe:
         }
 
     def _read_pss(self, processes: tuple[ProcessMemory, ...]) -> int | None:
-        start = time.monotonic()
-        if start < self._next_pss_time:
+        if not self._pss_limit.is_due:
             return None
-        pss = pss_bytes(tuple(process.pid for process in processes))
-        spent = time.monotonic() - start
-        self._next_pss_time = start + max(_MIN_PSS_INTERVAL_SECONDS, spent / _MAX_PSS_FRACTION)
-        return pss
+        with self._pss_limit.measure():
+            return pss_bytes(tuple(process.pid for process in processes))
 
 
 def gpu_summary(gpu: GpuReading) -> dict[str, Any]:

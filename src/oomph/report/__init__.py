@@ -5,7 +5,6 @@ from ._detect import DetectReport, ScoresReport
 from ._doctor import DoctorReport
 from ._emit import Report, emit
 from ._explain import ExplainReport
-from ._live import LiveView
 from ._plan import PlanReport, WhichGpuReport
 from ._predict import PredictReport
 from ._shrink import ShrinkReport
@@ -16,10 +15,10 @@ from ._sweep_plot import save_sweep_plot, sweep_plot
 from ._sweep_progress import SweepProgress
 from ._text import printable
 from ._train import ConsoleProgress, TrainReport
-from ._watch import WatchView
 from .explorer import Explorer
 from .notebook import in_notebook, to_html
 from .run import RunReport, default_page, write_page, write_run_page
+from .watch import ScreenExit, WatchLines, can_show_screen, run_screen
 
 __all__ = [
     "CloudMachineList",
@@ -32,23 +31,25 @@ __all__ = [
     "ForecastReport",
     "GpuDetails",
     "GpuList",
-    "LiveView",
     "PlanReport",
     "PredictReport",
     "Report",
     "RunReport",
     "ScoresReport",
+    "ScreenExit",
     "ShrinkReport",
     "SweepProgress",
     "SweepReport",
     "TrainReport",
-    "WatchView",
+    "WatchLines",
     "WhichGpuReport",
+    "can_show_screen",
     "compare_plot",
     "default_page",
     "emit",
     "in_notebook",
     "printable",
+    "run_screen",
     "save_compare_plot",
     "save_sweep_plot",
     "sweep_plot",
