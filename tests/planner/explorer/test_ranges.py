@@ -77,6 +77,11 @@ def test_without_a_fused_update_the_own_one_is_traced() -> None:
     assert ranges(Settings(batch=4), sizes=(0,), fused=False).settings.optimizer == "given"
 
 
+def test_the_requested_update_is_offered() -> None:
+    assert ranges(Settings(batch=4), sizes=(0,)).optimizers == ("given", "fused", "8bit")
+    assert ranges(Settings(batch=4, optimizer="single"), sizes=(0,)).optimizers == ("given", "fused", "8bit", "single")
+
+
 def test_the_planned_micro_batch_is_offered_and_the_largest_gpu_bounds_the_batch() -> None:
     found = ranges(Settings(batch=28, micro_batch=14), sizes=(0,))
     assert {14, 28} <= set(found.samples.values)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ...errors import UsageError
 from ...machine import Target
-from ...settings import OPTIMIZERS, PRECISIONS, Settings
-from ._choices import Group, checkpointing_choices, groups_of, traced_precision
+from ...settings import PRECISIONS, Settings
+from ._choices import Group, checkpointing_choices, groups_of, traced_precision, updated_as
 from ._family import Family, FamilyRequest
 from ._ranges import Ranges, find_ranges
 from ._table import Device, Passes, PredictionTable, TableChoice, Update
@@ -79,22 +79,18 @@ def _pass_requests(ranges: Ranges) -> Iterator[tuple[_Key, Request]]:
 
 
 def _update_requests(ranges: Ranges) -> Iterator[tuple[_Key, Request]]:
-    """Yield every update at the smallest point; those in tf32 are as in fp32."""
+    """Yield every update at the smallest point; those with the same weights are alike."""
     targets = [target for group in ranges.groups for target in group.targets]
     smallest = replace(ranges.settings, batch=ranges.samples.values[0], micro_batch=None, checkpointing=_NOTHING)
     if not ranges.sizes.problem:
         smallest = replace(smallest, size=ranges.sizes.values[0])
     for precision in PRECISIONS:
-        if precision == _updated_as(precision):
-            alike = [name for name in PRECISIONS if _updated_as(name) == precision]
+        if precision == updated_as(precision):
+            alike = [name for name in PRECISIONS if updated_as(name) == precision]
             timed = tuple((target, name) for target in targets for name in alike)
-            for optimizer in OPTIMIZERS:
-                settings = replace(smallest, precision=precision, optimizer=optimizer)
-                yield _UpdateKey(precision, optimizer), UpdateRequest(settings, ranges.target, timed)
-
-
-def _updated_as(precision: str) -> str:
-    return "fp32" if precision == "tf32" else precision
+            for name in ranges.optimizers:
+                settings = replace(smallest, precision=precision, optimizer=name)
+                yield _UpdateKey(precision, name), UpdateRequest(settings, ranges.target, timed)
 
 
 @dataclass(frozen=True)
@@ -110,7 +106,9 @@ class _Assembly:
             checkpointing_choices(self.ranges.settings),
             lambda key, name: isinstance(key, _PassKey) and key.checkpointing == name,
         )
-        optimizers = self._choices(OPTIMIZERS, lambda key, name: isinstance(key, _UpdateKey) and key.optimizer == name)
+        optimizers = self._choices(
+            self.ranges.optimizers, lambda key, name: isinstance(key, _UpdateKey) and key.optimizer == name
+        )
         groups, first = self.ranges.groups, self._smallest(self.ranges.groups[0], PRECISIONS[0])
         passes = [(group, *pair) for group in groups for pair in _pairs(precisions, checkpointings)]
         updates = [(group, *pair) for group in groups for pair in _pairs(precisions, optimizers)]
@@ -186,7 +184,7 @@ class _Assembly:
         return family
 
     def _predicted_update(self, precision: str, optimizer: str) -> PredictedUpdate:
-        update = self.results[_UpdateKey(_updated_as(precision), optimizer)]
+        update = self.results[_UpdateKey(updated_as(precision), optimizer)]
         assert isinstance(update, PredictedUpdate)  # noqa: S101  only possible choices are looked up
         return update
 

@@ -17,7 +17,7 @@ _STEP, _SMALL_STEP, _SMALL_SIZE = 32, 8, 128  # detectors and many encoders need
 _MOST_SIZES = 7
 _FEWEST_BATCHES, _MOST_BATCHES = 4, 16  # times the requested batch
 _SMALLEST_LAST_BATCH = 64
-PLANNED_MODULES = "planned modules"
+_PLANNED_MODULES = "planned modules"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,12 @@ def checkpointing_choices(settings: Settings) -> tuple[TableChoice, ...]:
     """Return what can be recomputed: nothing, the repeated blocks, and the modules of the plan if it names some."""
     choices = tuple(TableChoice(name, name) for name in CHECKPOINTING)
     planned = settings.checkpointing
-    return choices if isinstance(planned, str) else (*choices, TableChoice(planned, PLANNED_MODULES))
+    return choices if isinstance(planned, str) else (*choices, TableChoice(planned, _PLANNED_MODULES))
+
+
+def updated_as(precision: str) -> str:
+    """Return the precision whose update is the same: weights and states are fp32 unless everything is bf16."""
+    return "fp32" if precision in {"tf32", "amp-bf16"} else precision
 
 
 def size_ends(requested: int) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from ._table import Axis
 from ._workers import Predict, Result
 
 _FUSED, _GIVEN = "fused", "given"
+_OPTIMIZERS = (_GIVEN, _FUSED, "8bit")  # the others need no less memory and no less time than a fused update
 _SEVERAL = 4  # samples, if the requested batch is smaller
 
 
@@ -27,12 +28,14 @@ class Ranges:
         groups: the targets.
         samples: values of batch and micro-batch.
         sizes: values of the size.
+        optimizers: implementations of the update.
     """
 
     settings: Settings
     groups: tuple[Group, ...]
     samples: Axis
     sizes: Axis
+    optimizers: tuple[str, ...]
 
     @property
     def target(self) -> Target:
@@ -77,6 +80,7 @@ def find_ranges(predict: Predict, settings: Settings, groups: tuple[Group, ...])
         groups=groups,
         samples=Axis(sample_values(first, last, planned)),
         sizes=sizes,
+        optimizers=tuple(dict.fromkeys((*_OPTIMIZERS, settings.optimizer))),
     )
 
 
