@@ -13,11 +13,13 @@ from torch import nn
 
 from oomph import Job, Settings, predict
 from oomph.detect.training.planning import _plan_training
-from oomph.planner import _predictor
+from oomph.machine import find_target
+from oomph.planner import PredictionTable, _predictor, build_prediction_table
 from oomph.prediction import Prediction
 from oomph.trace import Trace, trace_profile
 from oomph.units import MIB
 from tests.browser import chromium
+from tests.planner.explorer.tables import classifier_job
 
 # A process that was started in the background of a shell ignores Ctrl-C, and so would every process that tests start
 # to interrupt it. A handler of our own is not inherited: they begin with the system's.
@@ -31,6 +33,13 @@ QUICK_JOB = Job(
     loss=lambda outputs, targets: (outputs.mean((1, 2, 3)) - targets).square().mean(),
     optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.1, momentum=0.9),
 )
+
+
+@pytest.fixture(scope="session")
+def classifier_table() -> PredictionTable:
+    """The explorer's table of a small classifier, for a budget of 1 GiB on an RTX 3060."""
+    settings = Settings(batch=4, size=16, memory_format="channels_last")
+    return build_prediction_table(classifier_job, settings, find_target("RTX 3060"), budget=2**30)
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import pytest
 
 import oomph
 from oomph import Job
+from oomph.cli import _explorer
 from oomph.cli._main import run
 from oomph.cli.plan import _ways_out
 from oomph.errors import CannotFit
@@ -190,3 +191,65 @@ def test_script_that_fits_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> 
     assert "Captured: model Gpt (0.5 M parameters), AdamW, batches of 8 from the script's own code, amp-bf16." in shown
     assert "Nothing has to change." in shown
     assert "To carry it out" not in shown
+
+
+SMALL_JOB = JOB.replace("4096", "16").replace("256", "16")
+
+
+@pytest.fixture
+def small_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(_explorer, "_workers", lambda: 1)
+    path = tmp_path / "small.py"
+    path.write_text(SMALL_JOB)
+    return f"{path}:job"
+
+
+@pytest.mark.medium
+def test_html_writes_the_explorer_beside_plan_and_json(
+    small_job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, file = tmp_path / "plan.html", tmp_path / "plan.json"
+    arguments = ["plan", small_job, "--batch", "4", "--gpu", "cpu", "--html", str(page), "-o", str(file), "--json"]
+    assert run(arguments) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["settings"]["batch"] == 4
+    assert oomph.Plan.load(file).settings.batch == 4
+    text = page.read_text()
+    assert "The plan for cpu" in text
+    assert len(text) < 8e6
+
+
+@pytest.mark.large
+def test_html_is_written_by_workers_although_nothing_fits(
+    job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "plan.html"
+    arguments = ["plan", job, "--batch", "64", "--gpu", "RTX 3060", "--budget", "200MiB", "--html", str(page)]
+    assert run(arguments) == 3
+    assert "plan.html' shows what needs how much" in " ".join(capsys.readouterr().err.split())
+    assert "Nothing fits" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([str(SCRIPTS / "classifier.py"), "--yes"], "--html is for a Job, not for a script"),
+        (["yolov5s", "--which-gpu"], "--html has no meaning"),
+        (["yolov5s", "--gpu", "cpu", "--dataset", "a.py:b"], "--html has no --dataset"),
+    ],
+)
+def test_html_is_rejected_where_it_has_no_meaning(
+    arguments: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "plan.html"
+    assert run(["plan", *arguments, "--html", str(page)]) == 2
+    assert problem in capsys.readouterr().err
+    assert not page.exists()
+
+
+@pytest.mark.parametrize("path", ["missing/plan.html", "."])
+def test_a_page_that_cannot_be_written_is_reported_before_the_work(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", "yolov5s", "--gpu", "cpu", "--html", str(tmp_path / path)]) == 2
+    assert "can't be written; name a file in an existing folder." in " ".join(capsys.readouterr().err.split())

@@ -211,3 +211,12 @@ def test_job_file_that_exits_is_exit_code_2(tmp_path: Path, capsys: pytest.Captu
     file.write_text("import sys\n\ndef job():\n    sys.exit(3)\n")
     assert run(["predict", f"{file}:job", "--gpu", "H200"]) == 2
     assert "called sys.exit(3)" in capsys.readouterr().err
+
+
+def test_modules_to_recompute_are_named_by_their_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    job = "examples/jobs/small_net.py:job"
+    arguments = ["predict", job, "--gpu", "H200", "--batch", "8", "--size", "64", "--json"]
+    assert run([*arguments, "--checkpointing", "0,4"]) == 0
+    assert json.loads(capsys.readouterr().out)["settings"]["checkpointing"] == ["0", "4"]
+    assert run([*arguments, "--checkpointing", "0,nothing"]) == 2
+    assert "nothing" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import typer
 
 from ..errors import CannotFit, UsageError, quote
 from ..units import split_budget
+from ._explorer import ExplorerPage
 from ._jobs import BUILT_IN_SIZE, built_in_jobs, find_job
 from ._options import Gpu, Json, Precision, SampleSize, target_named
 from ._scripts import JobOrScript, MaxSeconds, Script, Yes, is_script, reject_arguments, reject_job_flags
@@ -67,6 +68,10 @@ def plan(
         Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
         typer.Option("--out", "-o", metavar="FILE", help="Write the plan to a file, for oomph.Plan.load."),
     ] = None,
+    html: Annotated[
+        Optional[Path],  # noqa: UP045  typer on Python 3.10 reads it at run time
+        typer.Option(metavar="FILE", help="Also write the plan explorer, a page with sliders.", show_default=False),
+    ] = None,
     which_gpu: Annotated[
         bool, typer.Option("--which-gpu", help="Plan for every GPU of the catalog; name the smallest that works.")
     ] = False,
@@ -98,6 +103,8 @@ def plan(
         )
         if which_gpu:
             raise UsageError("--which-gpu is for a Job, not for a script", "name a GPU with --gpu")
+        if html is not None:
+            raise UsageError("--html is for a Job, not for a script", "write a function that returns an oomph.Job")
         script = Script(reference, tuple(arguments), batch, max_seconds, yes)
         _report_script(script, target_named(gpu), options, out, as_json=json)
         return
@@ -117,15 +124,17 @@ def plan(
             "--max-slowdown": max_slowdown,
             "--dataset": dataset,
             "--out": out,
+            "--html": html,
         }
         _reject_beside_which_gpu(*(flag for flag, value in given.items() if value is not None))
         _report_gpus(reference, settings, options.allow, as_json=json)
         return
     target = target_named(gpu)
-    result = _make_plan(reference, settings, target, options, quiet=json)
+    page = None if html is None else ExplorerPage(html, reference, target, device_budget, quiet=json)
+    result = _make_plan_and_page(reference, settings, target, options, page, quiet=json)
     if out is not None:
         _save(result, out)
-    emit(PlanReport(result, reference, target), as_json=json)
+    emit(PlanReport(result, reference, target, page=None if html is None else str(html)), as_json=json)
 
 
 @dataclass(frozen=True)
@@ -190,6 +199,34 @@ def _make_plan(reference: str, settings: Settings, target: Target, options: _Pla
         except CannotFit as error:
             ways_out = _ways_out(reference, settings.size, planned)
             raise CannotFit(error.why, "; ".join([*ways_out, error.fix])) from None
+
+
+def _make_plan_and_page(
+    reference: str,
+    settings: Settings,
+    target: Target,
+    options: _PlanOptions,
+    page: ExplorerPage | None,
+    *,
+    quiet: bool,
+) -> Plan:
+    """Return the plan and write its page, if there is one to write; also if nothing fits, to show what needs how much.
+
+    Raises:
+        CannotFit: nothing fits.
+    """
+    if page is None:
+        return _make_plan(reference, settings, target, options, quiet=quiet)
+    if options.dataset is not None:
+        raise UsageError("--html has no --dataset, whose largest batch doesn't vary", "omit one of them")
+    page.check()
+    try:
+        result = _make_plan(reference, settings, target, options, quiet=quiet)
+    except CannotFit as error:
+        page.write(settings, error)
+        raise CannotFit(error.why, f"{error.fix}; {quote(str(page.path), 200)} shows what needs how much") from None
+    page.write(settings, result)
+    return result
 
 
 def _ways_out(reference: str, size: Size, planned: Callable[[Job, str, Size], Plan]) -> Iterator[str]:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 MemoryFormat = enum.Enum("MemoryFormat", {name: name for name in MEMORY_FORMATS}, type=str)  # type: ignore[misc]
-Checkpointing = enum.Enum("Checkpointing", {name: name for name in CHECKPOINTING}, type=str)  # type: ignore[misc]
 OptimizerVariant = enum.Enum("OptimizerVariant", {name: name for name in OPTIMIZERS}, type=str)  # type: ignore[misc]
 
 
@@ -44,9 +43,9 @@ def predict(
     memory_format: Annotated[MemoryFormat, typer.Option(help="Layout of images and weights.")] = MemoryFormat(
         "contiguous"
     ),
-    checkpointing: Annotated[Checkpointing, typer.Option(help="What to recompute in backward.")] = Checkpointing(
-        "none"
-    ),
+    checkpointing: Annotated[
+        str, typer.Option(metavar="none|blocks|MODULES", help="What to recompute in backward; paths of modules: a,b.c.")
+    ] = "none",
     optimizer: Annotated[
         OptimizerVariant, typer.Option(help="Implementation of the optimizer's update.")
     ] = OptimizerVariant("given"),
@@ -96,7 +95,7 @@ def predict(
                 "--micro-batch": micro_batch is not None,
                 "--precision": precision.value != "fp32",
                 "--memory-format": memory_format.value != "contiguous",
-                "--checkpointing": checkpointing.value != "none",
+                "--checkpointing": checkpointing != "none",
                 "--optimizer": optimizer.value != "given",
                 "--measure": measure,
             }
@@ -114,7 +113,7 @@ def predict(
         precision=precision.value,
         memory_format=memory_format.value,
         allocator=allocator or "expandable",
-        checkpointing=checkpointing.value,
+        checkpointing=checkpointing if checkpointing in CHECKPOINTING else tuple(checkpointing.split(",")),
         optimizer=optimizer.value,
     )
     _report(reference, settings, gpu, files, measure=measure, as_json=json)

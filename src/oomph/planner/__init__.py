@@ -11,9 +11,11 @@ from ._script_plan import plan_script
 from ._script_predictor import ScriptPredictor
 from ._step_profile import StepProfile, step_profile
 from ._which_gpu import GpuOption, next_smaller, which_gpus
+from .explorer import PEAK_KINDS, PredictionTable, TableChoice, TableEstimate, TablePosition, build_prediction_table
 
 __all__ = [
     "GOALS",
+    "PEAK_KINDS",
     "PERMISSIONS",
     "Alternative",
     "DataLoaderPlan",
@@ -23,9 +25,14 @@ __all__ = [
     "Plan",
     "PlanChange",
     "PlanRequest",
+    "PredictionTable",
     "Predictor",
     "ScriptPredictor",
     "StepProfile",
+    "TableChoice",
+    "TableEstimate",
+    "TablePosition",
+    "build_prediction_table",
     "estimate_micro_batch",
     "first_micro_batches",
     "largest_fitting",

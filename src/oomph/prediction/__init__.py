@@ -6,10 +6,17 @@ from ._host_memory import rss_growth_after_planning
 from ._predict import predict, predict_trace, trace_device
 from ._prediction import Estimate, Origin, Owner, Peak, Prediction, update_bytes
 from ._replay import Replay, replay, smallest_cap
-from ._step_time import device_seconds, launch_seconds, overlapped_seconds, recompute_launch_seconds
+from ._step_time import (
+    OVERLAP_EXPONENT,
+    device_seconds,
+    launch_seconds,
+    overlapped_seconds,
+    recompute_launch_seconds,
+)
 from .timeline import TimelineFiles, chrome_trace, memory_snapshot
 
 __all__ = [
+    "OVERLAP_EXPONENT",
     "Allocator",
     "Calibration",
     "Comparison",

@@ -17,7 +17,7 @@ from ..trace import TO_DEVICE, TO_HOST, OpCost, Trace
 _LAUNCH_SECONDS, _CUDNN_LAUNCH_SECONDS = 28e-6, 55e-6
 _CUDNN_OPS = frozenset({"convolution", "convolution_backward", "native_batch_norm", "native_batch_norm_backward"})
 _RECOMPUTED_MODULE_SECONDS, _RECOMPUTED_OP_SECONDS = 1e-3, 35e-6
-_OVERLAP = 4  # exponent of the norm that joins both times: where they are alike, neither hides the other completely
+OVERLAP_EXPONENT = 4  # of the norm that joins both times: where they are alike, neither hides the other completely
 _SHORTEST_KERNEL = 2.5e-6
 _PRODUCT_EFFICIENCY = 0.62  # fraction of the peak rate that matrix products reach
 _CONVOLUTION_EFFICIENCY = 0.33
@@ -46,7 +46,7 @@ def op_seconds(trace: Trace, target: Target, settings: Settings) -> list[float]:
 
 def overlapped_seconds(on_device: float, launching: float) -> float:
     """Return the seconds of work that the CPU launches while the device runs it."""
-    return float((on_device**_OVERLAP + launching**_OVERLAP) ** (1 / _OVERLAP))
+    return float((on_device**OVERLAP_EXPONENT + launching**OVERLAP_EXPONENT) ** (1 / OVERLAP_EXPONENT))
 
 
 def launch_seconds(costs: Iterable[OpCost]) -> float:

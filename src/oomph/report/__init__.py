@@ -15,6 +15,7 @@ from ._sweep_plot import save_sweep_plot, sweep_plot
 from ._sweep_progress import SweepProgress
 from ._text import printable
 from ._train import ConsoleProgress, TrainReport
+from .explorer import Explorer
 from .notebook import in_notebook, to_html
 from .run import RunReport, default_page, write_page, write_run_page
 from .watch import ScreenExit, WatchLines, can_show_screen, run_screen
@@ -26,6 +27,7 @@ __all__ = [
     "DetectReport",
     "DoctorReport",
     "ExplainReport",
+    "Explorer",
     "ForecastReport",
     "GpuDetails",
     "GpuList",

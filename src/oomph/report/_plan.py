@@ -30,12 +30,14 @@ class PlanReport(HtmlRepr):
         job: the Job or the script.
         target: where it runs, if it is known beyond its name.
         file: where a script's steps will load the plan from, if that file was not written.
+        page: where the plan explorer was written, if it was.
     """
 
     plan: Plan
     job: str = "The job"
     target: Target | None = None
     file: str | None = None
+    page: str | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the plan as a JSON document."""
@@ -54,6 +56,7 @@ class PlanReport(HtmlRepr):
             *self._in_use(),
             *(Text(f"Assumed: {assumption}.", "dim") for assumption in self.plan.planned_need.assumptions),
             *self._steps(),
+            *([Text(f"The plan explorer is {self.page}: open it in a browser.")] if self.page else ()),
         )
 
     def _verdict(self) -> Text:
