@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,8 +29,8 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
 
 
-def classifier_job() -> Job:
-    return Job(model=classifier, batch=images, loss=nn.functional.cross_entropy, optimizer=sgd)
+def classifier_job(optimizer: Callable[[nn.Module], torch.optim.Optimizer] = sgd) -> Job:
+    return Job(model=classifier, batch=images, loss=nn.functional.cross_entropy, optimizer=optimizer)
 
 
 def random_position(table: PredictionTable, rng: random.Random) -> TablePosition:

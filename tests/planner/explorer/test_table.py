@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from oomph.planner import PredictionTable, TableChoice, TablePosition
-from oomph.planner.explorer._table import PEAK_KINDS, Axis, Device, Need, Passes, Update
+from oomph.planner.explorer._table import PEAK_KINDS, Axis, Device, Need, Steps
 from oomph.settings import Settings
 
-STATES = PEAK_KINDS.index("optimizer state")
 NO_KINDS = (0,) * len(PEAK_KINDS)
 
 
@@ -28,11 +27,11 @@ TABLE = PredictionTable(
     optimizers=(TableChoice("fused", "fused"), TableChoice("8bit", "8bit", "SGD has no 8-bit states")),
     samples=Axis((1, 2, 4, 8)),
     sizes=Axis((32,)),
-    passes={"group|fp32|none": Passes(row(100, 200, 400, 800), row(150, 260, 470, 900), 0.9, 1.2, 0.5, 0.125)},
-    updates={"group|fp32|fused": Update(need(300), 7, 0.25)},
+    steps={"group|fp32|none|fused": Steps(row(100, 200, 400, 800), row(150, 260, 470, 900), 0.9, 1.2, 0.5, 0.125)},
     seconds={"GPU|fp32|none": ((1.0, 2.0, 3.0, 6.0),)},
     sum_seconds={"GPU|fp32|none": 0.5},
     update_seconds={"GPU|fp32|fused": 4.0},
+    update_launching={"fp32|fused": 0.25},
     overlaps=False,
     is_derived=True,
     assumptions=(),
@@ -46,25 +45,18 @@ def at(batch: int, micro_batch: int) -> TablePosition:
 @pytest.mark.parametrize(
     ("batch", "micro_batch", "reserved"),
     [
-        (8, 8, 800 + 7),  # in one piece
-        (8, 4, 470 + 7),  # gradients of the micro-batches before
-        (5, 4, 400 + 7),  # a smaller second micro-batch: the first one has the peak
-        (7, 4, 470 + 7),  # 3 more samples count as 4
-        (2, 1, 300),  # the update needs more than the passes
+        (8, 8, 800),  # in one piece
+        (8, 4, 470),  # beside the gradients of the micro-batches before
+        (5, 4, 400),  # a smaller second micro-batch: the first one has the peak
+        (7, 4, 470),  # 3 more samples count as 4
     ],
 )
-def test_memory_is_the_larger_one_of_passes_and_update(batch: int, micro_batch: int, reserved: int) -> None:
+def test_memory_is_that_of_the_largest_micro_batch(batch: int, micro_batch: int, reserved: int) -> None:
     estimate = TABLE.lookup(at(batch, micro_batch))
     assert estimate.need.reserved == reserved
     assert estimate.memory.value == reserved + 20
     assert estimate.memory.low == pytest.approx(reserved * 0.9 + 10)
     assert estimate.memory.high == pytest.approx(reserved * 1.2 + 30)
-
-
-def test_states_of_the_optimizer_are_part_of_the_peak() -> None:
-    kinds = TABLE.lookup(at(8, 8)).need.kinds
-    assert kinds[STATES] == 7
-    assert sum(kinds) == 7
 
 
 def test_it_fits_if_the_upper_end_of_the_range_does() -> None:

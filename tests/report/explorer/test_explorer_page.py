@@ -77,7 +77,7 @@ def test_the_page_looks_up_what_the_table_says(tab: OpenedPage, explorer: Explor
         numbers = [estimate[name] for name in ("low", "value", "high", "seconds")]
         memory = expected.memory
         assert numbers == pytest.approx([memory.low, memory.value, memory.high, expected.seconds.value], rel=1e-12)
-        assert estimate["need"]["kinds"] == list(expected.need.kinds)
+        assert estimate["kinds"] == list(expected.need.kinds)
         assert estimate["fits"] == expected.fits
 
 

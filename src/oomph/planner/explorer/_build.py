@@ -12,8 +12,8 @@ from ...settings import PRECISIONS, Settings
 from ._choices import Group, checkpointing_choices, groups_of, traced_precision, updated_as
 from ._family import Family, FamilyRequest
 from ._ranges import Ranges, find_ranges
-from ._table import Device, Passes, PredictionTable, TableChoice, Update
-from ._update import PredictedUpdate, UpdateRequest
+from ._table import Device, PredictionTable, Steps, TableChoice
+from ._update import UpdateRequest, UpdateTimes
 from ._workers import LoadJob, Request, Result, predictor
 
 _NOTHING = "none"  # the checkpointing that every Job can have
@@ -74,7 +74,14 @@ def _pass_requests(ranges: Ranges) -> Iterator[tuple[_Key, Request]]:
             timed = tuple((timed, name) for timed in group.targets for name in alike)
             for choice in checkpointing_choices(ranges.settings):
                 settings = replace(ranges.settings, precision=precision, checkpointing=choice.value)
-                request = FamilyRequest(settings, target, timed, ranges.samples.values, ranges.requested_sizes)
+                request = FamilyRequest(
+                    settings,
+                    ranges.possible_optimizers,
+                    target,
+                    timed,
+                    ranges.samples.values,
+                    ranges.requested_sizes,
+                )
                 yield _PassKey(group.name, precision, choice.name), request
 
 
@@ -88,7 +95,7 @@ def _update_requests(ranges: Ranges) -> Iterator[tuple[_Key, Request]]:
         if precision == updated_as(precision):
             alike = [name for name in PRECISIONS if updated_as(name) == precision]
             timed = tuple((target, name) for target in targets for name in alike)
-            for name in ranges.optimizers:
+            for name in ranges.possible_optimizers:
                 settings = replace(smallest, precision=precision, optimizer=name)
                 yield _UpdateKey(precision, name), UpdateRequest(settings, ranges.target, timed)
 
@@ -106,39 +113,42 @@ class _Assembly:
             checkpointing_choices(self.ranges.settings),
             lambda key, name: isinstance(key, _PassKey) and key.checkpointing == name,
         )
-        optimizers = self._choices(
-            self.ranges.optimizers, lambda key, name: isinstance(key, _UpdateKey) and key.optimizer == name
-        )
-        groups, first = self.ranges.groups, self._smallest(self.ranges.groups[0], PRECISIONS[0])
-        passes = [(group, *pair) for group in groups for pair in _pairs(precisions, checkpointings)]
-        updates = [(group, *pair) for group in groups for pair in _pairs(precisions, optimizers)]
+        groups, passes = self.ranges.groups, tuple(_pairs(precisions, checkpointings))
+        updates = tuple(_pairs(precisions, self.ranges.optimizers))
+        on_targets = [(group, target) for group in groups for target in group.targets]
+        first = self._family(groups[0], PRECISIONS[0], _NOTHING)
         return PredictionTable(
             settings=self.ranges.settings,
             devices=tuple(self._devices(budget, first)),
             precisions=precisions,
             checkpointings=checkpointings,
-            optimizers=optimizers,
+            optimizers=self.ranges.optimizers,
             samples=self.ranges.samples,
             sizes=self.ranges.sizes,
-            passes={f"{group.name}|{a}|{b}": self._passes(group, a, b) for group, a, b in passes},
-            updates={f"{group.name}|{a}|{b}": self._update(group, a, b) for group, a, b in updates},
+            steps={
+                f"{group.name}|{a}|{b}|{optimizer}": _steps(self._family(group, a, b), optimizer)
+                for group in groups
+                for a, b in passes
+                for optimizer in self.ranges.possible_optimizers
+            },
             seconds={
-                f"{target.name}|{a}|{b}": self._pass_family(group, a, b).seconds[target.name, a]
-                for group, a, b in passes
-                for target in group.targets
+                f"{target.name}|{a}|{b}": self._family(group, a, b).seconds[target.name, a]
+                for group, target in on_targets
+                for a, b in passes
             },
             sum_seconds={
-                f"{target.name}|{a}|{b}": self._pass_family(group, a, b).sum_seconds[target.name, a]
-                for group, a, b in passes
-                for target in group.targets
+                f"{target.name}|{a}|{b}": self._family(group, a, b).sum_seconds[target.name, a]
+                for group, target in on_targets
+                for a, b in passes
             },
             update_seconds={
-                f"{target.name}|{a}|{b}": self._predicted_update(a, b).seconds[target.name, a]
-                for group, a, b in updates
-                for target in group.targets
+                f"{target.name}|{a}|{b}": self._update(a, b).running[target.name, a]
+                for _, target in on_targets
+                for a, b in updates
             },
+            update_launching={f"{a}|{b}": self._update(a, b).launching for a, b in updates},
             overlaps=not self.ranges.target.is_cpu,
-            is_derived=all(family.is_derived for family in self.results.values() if isinstance(family, Family)),
+            is_derived=all(result.is_derived for result in self.results.values() if isinstance(result, Family)),
             assumptions=first.assumptions,
         )
 
@@ -164,29 +174,26 @@ class _Assembly:
                 memory = budget if target is self.ranges.target else target.memory
                 yield Device(target.name, group.name, memory, first.outside if target.is_cpu else target.outside)
 
-    def _passes(self, group: Group, precision: str, checkpointing: str) -> Passes:
-        family = self._pass_family(group, precision, checkpointing)
-        return Passes(family.alone, family.accumulating, *family.range, family.launching, family.launching_sums)
-
-    def _update(self, group: Group, precision: str, optimizer: str) -> Update:
-        """Return an update; other architectures than the first one differ by workspaces of libraries."""
-        update, base = self._predicted_update(precision, optimizer), self._smallest(self.ranges.groups[0], precision)
-        difference = self._smallest(group, precision).alone[0][0].reserved - base.alone[0][0].reserved
-        return Update(update.need.plus(difference), update.states - base.states, update.launching)
-
-    def _smallest(self, group: Group, precision: str) -> Family:
-        return self._pass_family(group, precision, _NOTHING)
-
-    def _pass_family(self, group: Group, precision: str, checkpointing: str) -> Family:
+    def _family(self, group: Group, precision: str, checkpointing: str) -> Family:
         traced = traced_precision(precision, group.targets[0])
         family = self.results[_PassKey(group.name, traced, checkpointing)]
         assert isinstance(family, Family)  # noqa: S101  only possible choices are looked up
         return family
 
-    def _predicted_update(self, precision: str, optimizer: str) -> PredictedUpdate:
+    def _update(self, precision: str, optimizer: str) -> UpdateTimes:
         update = self.results[_UpdateKey(updated_as(precision), optimizer)]
-        assert isinstance(update, PredictedUpdate)  # noqa: S101  only possible choices are looked up
+        assert isinstance(update, UpdateTimes)  # noqa: S101  only possible choices are looked up
         return update
+
+
+def _steps(family: Family, optimizer: str) -> Steps:
+    return Steps(
+        family.alone[optimizer],
+        family.accumulating[optimizer],
+        *family.range,
+        family.launching,
+        family.launching_sums,
+    )
 
 
 def _pairs(first: Sequence[TableChoice], second: Sequence[TableChoice]) -> Iterator[tuple[str, str]]:

@@ -10,9 +10,10 @@ from ...machine import Target
 from ...prediction import device_seconds, launch_seconds, predict_trace, replay, trace_device
 from ...settings import Settings, parse_allocator
 from ...trace import OpCost, Phase, StorageKind, Trace, trace_profile
+from ._other_update import with_update_of
 from ._repeated_step import repeated_step
 from ._scaled_trace import TracedPoints
-from ._table import PEAK_KINDS, Need
+from ._table import PEAK_KINDS, Need, NeedGrid
 
 _FEW, _MORE = (1, 2), (8, 32)  # samples that are traced beside the largest number
 
@@ -22,7 +23,8 @@ class FamilyRequest:
     """Settings to predict for several samples and sizes.
 
     Attributes:
-        settings: what they share.
+        settings: what they share, but the optimizer.
+        optimizers: implementations of the update.
         target: where memory is predicted.
         timed: the targets and precisions whose time is estimated.
         samples: numbers of samples, in ascending order.
@@ -30,6 +32,7 @@ class FamilyRequest:
     """
 
     settings: Settings
+    optimizers: tuple[str, ...]
     target: Target
     timed: tuple[tuple[Target, str], ...]
     samples: tuple[int, ...]
@@ -41,11 +44,10 @@ class Family:
     """Predictions by size and samples.
 
     Attributes:
-        alone: memory of a batch in one piece.
-        accumulating: memory of each of several micro-batches.
+        alone: memory of a batch in one piece, by optimizer.
+        accumulating: memory of each of several micro-batches, by optimizer.
         range: factors of the value for the lower and the upper end of memory's range.
         outside: bytes outside the allocator: low, value, high.
-        states: bytes of optimizer state.
         seconds: seconds of one micro-batch on the device, by target and precision.
         launching: seconds to launch one micro-batch.
         sum_seconds: seconds to add the gradients of a micro-batch to those before, by target and precision.
@@ -54,11 +56,10 @@ class Family:
         assumptions: what the predictions assumed.
     """
 
-    alone: tuple[tuple[Need, ...], ...]
-    accumulating: tuple[tuple[Need, ...], ...]
+    alone: Mapping[str, NeedGrid]
+    accumulating: Mapping[str, NeedGrid]
     range: tuple[float, float]
     outside: tuple[float, float, float]
-    states: int
     seconds: Mapping[tuple[str, str], tuple[tuple[float, ...], ...]]
     launching: float
     sum_seconds: Mapping[tuple[str, str], float]
@@ -73,20 +74,23 @@ def predict_family(job: Job, request: FamilyRequest) -> Family:
     Raises:
         UsageError: the Job can't run with these settings.
     """
-    points = _traced(job, request)
-    grid = [[_at(points, request, count, size) for count in request.samples] for size in request.sizes or (0,)]
+    points, updates = _traced(job, request), _traced_updates(job, request)
+    grid = [
+        [_at(points, updates, request, (count, size)) for count in request.samples] for size in request.sizes or (0,)
+    ]
     largest = points.traces[max(points.traces)]
     sums = _gradient_sums(largest)
     prediction = predict_trace(repeated_step(largest, 1), request.settings, request.target)
     memory, device = prediction.full_speed, prediction.device
     return Family(
-        alone=tuple(tuple(prediction.alone for prediction in row) for row in grid),
-        accumulating=tuple(tuple(prediction.accumulating for prediction in row) for row in grid),
+        alone={name: tuple(tuple(point.alone[name] for point in row) for row in grid) for name in request.optimizers},
+        accumulating={
+            name: tuple(tuple(point.accumulating[name] for point in row) for row in grid) for name in request.optimizers
+        },
         range=(memory.low / memory.value, memory.high / memory.value),
         outside=(device.low - memory.low, device.value - memory.value, device.high - memory.high),
-        states=sum(storage.size for storage in largest.storages if storage.kind is StorageKind.STATE),
         seconds={
-            (target.name, precision): tuple(tuple(prediction.seconds[index] for prediction in row) for row in grid)
+            (target.name, precision): tuple(tuple(point.seconds[index] for point in row) for row in grid)
             for index, (target, precision) in enumerate(request.timed)
         },
         launching=launch_seconds(_of_passes(largest.op_costs)),
@@ -105,39 +109,55 @@ def _traced(job: Job, request: FamilyRequest) -> TracedPoints:
     counts = (*_FEW, *(() if request.sizes else _MORE), request.samples[-1])
     samples = dict.fromkeys(count for count in counts if count in request.samples)
     sizes = request.sizes or (0,)
-    device, traces = trace_device(request.target), {}
-    for count in samples:
-        for size in dict.fromkeys((sizes[0], sizes[len(sizes) // 2], sizes[-1])):
-            settings = replace(request.settings, batch=count, micro_batch=None)
-            if request.sizes:
-                settings = replace(settings, size=size)
-            traces[count, size] = trace_profile(job, settings, device)
-    return TracedPoints(traces)
+    ends = dict.fromkeys((sizes[0], sizes[len(sizes) // 2], sizes[-1]))
+    return TracedPoints(
+        {(count, size): _trace(job, request, count, size, request.optimizers[0]) for count in samples for size in ends}
+    )
+
+
+def _traced_updates(job: Job, request: FamilyRequest) -> dict[str, Trace]:
+    smallest = request.samples[0], (request.sizes or (0,))[0]
+    return {name: _trace(job, request, *smallest, name) for name in request.optimizers[1:]}
+
+
+def _trace(job: Job, request: FamilyRequest, samples: int, size: int, optimizer: str) -> Trace:
+    settings = replace(request.settings, batch=samples, micro_batch=None, optimizer=optimizer)
+    if request.sizes:
+        settings = replace(settings, size=size)
+    return trace_profile(job, settings, trace_device(request.target))
 
 
 @dataclass(frozen=True)
 class _PointPrediction:
-    """The prediction at one point; seconds in the order of `FamilyRequest.timed`."""
+    """The prediction at one point: memory by optimizer, and seconds in the order of `FamilyRequest.timed`."""
 
-    alone: Need
-    accumulating: Need
+    alone: Mapping[str, Need]
+    accumulating: Mapping[str, Need]
     seconds: tuple[float, ...]
 
     @classmethod
-    def of(cls, trace: Trace, request: FamilyRequest) -> _PointPrediction:
+    def of(cls, trace: Trace, updates: Mapping[str, Trace], request: FamilyRequest) -> _PointPrediction:
+        first, *others = request.optimizers
+        steps = {first: trace, **{name: with_update_of(trace, updates[name]) for name in others}}
+
+        def needs(micro_batches: int) -> dict[str, Need]:
+            return {
+                name: _need(repeated_step(step, micro_batches), request.settings, request.target)
+                for name, step in steps.items()
+            }
+
         passes = _of_passes(trace.op_costs)
-        return cls(
-            alone=need_of(repeated_step(trace, 1), request.settings, request.target),
-            accumulating=need_of(repeated_step(trace, 2), request.settings, request.target),
-            seconds=tuple(_device_seconds(passes, request.settings, *timed) for timed in request.timed),
-        )
+        seconds = tuple(_device_seconds(passes, request.settings, *timed) for timed in request.timed)
+        return cls(needs(1), needs(2), seconds)
 
 
-def _at(points: TracedPoints, request: FamilyRequest, samples: int, size: int) -> _PointPrediction:
+def _at(
+    points: TracedPoints, updates: Mapping[str, Trace], request: FamilyRequest, point: tuple[int, int]
+) -> _PointPrediction:
     if points.are_alike:
-        return _PointPrediction.of(points.at(samples, size), request)
-    weights = points.weights(samples, size)
-    traced = [_PointPrediction.of(points.traces[point], request) for point in weights]
+        return _PointPrediction.of(points.at(*point), updates, request)
+    weights = points.weights(*point)
+    traced = [_PointPrediction.of(points.traces[other], updates, request) for other in weights]
 
     def mean(numbers: Iterable[float]) -> float:
         return sum(weight * number for weight, number in zip(weights.values(), numbers, strict=True))
@@ -150,14 +170,15 @@ def _at(points: TracedPoints, request: FamilyRequest, samples: int, size: int) -
             tuple(round(mean(sizes)) for sizes in kinds),
         )
 
+    names = request.optimizers
     return _PointPrediction(
-        alone=mean_need([prediction.alone for prediction in traced]),
-        accumulating=mean_need([prediction.accumulating for prediction in traced]),
+        alone={name: mean_need([prediction.alone[name] for prediction in traced]) for name in names},
+        accumulating={name: mean_need([prediction.accumulating[name] for prediction in traced]) for name in names},
         seconds=tuple(mean(seconds) for seconds in zip(*(prediction.seconds for prediction in traced), strict=True)),
     )
 
 
-def need_of(trace: Trace, settings: Settings, target: Target) -> Need:
+def _need(trace: Trace, settings: Settings, target: Target) -> Need:
     """Return the predicted memory of a trace; on the CPU, the growth of RSS."""
     if target.is_cpu:
         prediction = predict_trace(trace, settings, target)
@@ -178,11 +199,8 @@ def _kinds(trace: Trace, position: int) -> tuple[int, ...]:
 
 def _gradient_sums(trace: Trace) -> list[OpCost]:
     """Return the operations that add gradients to those of the micro-batches before."""
-    return [
-        OpCost("add_", "float32", storage.size // 4, 3 * storage.size, storage.module, Phase.BACKWARD)
-        for storage in trace.storages
-        if storage.kind is StorageKind.GRADIENT
-    ]
+    gradients = {storage.module: storage.size for storage in trace.storages if storage.kind is StorageKind.GRADIENT}
+    return [OpCost("add_", "float32", size // 4, 3 * size, path, Phase.BACKWARD) for path, size in gradients.items()]
 
 
 def _of_passes(costs: Iterable[OpCost]) -> list[OpCost]:

@@ -14,7 +14,6 @@ from ...settings import Settings
 from ...trace import StorageKind
 
 PEAK_KINDS = tuple(kind.value for kind in StorageKind)
-_STATES = PEAK_KINDS.index(StorageKind.STATE.value)
 _TIME_RANGE = 2.0
 
 
@@ -32,19 +31,13 @@ class Need:
     allocated: int
     kinds: tuple[int, ...]
 
-    def plus_states(self, size: int) -> Need:
-        """Return the need with so many more bytes of optimizer state."""
-        kinds = tuple(kind + size * (position == _STATES) for position, kind in enumerate(self.kinds))
-        return Need(self.reserved + size, self.allocated + size, kinds)
 
-    def plus(self, size: int) -> Need:
-        """Return the need with so many more bytes that are reserved and allocated."""
-        return Need(self.reserved + size, self.allocated + size, self.kinds)
+NeedGrid = tuple[tuple[Need, ...], ...]  # by size and samples
 
 
 @dataclass(frozen=True)
-class Passes:
-    """Forward and backward passes in one precision with one checkpointing, on GPUs of one group.
+class Steps:
+    """Steps in one precision, with one checkpointing and one update, on GPUs of one group.
 
     Attributes:
         alone: the needs of a batch in one piece, by size and samples.
@@ -55,27 +48,12 @@ class Passes:
         launching_sums: seconds that it takes to launch the sums of gradients of each further micro-batch.
     """
 
-    alone: tuple[tuple[Need, ...], ...]
-    accumulating: tuple[tuple[Need, ...], ...]
+    alone: NeedGrid
+    accumulating: NeedGrid
     low: float
     high: float
     launching: float
     launching_sums: float
-
-
-@dataclass(frozen=True)
-class Update:
-    """The optimizer's update with one implementation, on GPUs of one group.
-
-    Attributes:
-        need: the need of weights, gradients and the update, without what passes leave in the allocator's cache.
-        more_states: bytes of optimizer state, compared with those of `Passes`.
-        launching: seconds that the CPU takes to launch it.
-    """
-
-    need: Need
-    more_states: int
-    launching: float
 
 
 @dataclass(frozen=True)
@@ -160,11 +138,11 @@ class PredictionTable:
         optimizers: implementations of the update.
         samples: values of the batch, and of micro-batches.
         sizes: values of the size.
-        passes: by "group|precision|checkpointing".
-        updates: by "group|precision|optimizer".
+        steps: by "group|precision|checkpointing|optimizer".
         seconds: seconds of one micro-batch on the device by size and samples, by "device|precision|checkpointing".
         sum_seconds: seconds of the sums of gradients of each further micro-batch on the device, likewise.
         update_seconds: seconds of the update on the device, by "device|precision|optimizer".
+        update_launching: seconds that the CPU takes to launch the update, by "precision|optimizer".
         overlaps: True if the device works while the next operations are launched; False on the CPU.
         is_derived: False if memory between traced points is interpolated, because different steps run there.
         assumptions: what the predictions assumed, one sentence each.
@@ -178,11 +156,11 @@ class PredictionTable:
     optimizers: tuple[TableChoice, ...]
     samples: Axis
     sizes: Axis
-    passes: Mapping[str, Passes]
-    updates: Mapping[str, Update]
+    steps: Mapping[str, Steps]
     seconds: Mapping[str, tuple[tuple[float, ...], ...]]
     sum_seconds: Mapping[str, float]
     update_seconds: Mapping[str, float]
+    update_launching: Mapping[str, float]
     overlaps: bool
     is_derived: bool
     assumptions: tuple[str, ...]
@@ -219,14 +197,14 @@ class PredictionTable:
     def lookup(self, position: TablePosition) -> TableEstimate:
         """Return the estimate at a position."""
         device = next(device for device in self.devices if device.name == position.device)
-        passes = self.passes[f"{device.group}|{position.precision}|{position.checkpointing}"]
-        update = self.updates[f"{device.group}|{position.precision}|{position.optimizer}"]
-        need = _larger(self._pass_need(passes, position).plus_states(update.more_states), update.need)
+        key = f"{device.group}|{position.precision}|{position.checkpointing}|{position.optimizer}"
+        steps = self.steps[key]
+        need = self._need(steps, position)
         low, value, high = device.outside
         memory = Estimate(
-            need.reserved * passes.low + low, need.reserved + value, need.reserved * passes.high + high, Origin.TRACED
+            need.reserved * steps.low + low, need.reserved + value, need.reserved * steps.high + high, Origin.TRACED
         )
-        seconds = self._seconds(position, passes, update)
+        seconds = self._seconds(position, steps)
         return TableEstimate(
             memory=memory,
             need=need,
@@ -234,22 +212,22 @@ class PredictionTable:
             fits=memory.high <= device.memory,
         )
 
-    def _pass_need(self, passes: Passes, position: TablePosition) -> Need:
+    def _need(self, steps: Steps, position: TablePosition) -> Need:
         row = self.sizes.values.index(position.size)
         rest = position.batch - position.micro_batch
-        alone = passes.alone[row][self._column(position.micro_batch)]
+        alone = steps.alone[row][self._column(position.micro_batch)]
         if not rest:
             return alone
         if rest >= position.micro_batch:
-            return passes.accumulating[row][self._column(position.micro_batch)]
+            return steps.accumulating[row][self._column(position.micro_batch)]
         # The second micro-batch is smaller, but the gradients of the first are there.
-        return _larger(alone, passes.accumulating[row][self._column(rest)])
+        return _larger(alone, steps.accumulating[row][self._column(rest)])
 
     def _column(self, samples: int) -> int:
         """Return the position of a number of samples, or of the next larger one."""
         return bisect.bisect_left(self.samples.values, samples)
 
-    def _seconds(self, position: TablePosition, passes: Passes, update: Update) -> float:
+    def _seconds(self, position: TablePosition, steps: Steps) -> float:
         key = f"{position.device}|{position.precision}|{position.checkpointing}"
         by_samples = self.seconds[key][self.sizes.values.index(position.size)]
         full, rest = divmod(position.batch, position.micro_batch)
@@ -257,7 +235,8 @@ class PredictionTable:
         running = full * by_samples[self._column(position.micro_batch)] + (count - 1) * self.sum_seconds[key]
         running += _on_line(self.samples.values, by_samples, rest) if rest else 0
         running += self.update_seconds[f"{position.device}|{position.precision}|{position.optimizer}"]
-        launching = count * passes.launching + (count - 1) * passes.launching_sums + update.launching
+        launching = count * steps.launching + (count - 1) * steps.launching_sums
+        launching += self.update_launching[f"{position.precision}|{position.optimizer}"]
         return overlapped_seconds(running, launching) if self.overlaps else running
 
 

@@ -10,11 +10,11 @@ from multiprocessing import get_context
 from ...errors import UsageError
 from ...job import Job
 from ._family import Family, FamilyRequest, predict_family
-from ._update import PredictedUpdate, UpdateRequest, predict_update
+from ._update import UpdateRequest, UpdateTimes, time_update
 
 LoadJob = Callable[[], Job]
 Request = FamilyRequest | UpdateRequest
-Result = Family | PredictedUpdate | UsageError  # what was requested, or why it isn't possible
+Result = Family | UpdateTimes | UsageError  # what was requested, or why it isn't possible
 Predict = Callable[[Iterable[Request]], Iterator[Result]]  # in the order of the requests
 
 
@@ -34,7 +34,7 @@ def predictor(load_job: LoadJob, workers: int) -> Iterator[Predict]:
 
 def _predict(job: Job, request: Request) -> Result:
     try:
-        return predict_family(job, request) if isinstance(request, FamilyRequest) else predict_update(job, request)
+        return predict_family(job, request) if isinstance(request, FamilyRequest) else time_update(job, request)
     except UsageError as error:
         return UsageError(error.why, error.fix)  # without its cause, which may refer to anything
 

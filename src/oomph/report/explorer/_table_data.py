@@ -7,7 +7,6 @@ from typing import Any
 
 from ...planner import PEAK_KINDS, PredictionTable
 from ...prediction import OVERLAP_EXPONENT
-from ...trace import StorageKind
 
 _KIND_NAMES = {
     "parameter": "weights",
@@ -27,6 +26,9 @@ def table_data(table: PredictionTable) -> dict[str, Any]:
         for name in ("precisions", "checkpointings", "optimizers")
     }
     size = table.settings.size
+    # Precisions that allocate alike share their grids: the page has each of them once.
+    grids = {id(grid): grid for steps in table.steps.values() for grid in (steps.alone, steps.accumulating)}.values()
+    numbers = {id(grid): number for number, grid in enumerate(grids)}
     return {
         **choices,
         "devices": [asdict(device) for device in table.devices],
@@ -35,12 +37,22 @@ def table_data(table: PredictionTable) -> dict[str, Any]:
         "sizes_problem": table.sizes.problem,
         "size_text": f"{size[0]}x{size[1]}" if isinstance(size, tuple) else str(size or "none"),
         "kinds": [_KIND_NAMES.get(kind, kind) for kind in PEAK_KINDS],
-        "states_kind": PEAK_KINDS.index(StorageKind.STATE.value),
-        "passes": {key: asdict(passes) for key, passes in table.passes.items()},
-        "updates": {key: asdict(update) for key, update in table.updates.items()},
+        "grids": [[[[need.reserved, *need.kinds] for need in row] for row in grid] for grid in grids],
+        "steps": {
+            key: {
+                "alone": numbers[id(steps.alone)],
+                "accumulating": numbers[id(steps.accumulating)],
+                "low": steps.low,
+                "high": steps.high,
+                "launching": steps.launching,
+                "launching_sums": steps.launching_sums,
+            }
+            for key, steps in table.steps.items()
+        },
         "seconds": table.seconds,
         "sum_seconds": table.sum_seconds,
         "update_seconds": table.update_seconds,
+        "update_launching": table.update_launching,
         "overlaps": table.overlaps,
         "overlap_exponent": OVERLAP_EXPONENT,
         "time_range": table.time_range,

@@ -20,23 +20,20 @@
     return numbers[right - 1] + share * (numbers[right] - numbers[right - 1]);
   }
 
-  const larger = (first, second) => (second.reserved > first.reserved ? second : first);
+  const larger = (first, second) => (second[0] > first[0] ? second : first);
 
-  function passNeed(passes, position) {
+  // What torch's allocator reserves, followed by the composition of the peak.
+  function needOf(steps, position) {
     const row = table.sizes.indexOf(position.size);
     const here = column(table.samples, position.micro_batch);
     const rest = position.batch - position.micro_batch;
-    if (!rest) return passes.alone[row][here];
-    if (rest >= position.micro_batch) return passes.accumulating[row][here];
-    return larger(passes.alone[row][here], passes.accumulating[row][column(table.samples, rest)]);
+    const alone = table.grids[steps.alone][row], accumulating = table.grids[steps.accumulating][row];
+    if (!rest) return alone[here];
+    if (rest >= position.micro_batch) return accumulating[here];
+    return larger(alone[here], accumulating[column(table.samples, rest)]);
   }
 
-  function withStates(need, size) {
-    const kinds = need.kinds.map((kind, index) => kind + (index === table.states_kind ? size : 0));
-    return { reserved: need.reserved + size, allocated: need.allocated + size, kinds };
-  }
-
-  function stepSeconds(position, passes, update) {
+  function stepSeconds(position, steps) {
     const key = `${position.device}|${position.precision}|${position.checkpointing}`;
     const bySamples = table.seconds[key][table.sizes.indexOf(position.size)];
     const full = Math.floor(position.batch / position.micro_batch);
@@ -45,25 +42,26 @@
     let running = full * bySamples[column(table.samples, position.micro_batch)] + (count - 1) * table.sum_seconds[key];
     running += rest ? onLine(table.samples, bySamples, rest) : 0;
     running += table.update_seconds[`${position.device}|${position.precision}|${position.optimizer}`];
-    const launching = count * passes.launching + (count - 1) * passes.launching_sums + update.launching;
+    const updating = table.update_launching[`${position.precision}|${position.optimizer}`];
+    const launching = count * steps.launching + (count - 1) * steps.launching_sums + updating;
     const norm = table.overlap_exponent;
     return table.overlaps ? (running ** norm + launching ** norm) ** (1 / norm) : running;
   }
 
   function lookup(position) {
     const device = table.devices.find((other) => other.name === position.device);
-    const passes = table.passes[`${device.group}|${position.precision}|${position.checkpointing}`];
-    const update = table.updates[`${device.group}|${position.precision}|${position.optimizer}`];
-    const need = larger(withStates(passNeed(passes, position), update.more_states), update.need);
+    const steps = table.steps[`${device.group}|${position.precision}|${position.checkpointing}|${position.optimizer}`];
+    const [reserved, ...kinds] = needOf(steps, position);
     const [low, value, high] = device.outside;
     return {
       device,
-      need,
-      low: need.reserved * passes.low + low,
-      value: need.reserved + value,
-      high: need.reserved * passes.high + high,
-      seconds: stepSeconds(position, passes, update),
-      fits: need.reserved * passes.high + high <= device.memory,
+      reserved,
+      kinds,
+      low: reserved * steps.low + low,
+      value: reserved + value,
+      high: reserved * steps.high + high,
+      seconds: stepSeconds(position, steps),
+      fits: reserved * steps.high + high <= device.memory,
     };
   }
 
@@ -188,9 +186,9 @@
   });
 
   function showBar(estimate) {
-    const { need, device } = estimate;
-    const cached = Math.max(need.reserved - need.kinds.reduce((sum, size) => sum + size, 0), 0);
-    const parts = table.kinds.map((name, index) => [name, need.kinds[index]]);
+    const { reserved, kinds, device } = estimate;
+    const cached = Math.max(reserved - kinds.reduce((sum, size) => sum + size, 0), 0);
+    const parts = table.kinds.map((name, index) => [name, kinds[index]]);
     parts.push(["cached by the allocator", cached], [table.outside_name, device.outside[1]]);
     const bars = parts.map(([name, size]) => ({
       type: "bar", orientation: "h", y: [""], x: [size / GIB], name,
