@@ -256,7 +256,9 @@ def test_a_closed_pipe_stops_training_with_a_checkpoint_and_no_traceback(tmp_pat
                 break
         process.stdout.close()
         assert process.wait(60) == 1
-        assert process.stderr.read() == "stopped; resume with: oomph train --resume runs/train/exp\n"
+        report, hint = process.stderr.read().splitlines()
+        assert report == "report: runs/train/exp/report.html"
+        assert hint == "stopped; resume with: oomph train --resume runs/train/exp"
     assert (tmp_path / "runs/train/exp/weights/state.pt").exists()
 
 

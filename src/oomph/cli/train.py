@@ -156,11 +156,11 @@ def _train(request: _Request, *, as_json: bool) -> None:
         # On rank 0 alone: other ranks would see folders and files that are still being written.
         config, notes = dist.broadcast(lambda: _build_config(request, stack))
         quiet = as_json or not dist.is_main
-        with _write_report(config.run_dir, dist), ConsoleProgress(quiet=quiet) as progress:
+        hint, report = _print_resume_hint(config.run_dir, dist), _write_report(config.run_dir, dist)
+        with hint, report, ConsoleProgress(quiet=quiet) as progress:
             for note in (*request.notes, *notes):
                 progress.log(note)
-            with _print_resume_hint(config.run_dir, dist):
-                result = train(config, progress, resume=request.resume is not None, dist=dist)
+            result = train(config, progress, resume=request.resume is not None, dist=dist)
     if dist.is_main:
         emit(TrainReport(result), as_json=as_json)
 
