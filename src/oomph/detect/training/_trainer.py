@@ -13,7 +13,7 @@ import torch
 from torch.optim import Optimizer
 
 from ...data import Batch, prefetch_to_device
-from ...errors import OomphError
+from ...errors import OomphError, RankLost
 from ...machine import peak_rss_bytes, rss_bytes
 from ...monitor import Recorder, Sampler, record_error
 from ...recovery import Guard, StepReport, record_plan
@@ -133,7 +133,7 @@ class Trainer:
     def run(self) -> TrainResult:
         """Train the remaining epochs."""
         with contextlib.ExitStack() as stack:
-            stack.callback(self._run_dir.draw_plots)
+            stack.push(self._draw_plots)
             stack.callback(self._recorder.close)
             stack.callback(self._guard.close)
             stack.callback(self._parts.train_loader.close)
@@ -152,6 +152,10 @@ class Trainer:
             retries=self._retries,
             saved_epoch=self._run_dir.saved_epoch("best"),
         )
+
+    def _draw_plots(self, _: object, error: BaseException | None, __: object) -> None:
+        if not isinstance(error, RankLost):  # the launcher kills the other ranks soon
+            self._run_dir.draw_plots()
 
     def _run_recorded(self) -> None:
         try:
