@@ -8,6 +8,12 @@ ZOO := $(VENV)/zoo
 ZOO_STAMP := $(ZOO)/.installed
 EXPORT := $(VENV)/export
 EXPORT_STAMP := $(EXPORT)/.installed
+FRAMEWORKS := $(VENV)/frameworks
+FRAMEWORKS_STAMP := $(FRAMEWORKS)/.installed
+ULTRALYTICS := $(VENV)/ultralytics
+ULTRALYTICS_STAMP := $(ULTRALYTICS)/.installed
+KERAS_TORCH := $(VENV)/keras-torch
+KERAS_TORCH_STAMP := $(KERAS_TORCH)/.installed
 KERAS := $(VENV)/keras
 KERAS_STAMP := $(KERAS)/.installed
 LITERT := $(VENV)/litert
@@ -17,12 +23,12 @@ PYTEST := $(BIN)/python -m pytest -q
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train check lint types unit medium test test-all test-export test-keras test-litert versions format bench compare peers clean
+.PHONY: help setup train check lint types unit medium test test-frameworks test-all test-export test-ultralytics test-keras-torch test-keras test-litert versions format bench compare peers clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-setup: $(STAMP) $(ZOO_STAMP) $(EXPORT_STAMP) ## install everything that the other targets need
+setup: $(STAMP) $(ZOO_STAMP) $(EXPORT_STAMP) $(FRAMEWORKS_STAMP) ## install everything that the other targets need
 
 $(STAMP): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -43,17 +49,27 @@ types: lint
 	$(BIN)/mypy
 
 unit: lint
-	$(PYTEST) -m "not medium and not large and not export and not keras and not litert" --numprocesses 2
+	$(PYTEST) -m "not medium and not large and not export and not frameworks and not ultralytics and not keras_torch and not keras and not litert" --numprocesses 2
 
 medium: unit $(ZOO_STAMP)
-	$(PYTEST) -m "medium and not large" --numprocesses 2
+	$(PYTEST) -m "medium and not large and not frameworks and not ultralytics and not keras_torch" --numprocesses 2
 
 # The zoo's packages are downloaded while types are checked.
-test: $(STAMP) ## everything a change must pass (five minutes)
-	@$(MAKE) --no-print-directory -j2 types medium
+test: $(STAMP) ## everything a change must pass (ten minutes)
+	@$(MAKE) --no-print-directory -j2 types test-frameworks
 
-test-all: test test-export ## large tests too: all recorded predictions, soak tests
-	$(PYTEST) -m large --numprocesses 2
+test-frameworks: medium $(FRAMEWORKS_STAMP)
+	PYTHONPATH=$(CURDIR)/$(FRAMEWORKS) $(PYTEST) -m "frameworks and not large" --numprocesses 2
+
+# As the zoo's packages: the other tests run without them, as most users do.
+$(FRAMEWORKS_STAMP): tests/integrations/requirements.txt | $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --no-compile --target $(FRAMEWORKS) -r $<
+	@touch $(FRAMEWORKS_STAMP)
+
+# TESTED=1 says that `make test` has passed already, as in CI.
+test-all: $(if $(TESTED),,test) test-export test-ultralytics test-keras-torch $(FRAMEWORKS_STAMP) ## large tests too: all recorded predictions, soak tests
+	$(PYTEST) -m "large and not frameworks and not ultralytics and not keras_torch" --numprocesses 2
+	PYTHONPATH=$(CURDIR)/$(FRAMEWORKS) $(PYTEST) -m "large and frameworks" --numprocesses 2
 
 test-export: $(EXPORT_STAMP) ## export detectors and run the files in ONNX Runtime and ExecuTorch (four minutes)
 	PYTHONPATH=$(CURDIR)/$(EXPORT) $(PYTEST) -m export
@@ -62,6 +78,21 @@ test-export: $(EXPORT_STAMP) ## export detectors and run the files in ONNX Runti
 $(EXPORT_STAMP): tests/shrink/requirements.txt | $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --no-compile --target $(EXPORT) -r $<
 	@touch $(EXPORT_STAMP)
+
+test-ultralytics: $(ULTRALYTICS_STAMP) ## train with Ultralytics (two minutes)
+	PYTHONPATH=$(CURDIR)/$(ULTRALYTICS) $(PYTEST) -m ultralytics
+
+# Apart from test-frameworks: Ultralytics needs other versions, and is under the AGPL.
+$(ULTRALYTICS_STAMP): tests/integrations/ultralytics-requirements.txt | $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --no-compile --target $(ULTRALYTICS) -r $<
+	@touch $(ULTRALYTICS_STAMP)
+
+test-keras-torch: $(KERAS_TORCH_STAMP) ## train with Keras on torch (one minute)
+	PYTHONPATH=$(CURDIR)/$(KERAS_TORCH) KERAS_BACKEND=torch $(PYTEST) -m keras_torch
+
+$(KERAS_TORCH_STAMP): tests/integrations/keras-torch-requirements.txt | $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --no-compile --target $(KERAS_TORCH) -r $<
+	@touch $(KERAS_TORCH_STAMP)
 
 test-keras: $(KERAS_STAMP) ## train with Keras, convert to TFLite and run the files (four minutes, 1.4 GB)
 	PYTHONPATH=$(CURDIR)/$(KERAS) $(PYTEST) -m keras

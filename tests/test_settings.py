@@ -27,6 +27,12 @@ def test_micro_batch_sizes_cover_the_batch() -> None:
         ({"batch": 4, "precision": "fp8"}, "precision is 'fp8'; set precision to one of fp32"),
         ({"batch": 4, "memory_format": "rows"}, "set memory_format to one of contiguous"),
         ({"batch": 4, "allocator": "jemalloc"}, "set allocator to one of default, expandable"),
+        ({"batch": 4, "ranks": 8}, 'there are 8 ranks with parallel \'none\'; set parallel to "ddp" or "fsdp2"'),
+        ({"batch": 4, "parallel": "ddp"}, "there are 1 ranks with parallel 'ddp'"),
+        ({"batch": 4, "ranks": 0}, "ranks is 0"),
+        ({"batch": 4, "ranks": 2, "parallel": "zero"}, "set parallel to one of none, ddp, fsdp2"),
+        ({"batch": 4, "ranks": 2, "parallel": "fsdp2", "memory_format": "channels_last"}, "only contiguous weights"),
+        ({"batch": 4, "ranks": 2, "parallel": "fsdp2", "optimizer": "8bit"}, "8-bit states of sharded weights"),
     ],
 )
 def test_invalid_settings_are_rejected_with_the_allowed_values(invalid: dict[str, Any], message: str) -> None:

@@ -28,10 +28,12 @@ class LossSum:
     Attributes:
         total: the sum of the losses, a differentiable scalar.
         count: how many were summed: a number, or a tensor without gradient.
+        min_count: the smallest divisor of a whole batch: 1 for a loss that is divided by max(count, 1).
     """
 
     total: Tensor
     count: Number
+    min_count: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ MEMORY_FORMATS = ("contiguous", "channels_last")
 ALLOCATORS = ("default", "expandable")
 CHECKPOINTING = ("none", "blocks")
 OPTIMIZERS = ("given", "foreach", "fused", "single", "8bit")
+PARALLEL = ("none", "ddp", "fsdp2")
 MIN_OFFLOADED = MIB  # smaller tensors stay on the device
 
 Size = int | tuple[int, int]
@@ -26,7 +28,7 @@ class Settings:
     """Settings that a Job is trained with.
 
     Attributes:
-        batch: samples per optimizer step.
+        batch: samples per optimizer step; of several ranks, those of each.
         micro_batch: samples per forward and backward pass; the whole batch if None. The last micro-batch may be
             smaller.
         size: the image side, (height, width) or the sequence length, passed to the Job's `batch`.
@@ -43,6 +45,9 @@ class Settings:
         loss_chunks: number of parts in which cross entropies are computed, so that less of the logits is copied.
         offload: paths of modules whose activations are in pinned host memory between forward and backward; "" is the
             whole model.
+        parallel: how several ranks train together: "none", "ddp" (DistributedDataParallel) or "fsdp2" (`fully_shard` of
+            the repeated blocks and of the model).
+        ranks: number of ranks, one for each GPU.
     """
 
     batch: int
@@ -56,6 +61,8 @@ class Settings:
     passes: int = 1
     loss_chunks: int = 1
     offload: tuple[str, ...] = ()
+    parallel: str = "none"
+    ranks: int = 1
 
     def __post_init__(self) -> None:
         _check_positive("batch", self.batch)
@@ -75,6 +82,20 @@ class Settings:
         _check_checkpointing(self.checkpointing)
         _check_offload(self.offload, self.checkpointing)
         _check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        self._check_ranks()
+
+    def _check_ranks(self) -> None:
+        _check_positive("ranks", self.ranks)
+        _check_choice("parallel", self.parallel, PARALLEL)
+        if (self.ranks > 1) != (self.parallel != "none"):
+            raise UsageError(
+                f"there are {self.ranks} ranks with parallel {quote(self.parallel)}",
+                'set parallel to "ddp" or "fsdp2", and ranks to at least 2',
+            )
+        if self.parallel == "fsdp2" and self.memory_format != "contiguous":
+            raise UsageError("fully_shard has only contiguous weights", 'set memory_format to "contiguous"')
+        if self.parallel == "fsdp2" and self.optimizer == "8bit":
+            raise UsageError("8-bit states of sharded weights are not supported", "use another optimizer setting")
 
     @property
     def micro_batch_sizes(self) -> tuple[int, ...]:
@@ -128,6 +149,17 @@ def parse_allocator(text: str) -> AllocatorConfig:
                 f"the allocator option {name} is {quote(value)}", "write the value as in PYTORCH_ALLOC_CONF"
             ) from None
     return AllocatorConfig(**options)  # type: ignore[arg-type]
+
+
+def environment_allocator() -> str:
+    """Return the allocator that a training process in this environment has, if oomph models its options."""
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    text = next((os.environ[name] for name in names if os.environ.get(name)), "default")
+    try:
+        parse_allocator(text)
+    except UsageError:
+        return "default"
+    return text
 
 
 def _parse_megabytes(text: str) -> int:

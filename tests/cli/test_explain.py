@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from oomph.cli import run
+from oomph.units import KIB
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TEXT = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 7.79 GiB total capacity)"
@@ -33,7 +34,7 @@ def test_other_failures_are_called_not_memory(capsys: pytest.CaptureFixture[str]
 
 def test_record_is_explained_by_its_measurements(capsys: pytest.CaptureFixture[str]) -> None:
     output = explained(capsys, str(EXAMPLES / "records" / "killed.jsonl"))
-    assert output.startswith("The kernel killed the process because RAM ran out.\n")
+    assert output.startswith("The process was killed, most likely because RAM ran out.\n")
     assert "31.8 GiB of 32 GiB in use (cgroup limit)" in output
     assert "Host memory leaks" in output
     assert "120 steps and 120 samples" in output
@@ -65,8 +66,44 @@ def test_json_contains_the_findings(capsys: pytest.CaptureFixture[str]) -> None:
     assert (explanation["oomph"], explanation["verdict"], explanation["source"]) == ("explanation", "memory", "log")
     first = explanation["findings"][0]
     assert (first["kind"], first["numbers"]["rank"], first["retryable"]) == ("cuda-out-of-memory", 1, True)
+    assert (first["resource"], first["sure"], first["speaker"]) == ("gpu", True, "pytorch")
     assert first["why"]
     assert first["fix"]
+    assert 1 <= len(first["advice"]) <= 3
+    assert first["advice"][0]["command"] == "$ ps -o pid,user,etime,args -p 2797307"
+
+
+def test_bare_kill_is_not_sure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "x.log"
+    file.write_text("epoch 3\nKilled\n")
+    output = explained(capsys, str(file))
+    assert output.startswith("The process was killed, most likely because RAM ran out.\n")
+    assert "$ oomph lint . --select " in output
+    (finding,) = json.loads(explained(capsys, str(file), "--json"))["findings"]
+    assert (finding["sure"], finding["resource"]) == (False, "ram")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "OSError: [Errno 24] Too many open files",
+        "RuntimeError: can't start new thread",
+        "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.",
+        "Watchdog caught collective operation timeout: WorkNCCL() ran for 600081 milliseconds before timing out.",
+    ],
+)
+def test_limits_that_are_not_memory_have_another_verdict(
+    text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "x.log"
+    file.write_text(text)
+    assert json.loads(explained(capsys, str(file), "--json"))["verdict"] == "not memory"
+
+
+def test_myth_is_linked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "x.log"
+    file.write_text("OSError: [WinError 1455] The paging file is too small")
+    assert "docs/myths.md#the-page-file-error-comes-from-backpropagation" in explained(capsys, str(file))
 
 
 def test_escape_codes_of_a_log_are_not_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -75,6 +112,64 @@ def test_escape_codes_of_a_log_are_not_printed(capsys: pytest.CaptureFixture[str
     output = explained(capsys, str(file))
     assert output.replace("\n", "").isprintable()
     assert "gotcha" not in output
+
+
+def test_healthy_log_has_no_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "x.log"
+    file.write_text("epoch 1 loss 0.4\nepoch 2 loss 0.3\n")
+    assert explained(capsys, str(file)).startswith("No error found.")
+    assert json.loads(explained(capsys, str(file), "--json"))["verdict"] == "no error"
+
+
+def lines_of_a_log(number: int) -> str:
+    """Return lines as they are in healthy logs, with words that are also in messages of errors."""
+    bar = f"\rEpoch {number}:  41%|████      | {number % 1980}/1980 [04:10<06:01,  3.23it/s, loss=0.{number}]"
+    record = {"step": number, "loss": number / 7, "grad_norm": number / 3, "memory_error": None, "failed": 0, "nan": 0}
+    return (
+        f"2026-11-15 10:00:00 INFO step {number} loss 0.{number} memory 10.2 GiB error=0.1 failed=0 nan=0 inf=0 137\n"
+        f"{bar}\n{json.dumps(record)}\n\x1b[32mINFO\x1b[0m read /data/{number * 2654435761 % 2**32:08x}.jpg in 3 ms\n"
+    )
+
+
+@pytest.fixture(scope="module")
+def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a log of 100 MB with an error in its middle."""
+    file = tmp_path_factory.mktemp("logs") / "long.log"
+    block = "".join(map(lines_of_a_log, range(5000))).encode()
+    count = 100_000_000 // len(block) + 1
+    with file.open("wb") as log:
+        for number in range(count):
+            log.write(block)
+            if number == count // 2:
+                log.write(f"{TEXT}\nskipped\n".encode())
+    return file
+
+
+# Runs the command in a small process: the peak of a child counts what its parent used before it started.
+MEASURE = """
+import json, resource, subprocess, sys, time
+start = time.monotonic()
+output = subprocess.run(sys.argv[1:], check=True, stdout=subprocess.PIPE).stdout
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([time.monotonic() - start, usage.ru_maxrss, json.loads(output)]))
+"""
+
+
+@pytest.mark.medium
+@pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss is that of Linux")
+@pytest.mark.parametrize("source", ["file", "pipe"])
+def test_long_log_is_read_completely_in_little_time_and_memory(long_log: Path, source: str) -> None:
+    argument = str(long_log) if source == "file" else "-"
+    command = [sys.executable, "-c", MEASURE, sys.executable, "-m", "oomph", "explain", argument, "--json"]
+    with subprocess.Popen(["cat", str(long_log)], stdout=subprocess.PIPE) as cat:
+        process = subprocess.run(command, stdin=cat.stdout, stdout=subprocess.PIPE, check=True)
+        cat.kill()
+    seconds, peak, explanation = json.loads(process.stdout)
+    finding = explanation["findings"][0]
+    assert (finding["kind"], finding["details"][0]) == ("cuda-out-of-memory", "The run continued for long after this.")
+    # 5 seconds is the promise. CI machines are slower, and run other tests at the same time.
+    assert seconds < 10
+    assert peak * KIB < 200_000_000
 
 
 @pytest.mark.medium

@@ -8,7 +8,7 @@ import pytest
 
 import oomph
 from oomph import Job
-from oomph.cli import _explorer
+from oomph.cli._job_argument import _explorer
 from oomph.cli._main import run
 from oomph.cli.plan import _ways_out
 from oomph.errors import CannotFit

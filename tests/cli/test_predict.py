@@ -36,6 +36,20 @@ def test_job_that_does_not_fit_gets_a_suggestion(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.medium
+def test_a_rank_of_several_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["predict", JOB, "--batch", "8", "--size", "64", "--gpu", "H200", "--json"]
+    peaks = {}
+    for parallel in (["--parallel", "ddp", "--ranks", "8"], ["--parallel", "fsdp2", "--ranks", "8"], []):
+        assert run([*flags, *parallel]) == 0
+        document = json.loads(capsys.readouterr().out)
+        peaks[document["settings"]["parallel"]] = document["prediction"]["allocated"]["value"]
+    assert peaks["fsdp2"] < peaks["none"] < peaks["ddp"]
+    assert run([*flags, "--ranks", "8"]) == 2
+    assert "set parallel to" in capsys.readouterr().err
+    assert run([*flags, "--ranks", "8", "--parallel", "ddp", "--measure"]) == 2
+
+
+@pytest.mark.medium
 def test_built_in_names_work(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["predict", "yolov5n", "--batch", "1", "--gpu", "T4", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -248,7 +248,7 @@ def test_loader_workers_that_die_in_several_ways() -> None:
     assert killed == "killed worker-killed worker-killed"
     assert left == "left worker-exited worker-exited"
     assert wrong == "wrong None shape"
-    assert full == "full cpu-out-of-memory cpu-out-of-memory"
+    assert full == "full cpu-out-of-memory impossible-size"  # the guard needs the allocator's kind
 
 
 @pytest.mark.medium

@@ -10,7 +10,7 @@ import oomph
 from oomph.errors import MissingFile
 from oomph.failures import FailureKind
 from oomph.monitor import Recorder, explain_stream
-from oomph.units import GIB, MIB
+from oomph.units import GIB
 
 TEXT = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 7.79 GiB total capacity)"
 
@@ -57,25 +57,40 @@ def test_verdict_is_one_word() -> None:
     assert (unknown.verdict, unknown.unrecognized) == ("unknown", "RuntimeError: the frobnicator is open")
 
 
-def test_only_both_ends_of_a_huge_log_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oomph.monitor._explanation._LOG_TAIL_CHUNKS", 2)
-    monkeypatch.setattr("oomph.monitor._explanation._HEAD_BYTES", MIB)
+class Pipe(io.RawIOBase):
+    """A pipe that delivers a few bytes at a time."""
 
-    class Endless(io.RawIOBase):
-        """20 MiB of a log that ends with an error."""
+    def __init__(self, data: bytes, size: int) -> None:
+        self._stream, self._size = io.BytesIO(data), size
 
-        left = 20 * MIB
+    def read(self, size: int = -1) -> bytes:
+        return self._stream.read(min(size, self._size))
 
-        def read(self, size: int = -1) -> bytes:
-            if self.left <= 0:
-                return b""
-            self.left -= size
-            line = b"epoch 3 fine\n" if self.left > 0 else f"\n{TEXT}\n".encode()
-            return (line * (size // len(line) + 1))[:size] if self.left > 0 else line
 
-    explanation = explain_stream(Endless(), "big.log")  # type: ignore[arg-type]
+def test_all_of_a_long_log_is_read() -> None:
+    line = b"read the images of shard 3\n"
+    data = line * 100_000 + f"{TEXT}\n".encode() + line * 100_000
+    explanation = explain_stream(io.BytesIO(data), "big.log")
     assert explanation.findings[0].kind is FailureKind.CUDA_OOM
-    assert "MiB in the middle of big.log was not read" in explanation.facts[0]
+    assert explanation.facts == ()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("size", [3, 4097])
+def test_pipe_gives_the_same_explanation(encoding: str, size: int) -> None:
+    text = "größe 3\n" * 300 + TEXT + "\n" + "größe 4\n" * 300
+    data = text.encode(encoding)
+    assert explain_stream(Pipe(data, size), "x") == oomph.explain(text)  # type: ignore[arg-type]
+
+
+def test_healthy_log_has_no_error(tmp_path: Path) -> None:
+    healthy = oomph.explain("epoch 1 loss 0.3 val_error: 0.1\nepoch 2 loss 0.2, 0 errors\nsaved\n")
+    assert (healthy.verdict, healthy.findings, healthy.unrecognized) == ("no error", (), None)
+    assert oomph.explain("epoch 1\nTraceback (most recent call last):\n  File 'x'\n").verdict == "unknown"
+    file = tmp_path / "model.pt"
+    file.write_bytes(bytes(range(256)) * 50)
+    binary = oomph.explain(file)
+    assert (binary.verdict, binary.has_text) == ("unknown", False)
 
 
 def write_record(file: Path, available: int) -> None:

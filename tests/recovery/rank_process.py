@@ -22,7 +22,8 @@ from torch.utils.checkpoint import checkpoint
 
 import oomph
 from oomph.distributed import _watchdog
-from oomph.recovery import Guard, _distributed, _optimizer_step
+from oomph.recovery import Guard, _optimizer_step
+from oomph.recovery.ranks import _distributed
 
 from .faults import CUDA_OOM, FaultIn
 
@@ -349,24 +350,112 @@ def accumulating(rank: int, size: int, folder: Path) -> None:
     guard.step(batch(rank, 2))
 
 
-def sharded(rank: int, size: int, folder: Path) -> None:
-    """Run out of memory under FSDP2 in the backward of the last rank, while the others wait in a collective."""
-    del folder
+def build_sharded(size: int, **options: Any) -> tuple[Net, Guard]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     torch.manual_seed(0)
     net = Net()
+    net.norm.eval()  # statistics are those of a micro-batch
     mesh = init_device_mesh("cpu", (size,))
     for part in (net.first, net.second):
         fully_shard(part, mesh=mesh)
     fully_shard(net, mesh=mesh)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss, clip_grad_norm=1.0, **options)
+    return net, guard
+
+
+def whole_values(net: nn.Module) -> list[list[float]]:
+    """Return the values of all shards, on every rank."""
+    return values(param.full_tensor() for param in net.parameters())  # type: ignore[attr-defined]
+
+
+def train_sharded(case: str, rank: int, size: int, **options: Any) -> Any:
+    """Train some steps, with an error in the second one on the ranks and at the place that the case names."""
+    net, guard = build_sharded(size, **options)
+    reports = []
+    for step in range(STEPS):
+        fails = step == 1 and (rank == size - 1 or case.startswith("all"))
+        Net.fails_in_backward = fails and case.endswith("backward")
+        operation = {"first forward": "mm", "last forward": "addmm", "reduction": "chunk_cat"}.get(case)
+        with FaultIn(operation, times=1) if fails and operation else contextlib.nullcontext():
+            reports.append(guard.step(batch(rank, step)))
+    guard.close()
+    return {
+        "parameters": whole_values(net),
+        "retries": [report.retries for report in reports],
+        "micro_batches": [report.micro_batches for report in reports],
+    }
+
+
+def sharded(rank: int, size: int, folder: Path) -> None:
+    """Run out of memory under FSDP2, while the other ranks are about to enter a collective."""
+    cases = ("undisturbed", "first forward", "last forward", "last backward", "reduction", "all backward")
+    write_result(folder, rank, {case: train_sharded(case, rank, size) for case in cases})
+
+
+def sharded_limit(rank: int, size: int, folder: Path) -> None:
+    """Limit the address space of the last rank after a first step, so that a whole batch doesn't fit there."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    layers = [nn.Linear(64, 1024), nn.Tanh(), nn.Linear(1024, 1024), nn.Tanh(), nn.Linear(1024, 1)]
+    net, mesh = nn.Sequential(*layers), init_device_mesh("cpu", (size,))
+    for layer in (net[2], net):
+        fully_shard(layer, mesh=mesh)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss, micro_batch=4)
+    guard = oomph.guard(model=net, optimizer=optimizer, loss=nn.functional.mse_loss)
+    data = torch.randn(16_384, 64), torch.randn(16_384, 1)
+    guard.step((data[0][:8], data[1][:8]))
+    if rank == size - 1:
+        import resource
+
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + 200 * 2**20, resource.RLIM_INFINITY))
+    reports = [guard.step(data) for _ in range(2)]
+    guard.close()
+    result = {"micro_batches": [r.micro_batches for r in reports], "retries": [r.retries for r in reports]}
+    write_result(folder, rank, {**result, "loss": float(reports[-1].loss)})
+
+
+def sharded_exhausted(rank: int, size: int, folder: Path) -> None:
+    """Never find memory on the last rank under FSDP2."""
+    net, guard = build_sharded(size, checkpoint=folder / "last")
     guard.step(batch(rank, 0))
-    print("first step done", flush=True)
-    Net.fails_in_backward = rank == size - 1
+    if rank == size - 1:
+        net.second.register_forward_pre_hook(run_out_of_memory)
     guard.step(batch(rank, 1))
+
+
+def sharded_error(rank: int, size: int, folder: Path) -> None:
+    """Raise an error of the user's code on the last rank under FSDP2, where the others vote."""
+    del folder
+    net, guard = build_sharded(size)
+    guard.step(batch(rank, 0))
+    if rank == size - 1:
+        net.second.register_forward_pre_hook(raise_user_error)
+    guard.step(batch(rank, 1))
+
+
+def raise_user_error(module: nn.Module, args: Any) -> None:
+    del module, args
+    raise ValueError("the label is 7")
+
+
+def sharded_resumed(rank: int, size: int, folder: Path) -> None:
+    """Save after a step, or continue what another number of ranks saved; every rank has the same batches."""
+    net, guard = build_sharded(size)
+    if (folder / "saved").exists():
+        guard.load(folder / "saved")
+    else:
+        guard.step(batch(0, 0))
+        guard.save(folder / "saved")
+        guard.save(folder / "saved")  # replaces the first
+    guard.step(batch(0, 1))
+    guard.close()
+    write_result(folder, rank, {"parameters": whole_values(net), "steps": guard.steps})
 
 
 def rejected(rank: int, size: int, folder: Path) -> None:
@@ -467,6 +556,10 @@ SCENARIOS = {
         update_exhausted,
         accumulating,
         sharded,
+        sharded_limit,
+        sharded_exhausted,
+        sharded_error,
+        sharded_resumed,
         rejected,
         sparse_gradients,
         one_sided_layer,

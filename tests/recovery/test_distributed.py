@@ -202,15 +202,46 @@ def test_a_run_is_saved_between_updates_without_the_gradients_of_one_rank(tmp_pa
         assert state["pending"] is None
 
 
-def test_an_error_in_the_backward_of_fsdp2_ends_every_rank_with_the_reason(tmp_path: Path, launcher: Launcher) -> None:
-    launcher.start("sharded", 2, tmp_path)
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.large)])
+def test_all_ranks_of_fsdp2_retry_what_failed_on_one_of_them(size: int, tmp_path: Path, launcher: Launcher) -> None:
+    for result in launcher.results("sharded", size, tmp_path):
+        for case in ("first forward", "last forward", "last backward", "reduction", "all backward"):
+            assert result[case]["retries"] == [0, 1, 0], case
+            assert result[case]["micro_batches"] == [1, 2, 2], case
+            assert_close(result[case]["parameters"], result["undisturbed"]["parameters"])
+
+
+@pytest.mark.large
+def test_a_real_limit_on_one_rank_of_fsdp2_splits_the_batch_on_all(tmp_path: Path, launcher: Launcher) -> None:
+    first, last = launcher.results("sharded_limit", 2, tmp_path)
+    assert first["micro_batches"] == last["micro_batches"]
+    assert first["micro_batches"][0] > 1
+    assert first["retries"][0] == last["retries"][0] >= 1
+    assert first["retries"][1] == 0
+
+
+def test_ranks_of_fsdp2_give_up_together_and_each_saves_its_shard(tmp_path: Path, launcher: Launcher) -> None:
+    assert launcher.run("sharded_exhausted", 2, tmp_path) == [1, 1]
     for rank in range(2):
-        wait_for_text(tmp_path / f"{rank}.out", "first step done")
-    started_at = time.monotonic()
-    assert 0 not in [code for _, code in (launcher.wait_for_next(), launcher.wait_for_next())]
-    assert time.monotonic() - started_at < 30
-    for rank in range(2):
-        assert "FSDP2" in errors(tmp_path, rank), errors(tmp_path, rank)
+        assert "RetriesExhausted" in errors(tmp_path, rank)
+        assert "the run was saved to" in errors(tmp_path, rank)
+    assert "out of memory on another rank" in errors(tmp_path, 0)
+    assert "CUDA out of memory" in errors(tmp_path, 1)
+    assert load(tmp_path / "last" / "guard.pt")["guard"]["steps"] == 1
+    assert len(list((tmp_path / "last").glob("*.distcp"))) == 2
+
+
+def test_an_error_of_the_user_under_fsdp2_is_the_reason_on_all_ranks(tmp_path: Path, launcher: Launcher) -> None:
+    assert 0 not in launcher.run("sharded_error", 2, tmp_path)
+    assert "rank 1: ValueError: the label is 7" in errors(tmp_path, 0)
+
+
+def test_a_run_of_fsdp2_continues_with_another_number_of_ranks(tmp_path: Path, launcher: Launcher) -> None:
+    expected = launcher.results("sharded_resumed", 2, tmp_path)[0]
+    for size in (2, 3):
+        for result in launcher.results("sharded_resumed", size, tmp_path):
+            assert result["steps"] == 2
+            assert_close(result["parameters"], expected["parameters"])
 
 
 def test_models_that_would_hang_are_rejected_by_name(tmp_path: Path, launcher: Launcher) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import oomph
-from oomph.errors import RetriesExhausted
+from oomph.errors import RetriesExhausted, UsageError
 from oomph.recovery import Guard
 
 from .faults import FaultIn
@@ -24,6 +24,10 @@ def double_batch(seed: int = 1, samples: int = 8) -> tuple[Tensor, Tensor]:
 
 def pairwise_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(outputs @ targets.T, torch.arange(len(outputs)))
+
+
+def sum_of_squares(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - targets).square().sum()
 
 
 def build(loss: Any = mse_loss, **options: Any) -> tuple[nn.Module, torch.optim.Optimizer, Guard]:
@@ -79,6 +83,22 @@ def test_a_retry_adds_nothing_twice(operation: str) -> None:
         assert (report.retries, report.micro_batches) == (int(fails), 2)
         states.append([cloned(param.grad) for param in net.parameters()])
     assert differences(*states) == []
+
+
+@pytest.mark.parametrize("loss", [mse_loss, sum_of_squares], ids=["mean", "sum"])
+def test_the_check_tells_a_mean_from_a_sum(loss: Any) -> None:
+    net, _, guard = build(None, reduction="either", micro_batch=3)
+    plain, batch = plain_net(torch.float64), double_batch()
+    guard.backward(batch, forward=lambda model, batch: loss(model(batch[0]), batch[1]))
+    loss(plain(batch[0]), batch[1]).backward()
+    for param, expected in zip(net.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(param.grad, expected.grad, rtol=1e-12, atol=1e-14)
+
+
+def test_what_is_neither_is_not_split() -> None:
+    _, _, guard = build(None, reduction="either", micro_batch=3)
+    with pytest.raises(UsageError, match="micro_batch=3 would change the gradient"):
+        guard.backward(double_batch(), forward=lambda model, batch: model(batch[0]).max())
 
 
 def test_it_neither_updates_nor_clears() -> None:
@@ -145,3 +165,36 @@ def test_it_works_for_optimizers_that_step_twice() -> None:
     sharpness_aware(net, lambda: guard.backward(batch), optimizer)
     sharpness_aware(plain, lambda: mse_loss(plain(batch[0]), batch[1]).backward(), plain_optimizer)
     assert_same_weights(net, plain)
+
+
+class Tokens(nn.Module):
+    """An untrained language model: the losses of all tokens are nearly equal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.head = nn.Embedding(50, 8), nn.Linear(8, 50)
+        nn.init.normal_(self.head.weight, std=0.02)
+
+    def forward(self, ids: Tensor) -> Any:
+        return self.head(self.embed(ids))
+
+
+def shifted_loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    logits, labels = model(batch["ids"])[:, :-1], batch["labels"][:, 1:]
+    return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+def test_the_labels_that_explain_a_loss_best_are_counted() -> None:
+    """In single precision, means over all labels and over all but the first differ by less than the check allows."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(50, (8, 12), generator=generator)
+    lengths = torch.tensor([3, 12, 11, 4, 12, 3, 5, 12])
+    batch = {"ids": ids, "labels": ids.where(torch.arange(12) < lengths[:, None], -100)}
+    model, plain = Tokens(), Tokens()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    guard = oomph.guard(model=model, optimizer=optimizer, forward=shifted_loss, micro_batch=1)
+    guard.backward(batch)
+    shifted_loss(plain, batch).backward()
+    for param, expected in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(param.grad, expected.grad, rtol=1e-4, atol=1e-7)

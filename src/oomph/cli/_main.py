@@ -13,22 +13,25 @@ import typer
 
 from .. import __version__, document
 from ..errors import OomphError, UsageError, shorten
-from ._runs import default_resume
+from ._runs import default_resume, default_retry, own_arguments
 from ._shrink import build_shrink
 from ._yolov5 import translate_yolov5, unknown_flags
 from .detect import detect
 from .doctor import doctor
 from .explain import explain
 from .gpus import gpus
+from .lint import lint
 from .plan import plan
 from .predict import predict
 from .report import report
+from .run import run as run_command
 from .sweep import sweep
 from .train import train
 from .val import val
 from .watch import watch
 
-_COMMANDS = (train, val, detect, predict, plan, sweep, watch, report, explain, doctor, gpus)
+_COMMANDS = (train, val, detect, predict, plan, sweep, watch, report, explain, lint, doctor, gpus)
+_RUN = "run"
 _INTERRUPTED_EXIT_CODE = 130  # as shells report Ctrl-C
 # Errors of writing to a full disk, over a quota or to a broken device; reading facts never raises them.
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
@@ -47,8 +50,13 @@ def main() -> NoReturn:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code: 0 success, 1 failure, 2 usage error, 3 cannot fit."""
+    given = arguments
+    if list(arguments[:1]) == [_RUN]:
+        given = default_retry(arguments)
+        # Standard output and the words of the command are its own, so errors don't refer to them.
+        arguments = [word for word in own_arguments(arguments) if word != "--json"]
     try:
-        requested, ignored = translate_yolov5(default_resume(arguments))
+        requested, ignored = translate_yolov5(default_resume(given))
         result = build().main(requested or ["--help"], prog_name="oomph", standalone_mode=False, obj=ignored)
         sys.stdout.flush()
     except OomphError as error:
@@ -88,6 +96,8 @@ def build() -> typer.core.TyperGroup:
     app.callback()(oomph)
     for command in _COMMANDS:
         app.command()(command)
+    # The words after the command belong to it, even if they look like flags.
+    app.command(_RUN, context_settings={"allow_interspersed_args": False})(run_command)
     app.add_typer(build_shrink())
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)  # noqa: S101  an app with a callback is a group

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from ..errors import UsageError
-from ..settings import PRECISIONS
+from ..settings import PARALLEL, PRECISIONS
 
 if TYPE_CHECKING:
     from ..machine import Target
@@ -27,6 +27,10 @@ SampleSize = Annotated[
     str, typer.Option("--size", "--img", metavar="N|HxW", help="Image side or sequence length, for the Job's batch.")
 ]
 Precision = enum.Enum("Precision", {name: name for name in PRECISIONS}, type=str)  # type: ignore[misc]
+ParallelMode = enum.Enum("ParallelMode", {name: name for name in PARALLEL}, type=str)  # type: ignore[misc]
+Parallel = Annotated[ParallelMode, typer.Option(help="How several ranks train together.")]
+Ranks = Annotated[int, typer.Option(metavar="N", help="Ranks that train together, one for each GPU.")]
+NO_PARALLEL = ParallelMode("none")
 Device = Annotated[
     Optional[str],  # noqa: UP045  typer on Python 3.10 reads it at run time
     typer.Option(metavar="cpu|N", help="The device to run on.", show_default="the first GPU, or cpu"),

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import MissingFile, UsageError, quote
 from ..files import check_run_name, create_run_dir, not_writable
 
-__all__ = ["SWEEPS", "create_run_dir", "default_resume", "find_run", "find_sweep", "not_writable"]
+__all__ = [
+    "NEWEST",
+    "SWEEPS",
+    "create_run_dir",
+    "default_resume",
+    "default_retry",
+    "find_run",
+    "find_sweep",
+    "not_writable",
+    "own_arguments",
+]
 
 _RUNS, SWEEPS = Path("runs/train"), Path("runs/sweep")
 NEWEST = "newest"
+RETRIES = 5  # of a bare --retry
+_BARE_FLAGS = ("--no-guard-ram", "--help", "-h")  # of `oomph run`
 _STATE_FILES = "*/weights/state*.pt"
 _RESUMABLE = ("train", "sweep")
 
@@ -25,6 +37,35 @@ def default_resume(arguments: Sequence[str]) -> list[str]:
         if after == len(result) or result[after].startswith("-"):
             result.insert(after, NEWEST)
     return result
+
+
+def default_retry(arguments: Sequence[str]) -> list[str]:
+    """Add the value that typer requires to a bare --retry of `oomph run`."""
+    result = list(arguments)
+    for position in _own_flags(arguments):
+        after = position + 1
+        if arguments[position] == "--retry" and not (after < len(arguments) and arguments[after].isdigit()):
+            result.insert(after, str(RETRIES))
+            break
+    return result
+
+
+def own_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of `oomph run` itself, without the command."""
+    positions = list(_own_flags(arguments))
+    return list(arguments[: positions[-1] + 2 if positions else 1])
+
+
+def _own_flags(arguments: Sequence[str]) -> Iterator[int]:
+    """Yield the positions of the flags of `oomph run`; after the first other word, flags are the command's."""
+    position = 1
+    while position < len(arguments):
+        word = arguments[position]
+        if word == "--" or not word.startswith("-"):
+            return
+        yield position
+        is_bare_retry = word == "--retry" and not "".join(arguments[position + 1 : position + 2]).isdigit()
+        position += 1 if "=" in word or word in _BARE_FLAGS or is_bare_retry else 2
 
 
 def find_run(run: str, name: str | None) -> Path:

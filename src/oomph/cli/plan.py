@@ -12,10 +12,20 @@ import typer
 
 from ..errors import CannotFit, UsageError, quote
 from ..units import split_budget
-from ._explorer import ExplorerPage
-from ._jobs import BUILT_IN_SIZE, built_in_jobs, find_job
-from ._options import Gpu, Json, Precision, SampleSize, target_named
-from ._scripts import JobOrScript, MaxSeconds, Script, Yes, is_script, reject_arguments, reject_job_flags
+from ._job_argument import (
+    BUILT_IN_SIZE,
+    ExplorerPage,
+    JobOrScript,
+    MaxSeconds,
+    Script,
+    Yes,
+    built_in_jobs,
+    find_job,
+    is_script,
+    reject_arguments,
+    reject_job_flags,
+)
+from ._options import NO_PARALLEL, Gpu, Json, Parallel, Precision, Ranks, SampleSize, target_named
 
 if TYPE_CHECKING:
     from ..job import Job
@@ -48,6 +58,8 @@ def plan(
         ),
     ] = None,
     precision: Annotated[Precision, typer.Option(help="Precision to compute in.")] = Precision("fp32"),
+    parallel: Parallel = NO_PARALLEL,
+    ranks: Ranks = 1,
     allow: Annotated[
         str,
         typer.Option(metavar="NAMES", help="What may change although it affects results: precision,optimizer,size."),
@@ -97,6 +109,8 @@ def plan(
             {
                 "--size": size != "0",
                 "--precision": precision.value != "fp32",
+                "--parallel": parallel.value != "none",
+                "--ranks": ranks != 1,
                 "--dataset": dataset is not None,
                 "--budget ram=": host_budget is not None,
             }
@@ -116,6 +130,8 @@ def plan(
         size=parse_sample_size(size),
         precision=precision.value,
         allocator="default",
+        parallel=parallel.value,
+        ranks=ranks,
     )
     if which_gpu:
         given = {

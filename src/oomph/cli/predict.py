@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -12,9 +11,19 @@ import typer
 
 from ..errors import UsageError, quote
 from ..settings import CHECKPOINTING, MEMORY_FORMATS, OPTIMIZERS
-from ._jobs import BUILT_IN_SIZE, built_in_jobs, find_job
-from ._options import Gpu, Json, Precision, SampleSize, target_named
-from ._scripts import JobOrScript, MaxSeconds, Script, Yes, is_script, reject_arguments, reject_job_flags
+from ._job_argument import (
+    BUILT_IN_SIZE,
+    JobOrScript,
+    MaxSeconds,
+    Script,
+    Yes,
+    built_in_jobs,
+    find_job,
+    is_script,
+    reject_arguments,
+    reject_job_flags,
+)
+from ._options import NO_PARALLEL, Gpu, Json, Parallel, Precision, Ranks, SampleSize, target_named
 
 if TYPE_CHECKING:
     from ..monitor import Measurement
@@ -57,6 +66,8 @@ def predict(
             show_default="expandable for a Job, PYTORCH_ALLOC_CONF for a script",
         ),
     ] = None,
+    parallel: Parallel = NO_PARALLEL,
+    ranks: Ranks = 1,
     measure: Annotated[
         bool, typer.Option("--measure", help="Also run a few steps on this machine, compare, and save the difference.")
     ] = False,
@@ -84,7 +95,7 @@ def predict(
     fits, the composition of its peak, and a suggestion. A script is executed up to its third optimizer step.
     """
     from ..prediction import TimelineFiles  # noqa: PLC0415
-    from ..settings import Settings, parse_sample_size  # noqa: PLC0415
+    from ..settings import Settings, environment_allocator, parse_sample_size  # noqa: PLC0415
 
     reference, *arguments = job
     files = TimelineFiles(snapshot, trace)
@@ -97,11 +108,13 @@ def predict(
                 "--memory-format": memory_format.value != "contiguous",
                 "--checkpointing": checkpointing != "none",
                 "--optimizer": optimizer.value != "given",
+                "--parallel": parallel.value != "none",
+                "--ranks": ranks != 1,
                 "--measure": measure,
             }
         )
         script = Script(reference, tuple(arguments), batch, max_seconds, yes)
-        _report_script(script, gpu, allocator or _environment_allocator(), files, as_json=json)
+        _report_script(script, gpu, allocator or environment_allocator(), files, as_json=json)
         return
     reject_arguments(reference, arguments)
     if size == "0" and reference in built_in_jobs():
@@ -115,21 +128,10 @@ def predict(
         allocator=allocator or "expandable",
         checkpointing=checkpointing if checkpointing in CHECKPOINTING else tuple(checkpointing.split(",")),
         optimizer=optimizer.value,
+        parallel=parallel.value,
+        ranks=ranks,
     )
     _report(reference, settings, gpu, files, measure=measure, as_json=json)
-
-
-def _environment_allocator() -> str:
-    """Return the allocator that `python train.py` would run with in this environment, if oomph models its options."""
-    from ..settings import parse_allocator  # noqa: PLC0415
-
-    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-    text = next((os.environ[name] for name in names if os.environ.get(name)), "default")
-    try:
-        parse_allocator(text)
-    except UsageError:
-        return "default"
-    return text
 
 
 def _report_script(script: Script, gpu: str | None, allocator: str, files: TimelineFiles, *, as_json: bool) -> None:
@@ -161,6 +163,8 @@ def _report(
         raise UsageError(
             f"--measure runs a Job of a file, not {quote(reference)}", "write a file with a function that returns it"
         )
+    if measure and settings.ranks > 1:
+        raise UsageError("--measure runs a single rank", "omit --parallel and --ranks, or omit --measure")
     if measure and not is_local:
         raise UsageError(f"--measure runs on this machine, which has {device}, not {target.name}", "omit --gpu")
     prediction = predict_job(find_job(reference), settings, target, snapshot=files.snapshot, trace=files.trace)

@@ -15,7 +15,7 @@ import typer
 from ..errors import MissingFile, UsageError
 from ._devices import device_name
 from ._options import Json, network_name
-from ._runs import create_run_dir, find_run, not_writable
+from ._runs import NEWEST, create_run_dir, find_run, not_writable
 
 if TYPE_CHECKING:
     from ..detect import SavedConfig, TrainConfig
@@ -154,13 +154,13 @@ def _train(request: _Request, *, as_json: bool) -> None:
         if not dist.is_main:
             logging.getLogger("oomph").setLevel(logging.ERROR)  # warnings come from rank 0 alone
         # On rank 0 alone: other ranks would see folders and files that are still being written.
-        config, notes = dist.broadcast(lambda: _build_config(request, stack))
+        config, notes, is_resumed = dist.broadcast(lambda: _build_config(request, stack))
         quiet = as_json or not dist.is_main
         hint, report = _print_resume_hint(config.run_dir, dist), _write_report(config.run_dir, dist)
         with hint, report, ConsoleProgress(quiet=quiet) as progress:
             for note in (*request.notes, *notes):
                 progress.log(note)
-            result = train(config, progress, resume=request.resume is not None, dist=dist)
+            result = train(config, progress, resume=is_resumed, dist=dist)
     if dist.is_main:
         emit(TrainReport(result), as_json=as_json)
 
@@ -175,14 +175,14 @@ def _parse_limits(budget: str | None, allow: str | None) -> dict[str, Any]:
     }
 
 
-def _build_config(request: _Request, stack: contextlib.ExitStack) -> tuple[TrainConfig, Sequence[str]]:
-    """Return the config of a new or resumed run, and notes to print; writes the demo dataset if it is used."""
+def _build_config(request: _Request, stack: contextlib.ExitStack) -> tuple[TrainConfig, Sequence[str], bool]:
+    """Return the config of a run, notes to print, and whether it is resumed; writes the demo dataset if it is used."""
     from ..detect import load_config, read_settings, write_demo_dataset  # noqa: PLC0415
 
     notes: Sequence[str] = ()
-    if request.resume is not None:
-        saved = load_config(find_run(request.resume, request.name))
-        config, notes = _resumed_config(saved, request.values, request.settings)
+    run_dir = _run_to_resume(request)
+    if run_dir is not None:
+        config, notes = _resumed_config(load_config(run_dir), request.values, request.settings)
     else:
         config = _new_config(request.values, stack.enter_context(create_run_dir(request.name or "exp")))
         if request.settings is not None:
@@ -192,7 +192,26 @@ def _build_config(request: _Request, stack: contextlib.ExitStack) -> tuple[Train
             write_demo_dataset(_DEMO_DATA.parent)
         except OSError as error:
             raise not_writable(_DEMO_DATA.parent, error) from None
-    return config, notes
+    return config, notes, run_dir is not None
+
+
+def _run_to_resume(request: _Request) -> Path | None:
+    """Return the run that --resume selects; None for a new one.
+
+    With --data and --name, --resume starts the run of that name if there is none: then one command starts a run, and
+    continues it whenever a launcher starts it again.
+
+    Raises:
+        MissingFile: there is no such run.
+    """
+    if request.resume is None:
+        return None
+    try:
+        return find_run(request.resume, request.name)
+    except MissingFile:
+        if request.resume == NEWEST and request.name is not None and "data" in request.values:
+            return None
+        raise
 
 
 def _new_config(values: dict[str, Any], run_dir: Path) -> TrainConfig:

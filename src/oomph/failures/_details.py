@@ -1,146 +1,250 @@
-"""Details of one out-of-memory error, derived from the numbers in its message, with the steps that follow from them."""
+"""Details of one failure, derived from the numbers in its message, with the advice that follows from them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from ..units import GIB, MIB, format_size
-from ._causes import CAUSES
-from ._kinds import FailureKind
+from ..units import GIB, KIB, MIB, TIB, format_size
+from . import _common_advice as common
+from ._kinds import Advice, FailureKind
+from ._message_numbers import MessageNumbers
+from ._situation import Phase, Situation, System
 
-Detail = tuple[str, tuple[str, ...]]  # a sentence, and the steps that follow from it
-Numbers = Mapping[str, float]
-
-_ALLOCATOR_KINDS = {FailureKind.CUDA_OOM, FailureKind.HIP_OOM, FailureKind.XPU_OOM, FailureKind.MPS_OOM}
-_HOST_KINDS = {FailureKind.CPU_OOM, FailureKind.MEMORY_ERROR, FailureKind.SHM_FULL}
+_ALLOCATOR_KINDS = {
+    FailureKind.CUDA_OOM,
+    FailureKind.HIP_OOM,
+    FailureKind.XPU_OOM,
+    FailureKind.MPS_OOM,
+    FailureKind.DRIVER_OOM,
+    FailureKind.FRAMEWORK_OOM,
+}
+_HOST_KINDS = {FailureKind.CPU_OOM, FailureKind.MEMORY_ERROR, FailureKind.BAD_ALLOC, FailureKind.ENOMEM}
+_KILLS = {FailureKind.OOM_KILL, FailureKind.SCHEDULER_KILL, FailureKind.WORKER_KILLED}
 # Unused reserved memory is reported from this size on, and from this fraction of the card.
 _MIN_UNALLOCATED_BYTES, _MIN_UNALLOCATED_FRACTION = 256 * MIB, 0.04
-# Memory of other processes is reported from this size on: desktops and drivers use less.
-_MIN_OTHERS_BYTES = GIB // 2
+# Memory of listed processes is reported from this size and fraction on: desktops and drivers use less.
+_MIN_LISTED_BYTES, _MIN_LISTED_FRACTION = GIB // 2, 0.02
+# Memory that is only a difference contains the CUDA context of this process.
+_MIN_HIDDEN_BYTES, _MIN_HIDDEN_FRACTION = GIB, 0.08
+_MIN_HIDDEN_BESIDE_PROCESS_BYTES, _MIN_HIDDEN_BESIDE_PROCESS_FRACTION = GIB // 2, 0.05
 # torch rounds the sizes that it prints, so only more than this factor of the capacity is a spill.
 _SPILL_FACTOR = 1.01
+# No GPU and no common machine has this much memory.
+_MAX_GPU_BYTES, _MAX_RAM_BYTES = 200 * GIB, TIB
+_IMPOSSIBLE_FACTOR = 2.0  # of the card's memory
 _MILLISECONDS = 1000  # per second
 
+RAISE_FRACTION = Advice(
+    "Raise the fraction that this process may use:", "torch.cuda.set_per_process_memory_fraction(1.0)"
+)
+CAP_BELOW_CARD = Advice(
+    "Cap torch below the card's memory, so that it fails or splits instead of slowing down:",
+    "torch.cuda.set_per_process_memory_fraction(0.9)",
+)
+NO_SYSMEM_FALLBACK = Advice(
+    'In the NVIDIA control panel, set "CUDA - Sysmem Fallback Policy" to "Prefer No Sysmem Fallback".'
+)
+IN_CHUNKS = Advice(
+    "Find the operation in the traceback, such as an attention matrix, pairwise distances or an image at full size, "
+    "and compute it in chunks:",
+    "y = torch.cat([operation(part) for part in x.split(1024)])",
+)
 
-def details_and_advice(kind: FailureKind, numbers: Numbers) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return sentences about a failure, and the steps that follow from them."""
-    details = list(_details(kind, numbers))
-    return tuple(sentence for sentence, _ in details), tuple(step for _, steps in details for step in steps)
+
+@dataclass(frozen=True)
+class Detail:
+    """A sentence about a failure, and the advice that follows from it."""
+
+    sentence: str
+    advice: tuple[Advice, ...] = ()
 
 
-def _details(kind: FailureKind, numbers: Numbers) -> Iterator[Detail]:
+def derive_details(kind: FailureKind, numbers: MessageNumbers, situation: Situation) -> tuple[Detail, ...]:
+    """Return what follows from the numbers of a failure, most important first."""
+    return tuple(_details(kind, numbers, situation))
+
+
+def is_impossible(kind: FailureKind, numbers: MessageNumbers) -> bool:
+    """Return True if one request is larger than any memory, so that a shape or dtype must be wrong."""
+    requested = numbers.requested or 0
     if kind in _ALLOCATOR_KINDS:
-        yield from _allocator_details(numbers)
-    elif kind in _HOST_KINDS and "requested" in numbers:
-        yield f"It requested {format_size(numbers['requested'])} in one block.", ()
-    elif kind is FailureKind.OOM_KILL and "rss" in numbers:
-        yield f"It used {format_size(numbers['rss'])} of RAM when it was killed.", ()
-    elif kind is FailureKind.RANK_TIMEOUT and "milliseconds" in numbers:
-        yield f"It had waited for {numbers['milliseconds'] / _MILLISECONDS:.0f} seconds.", ()
+        capacity = numbers.capacity or numbers.allowed
+        return requested > _MAX_GPU_BYTES or (capacity is not None and requested > capacity * _IMPOSSIBLE_FACTOR)
+    return kind in _HOST_KINDS and requested > _MAX_RAM_BYTES
 
 
-def _allocator_details(numbers: Numbers) -> Iterator[Detail]:
+def _details(kind: FailureKind, numbers: MessageNumbers, situation: Situation) -> Iterator[Detail]:
+    if kind in _ALLOCATOR_KINDS:
+        yield from _allocator_details(numbers, situation)
+    elif kind in _HOST_KINDS or kind is FailureKind.SHM_FULL or kind is FailureKind.IMPOSSIBLE_SIZE:
+        yield from _one_block(numbers)
+    elif kind in _KILLS:
+        yield from _kill(numbers)
+    elif kind is FailureKind.RANK_TIMEOUT and numbers.milliseconds is not None:
+        yield Detail(f"It had waited for {numbers.milliseconds / _MILLISECONDS:.0f} seconds.")
+    if situation.phase is Phase.SAVING and (kind in _ALLOCATOR_KINDS or kind in _KILLS or kind in _HOST_KINDS):
+        yield Detail("It happened while the model was saved: gathering or copying all weights needs extra memory.")
+
+
+def _allocator_details(numbers: MessageNumbers, situation: Situation) -> Iterator[Detail]:
     yield from _request(numbers)
     yield from _oversized_request(numbers)
     yield from _spill(numbers)
-    yield from _other_processes(numbers)
-    yield from _memory_cap(numbers)
-    yield from _fragmentation(numbers)
+    yield from _other_processes(numbers, situation)
+    yield from _memory_cap(numbers, situation)
+    yield from _fragmentation(numbers, situation)
+    yield from _shorter_sequences(numbers)
 
 
-def _request(numbers: Numbers) -> Iterator[Detail]:
-    if "requested" not in numbers:
+def _request(numbers: MessageNumbers) -> Iterator[Detail]:
+    if numbers.requested is None:
         return
-    sentence = f"It requested {format_size(numbers['requested'])}"
-    if "free" in numbers:
-        sentence += f" with {format_size(numbers['free'])} free"
-        sentence += f" of {format_size(numbers['capacity'])}" if "capacity" in numbers else ""
-    elif "capacity" in numbers:
-        sentence += f" on a GPU with {format_size(numbers['capacity'])}"
-    if "allocated" in numbers:
-        sentence += f"; its tensors used {format_size(numbers['allocated'])}"
-    yield f"{sentence}.", ()
+    sentence = f"It requested {format_size(numbers.requested)}"
+    if numbers.free is not None:
+        sentence += f" with {format_size(numbers.free)} free"
+        sentence += f" of {format_size(numbers.capacity)}" if numbers.capacity is not None else ""
+    elif numbers.capacity is not None:
+        sentence += f" on a GPU with {format_size(numbers.capacity)}"
+    if numbers.allocated is not None:
+        sentence += f"; its tensors used {format_size(numbers.allocated)}"
+    yield Detail(f"{sentence}.")
 
 
-def _oversized_request(numbers: Numbers) -> Iterator[Detail]:
-    requested, capacity = numbers.get("requested", 0), numbers.get("capacity")
-    if capacity and requested > capacity:
-        yield (
-            "This single tensor is larger than the whole GPU: freeing memory doesn't help.",
-            (
-                (
-                    "Find the operation in the traceback, such as an attention matrix, pairwise distances or an image "
-                    "at full size, and compute it in chunks."
-                ),
-            ),
-        )
+def _oversized_request(numbers: MessageNumbers) -> Iterator[Detail]:
+    if numbers.capacity is not None and (numbers.requested or 0) > numbers.capacity:
+        yield Detail("This single tensor is larger than the whole GPU: freeing memory doesn't help.", (IN_CHUNKS,))
 
 
-def _spill(numbers: Numbers) -> Iterator[Detail]:
-    allocated, capacity = numbers.get("allocated", 0), numbers.get("capacity")
+def _spill(numbers: MessageNumbers) -> Iterator[Detail]:
+    allocated, capacity = numbers.allocated or 0, numbers.capacity
     if capacity and allocated > capacity * _SPILL_FACTOR:
-        yield (
-            (
-                f"{format_size(allocated - capacity)} more than the card has is allocated: the Windows driver had "
-                "spilled it into RAM, and training was slow long before it failed."
-            ),
-            CAUSES[FailureKind.SPILL].fix[:2],
+        yield Detail(
+            f"{format_size(allocated - capacity)} more than the card has is allocated: the Windows driver had "
+            "spilled it into RAM, and training was slow long before it failed.",
+            (CAP_BELOW_CARD, NO_SYSMEM_FALLBACK),
         )
 
 
-def _other_processes(numbers: Numbers) -> Iterator[Detail]:
-    others, capacity = numbers.get("others", 0), numbers.get("capacity", 0)
+def _other_processes(numbers: MessageNumbers, situation: Situation) -> Iterator[Detail]:
     if _had_enough_free(numbers):
         return
-    if others >= max(_MIN_OTHERS_BYTES, capacity * 0.02):
-        count, pid = int(numbers["other_count"]), int(numbers["other_pid"])
+    listed, capacity, held = numbers.others or 0, numbers.capacity or 0, numbers.held_by_others or 0
+    if listed and numbers.other_pid is not None and listed >= max(_MIN_LISTED_BYTES, capacity * _MIN_LISTED_FRACTION):
+        count, pid = int(numbers.other_count or 1), int(numbers.other_pid)
         processes = f"process {pid}" if count == 1 else f"{count} other processes (the largest is {pid})"
-        yield (
-            f"{format_size(others)} of the GPU is used by {processes}.",
-            (
-                f"Stop process {pid}, wait for it, or use another GPU (CUDA_VISIBLE_DEVICES). See who started it:",
-                f"$ ps -o pid,user,etime,args -p {pid}",
-            ),
-        )
-    elif {"process", "capacity", "free"} <= numbers.keys():
-        hidden = capacity - numbers["free"] - numbers["process"] - others
-        if hidden >= max(_MIN_OTHERS_BYTES, capacity * 0.05):
-            yield (
-                f"{format_size(hidden)} of the GPU is used by processes that are not visible from here.",
-                CAUSES[FailureKind.OTHER_PROCESS].fix,
-            )
+        yield Detail(f"{format_size(listed)} of the GPU is used by {processes}.", (_stop_process(pid, situation),))
+        held -= listed
+    if held >= _min_hidden_bytes(numbers):
+        what = "processes that are not visible from here" if numbers.process is not None else "other processes"
+        yield Detail(f"{format_size(held)} of the GPU is used by {what}.", other_process_advice(situation))
 
 
-def _had_enough_free(numbers: Numbers) -> bool:
+def _min_hidden_bytes(numbers: MessageNumbers) -> float:
+    capacity = numbers.capacity or 0
+    if numbers.process is not None:
+        return max(_MIN_HIDDEN_BESIDE_PROCESS_BYTES, capacity * _MIN_HIDDEN_BESIDE_PROCESS_FRACTION)
+    return max(_MIN_HIDDEN_BYTES, capacity * _MIN_HIDDEN_FRACTION)
+
+
+def _stop_process(pid: int, situation: Situation) -> Advice:
+    command = f"$ ps -o pid,user,etime,args -p {pid}"
+    if situation.system is System.WINDOWS:
+        command = f'$ tasklist /FI "PID eq {pid}"'
+    return Advice(
+        f"Stop process {pid}, wait for it, or use another GPU (CUDA_VISIBLE_DEVICES). See who started it:", command
+    )
+
+
+def other_process_advice(situation: Situation) -> tuple[Advice, ...]:
+    """Return advice about memory that other processes hold."""
+    if situation.system is System.MACOS:
+        return (Advice("Close other programs: they use the same memory."),)
+    return (
+        Advice("Find the other processes on the GPU, and stop them or wait for them:", "$ nvidia-smi"),
+        Advice("Or use another GPU:", "$ CUDA_VISIBLE_DEVICES=1 python train.py")
+        if situation.has_shell_tools
+        else Advice("Or use another GPU:", "$ set CUDA_VISIBLE_DEVICES=1"),
+    )
+
+
+def _had_enough_free(numbers: MessageNumbers) -> bool:
     """Return True if the GPU had far more free memory than was requested."""
-    requested, free = numbers.get("requested"), numbers.get("free")
-    if requested is None or free is None:
+    if numbers.requested is None or numbers.free is None:
         return False
-    return free - requested > max(GIB, numbers.get("capacity", 0) * 0.05)
+    return numbers.free - numbers.requested > max(GIB, (numbers.capacity or 0) * 0.05)
 
 
-def _memory_cap(numbers: Numbers) -> Iterator[Detail]:
-    allowed = numbers.get("allowed")
-    if allowed is not None and "capacity" in numbers:
-        yield (
-            f"The process may use only {format_size(allowed)} of {format_size(numbers['capacity'])}.",
-            CAUSES[FailureKind.MEMORY_CAP].fix,
+def _memory_cap(numbers: MessageNumbers, situation: Situation) -> Iterator[Detail]:
+    if numbers.allowed is not None and numbers.capacity is not None:
+        yield Detail(
+            f"The process may use only {format_size(numbers.allowed)} of {format_size(numbers.capacity)}.",
+            (RAISE_FRACTION,),
         )
     elif _had_enough_free(numbers):
-        yield (
-            (
-                "More memory was free than it requested: a cap applies to this process, or the driver can't allocate "
-                "all the memory that it reports as free (Windows, WSL, MIG)."
+        assert numbers.free is not None and numbers.requested is not None  # noqa: PT018, S101  for the type checker
+        size = f"{format_size(numbers.free)} was free and {format_size(numbers.requested)} was requested"
+        yield Detail(
+            f"More memory was free than it requested ({size}): a cap applies to this process, or the driver can't "
+            "allocate all the memory that it reports as free (Windows, WSL, MIG).",
+            _uncap_advice(situation),
+        )
+
+
+def _uncap_advice(situation: Situation) -> tuple[Advice, ...]:
+    if situation.system in {System.WINDOWS, System.WSL}:
+        return (
+            Advice(
+                "Windows reserves part of the card. Close programs that use the GPU, and leave a tenth of it unused:",
+                "torch.cuda.set_per_process_memory_fraction(0.9)",
             ),
-            (),
         )
+    return (
+        Advice(
+            "Look for a cap on this process: a memory fraction in the code, a MIG slice, a vGPU or a container limit:",
+            "$ grep -rn memory_fraction . ; nvidia-smi -L",
+        ),
+    )
 
 
-def _fragmentation(numbers: Numbers) -> Iterator[Detail]:
-    unallocated, capacity = numbers.get("unallocated", 0), numbers.get("capacity", 0)
+def _fragmentation(numbers: MessageNumbers, situation: Situation) -> Iterator[Detail]:
+    unallocated, capacity = numbers.unallocated or 0, numbers.capacity or 0
     is_large = unallocated >= max(_MIN_UNALLOCATED_BYTES, capacity * _MIN_UNALLOCATED_FRACTION)
-    if is_large and unallocated >= numbers.get("requested", 0) / 2:
-        yield (
+    if is_large and unallocated >= (numbers.requested or 0) / 2:
+        advice = common.EXPANDABLE_SEGMENTS
+        if not situation.has_expandable_segments:
+            advice = Advice(
+                "Limit the size of blocks that are split (Windows and WSL have no expandable segments):",
+                "$ set PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128",
+            )
+        yield Detail(
             f"{format_size(unallocated)} is reserved but unused, in blocks that are too small (fragmentation).",
-            CAUSES[FailureKind.FRAGMENTATION].fix[:2],
+            (advice,),
         )
+
+
+def _shorter_sequences(numbers: MessageNumbers) -> Iterator[Detail]:
+    if numbers.max_tokens is not None:
+        length = int(numbers.max_tokens)
+        yield Detail(
+            f"The KV cache has space for sequences of {length} tokens.",
+            (Advice("Limit the length of sequences to what fits:", f"$ vllm serve MODEL --max-model-len {length}"),),
+        )
+
+
+def _one_block(numbers: MessageNumbers) -> Iterator[Detail]:
+    if numbers.requested is None:
+        return
+    shape = f": shape {numbers.shape}{f' of {numbers.dtype}' if numbers.dtype else ''}" if numbers.shape else ""
+    yield Detail(f"It requested {format_size(numbers.requested)} in one block{shape}.")
+
+
+def _kill(numbers: MessageNumbers) -> Iterator[Detail]:
+    if numbers.rss is not None:
+        yield Detail(f"It used {format_size(numbers.rss)} of RAM when it was killed.")
+    if numbers.used is not None and numbers.limit is not None:
+        yield Detail(f"{format_size(numbers.used)} of {format_size(numbers.limit)} of RAM was in use.")
+    elif numbers.limit is not None and numbers.limit > KIB:
+        yield Detail(f"The limit is {format_size(numbers.limit)} of RAM.")
+    if numbers.ram_percent is not None:
+        yield Detail(f"RAM was {numbers.ram_percent:g}% full shortly before.")

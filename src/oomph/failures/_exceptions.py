@@ -6,11 +6,11 @@ import errno
 import re
 from collections.abc import Iterator
 
-from ._causes import CAUSES
 from ._findings import finding_in_text
 from ._frames import group_members
 from ._kinds import FailureKind, Family, Finding
-from ._rules import RULES
+from .causes import CAUSES
+from .rules import LAST_RESORT_RULES, RULES
 
 # Libraries whose exceptions may wrap another exception without `raise … from …`.
 _WRAPPING_LIBRARIES = {"torch", "lightning", "lightning_fabric", "pytorch_lightning", "accelerate", "deepspeed"}
@@ -32,13 +32,19 @@ _MAX_CHAIN = 20  # chained exceptions that are followed
 # Texts of the kernel, a scheduler or a notebook; an exception can't have them as its own message.
 _SYSTEM_KINDS = {FailureKind.OOM_KILL, FailureKind.SCHEDULER_KILL, FailureKind.NOTEBOOK_DIED}
 _EXCEPTION_LINE = re.compile(r"[\w.]*(?:Error|Exception)\b")
+_NOT_REPORTED = {Family.OTHER, Family.NUMERICS}
+# General wordings could be a user's own, so they count in logs only.
 _RULES = tuple(
-    rule for rule in RULES if CAUSES[rule.kind].family is not Family.NUMERICS and rule.kind not in _SYSTEM_KINDS
+    rule
+    for rule in RULES
+    if CAUSES[rule.kind].family is not Family.NUMERICS
+    and rule.kind not in _SYSTEM_KINDS
+    and rule not in LAST_RESORT_RULES
 )
 
 
 def classify_exception(error: BaseException) -> Finding | None:
-    """Return the memory failure that an exception reports, or None if it is about something else.
+    """Return the failure of memory, workers or ranks that an exception reports, or None if it is about something else.
 
     Follows `raise … from …`. An exception that was raised while another one was handled is followed only if torch or a
     training library raised it: a bug in a user's `except` block is not an out-of-memory error.
@@ -80,7 +86,9 @@ def _classify(error: BaseException) -> Finding | None:
     kind = _kind_of_text(error, text)
     if kind is None:
         kind = _kind_of_type(error)
-    return None if kind is None or not CAUSES[kind].is_memory else finding_in_text(kind, _first_line(text), text)
+    return (
+        None if kind is None or CAUSES[kind].family in _NOT_REPORTED else finding_in_text(kind, _first_line(text), text)
+    )
 
 
 def _message(error: BaseException) -> str:

@@ -4,27 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ._causes import CAUSES
-from ._details import details_and_advice
+from ._choice import MAX_ADVICE, choose_advice
+from ._details import derive_details
 from ._kinds import FailureKind, Finding
 from ._message_numbers import read_numbers
+from ._refinement import refine_kind, resource_of, says_for_sure
+from ._situation import read_situation
+from .causes import CAUSES
 
 _MAX_EVIDENCE = 400  # characters
 
 
 def finding_in_text(
-    kind: FailureKind, evidence: str, context: str = "", numbers: Mapping[str, float] | None = None
+    kind: FailureKind,
+    evidence: str,
+    context: str = "",
+    numbers: Mapping[str, float] | None = None,
+    surroundings: str = "",
 ) -> Finding:
-    """Return the finding of a kind, with the numbers in its context and those given."""
-    all_numbers = {**read_numbers(context or evidence), **(numbers or {})}
-    details, advice = details_and_advice(kind, all_numbers)
-    line = " ".join(evidence.split())
-    shown = line if len(line) <= _MAX_EVIDENCE else line[: _MAX_EVIDENCE - 1] + "…"
-    return Finding(CAUSES[kind], shown, all_numbers, details, advice)
+    """Return the finding of a kind in a text.
+
+    Args:
+        kind: The kind.
+        evidence: The line that it was recognized by.
+        context: The line and what follows it, with the numbers of the message; the line by default.
+        numbers: Further numbers, such as the rank.
+        surroundings: The head of the text and what comes before the line. It tells who speaks, on which system, and
+            may refine the kind; without it, the kind is kept.
+    """
+    message = context or evidence
+    situation = read_situation(message, surroundings)
+    values = read_numbers(message, surroundings)
+    if surroundings:
+        kind = refine_kind(kind, values, message, surroundings, situation.speaker)
+    cause, resource = CAUSES[kind], resource_of(kind, evidence, message, situation)
+    details = derive_details(kind, values, situation)
+    return Finding(
+        cause,
+        _shorten(evidence),
+        {**values.as_dict(), **(numbers or {})},
+        tuple(detail.sentence for detail in details),
+        choose_advice(cause, details, situation, resource, message, values.limit),
+        resource,
+        says_for_sure(kind, evidence, message, surroundings),
+        situation.speaker.value,
+    )
 
 
 def measured_finding(
     kind: FailureKind, evidence: str, numbers: Mapping[str, float], *details: str, time: float | None = None
 ) -> Finding:
     """Return the finding of a kind that was measured, and when."""
-    return Finding(CAUSES[kind], evidence, dict(numbers), details, time=time)
+    cause = CAUSES[kind]
+    return Finding(
+        cause, evidence, dict(numbers), details, cause.advice[:MAX_ADVICE], cause.resource, cause.is_sure, time=time
+    )
+
+
+def _shorten(evidence: str) -> str:
+    line = " ".join(evidence.split())
+    return line if len(line) <= _MAX_EVIDENCE else line[: _MAX_EVIDENCE - 1] + "…"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 class Family(enum.Enum):
-    """Group of failures; all except `NUMERICS` and `OTHER` are about memory."""
+    """Group of failures; `RANKS`, `NUMERICS` and `OTHER` are not about memory."""
 
     DEVICE = "device memory"
     HOST = "host memory"
@@ -17,6 +17,25 @@ class Family(enum.Enum):
     SYMPTOM = "symptom"
     NUMERICS = "numerical error"
     OTHER = "not memory"
+
+
+class Resource(enum.Enum):
+    """What ran out: kinds of memory, and limits that are often mistaken for memory."""
+
+    GPU = "gpu"
+    RAM = "ram"
+    COMMIT = "commit"
+    SHM = "shm"
+    PINNED = "pinned"
+    ADDRESS_SPACE = "address-space"
+    DISK = "disk"
+    QUOTA = "quota"
+    FILES = "files"
+    PROCESSES = "processes"
+    NONE = "none"
+
+
+_NOT_MEMORY = {Resource.DISK, Resource.QUOTA, Resource.FILES, Resource.PROCESSES}
 
 
 class FailureKind(enum.Enum):
@@ -32,6 +51,7 @@ class FailureKind(enum.Enum):
     LIBRARY_ERROR = "library-error"
     FRAMEWORK_OOM = "framework-out-of-memory"
     TOO_MANY_ELEMENTS = "too-many-elements"
+    IMPOSSIBLE_SIZE = "impossible-size"
     # Host memory.
     CPU_OOM = "cpu-out-of-memory"
     MEMORY_ERROR = "memory-error"
@@ -41,17 +61,23 @@ class FailureKind(enum.Enum):
     COMMIT_LIMIT = "commit-limit"
     PINNED = "pinned-memory"
     OOM_KILL = "oom-kill"
+    HOST_BUDGET = "host-budget"
+    HOST_FULL = "host-full"
     SCHEDULER_KILL = "scheduler-kill"
     NOTEBOOK_DIED = "notebook-died"
+    WINDOWS_ABORT = "windows-abort"
     # Loader workers.
     WORKER_KILLED = "worker-killed"
     WORKER_BUS_ERROR = "worker-bus-error"
     WORKER_EXITED = "worker-exited"
+    WORKER_TERMINATED = "worker-terminated"
+    SPAWN_FAILED = "spawn-failed"
     SHM_FULL = "shm-full"
     OPEN_FILES = "open-files"
     # Other ranks.
     RANK_TIMEOUT = "rank-timeout"
     PEER_DIED = "peer-died"
+    NCCL_ERROR = "nccl-error"
     # Symptoms.
     THRASHING = "allocator-thrashing"
     DEVICE_LEAK = "device-leak"
@@ -69,6 +95,7 @@ class FailureKind(enum.Enum):
     SKIPPED_STEPS = "skipped-steps"
     # Not memory.
     DEVICE_ASSERT = "device-assert"
+    VALUE_ASSERT = "value-assert"
     ILLEGAL_ACCESS = "illegal-access"
     LAUNCH_FAILED = "launch-failed"
     KERNEL_RESOURCES = "kernel-resources"
@@ -78,6 +105,8 @@ class FailureKind(enum.Enum):
     NO_GPU = "no-gpu"
     DEVICE_BUSY = "device-busy"
     GPU_LOST = "gpu-lost"
+    MIXED_LIBRARIES = "mixed-libraries"
+    FORKED_CUDA = "forked-cuda"
     SHAPE = "shape"
     LAYOUT = "layout"
     INDEX = "index"
@@ -93,12 +122,16 @@ class FailureKind(enum.Enum):
     MISSING_FILE = "missing-file"
     PERMISSION = "permission"
     DISK_FULL = "disk-full"
+    DISK_QUOTA = "disk-quota"
+    FILE_WATCHES = "file-watches"
     MISSING_MAIN_GUARD = "missing-main-guard"
     PORT_IN_USE = "port-in-use"
     THREAD_LIMIT = "thread-limit"
     NETWORK = "network"
     COMPILER = "compiler"
     LOADER_TIMEOUT = "loader-timeout"
+    HANG = "hang"
+    KILLED = "killed"
     CRASH = "crash"
     ABORTED = "aborted"
     TIME_LIMIT = "time-limit"
@@ -107,29 +140,60 @@ class FailureKind(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Advice:
+    """One piece of advice: a sentence, and the command or line of code that carries it out.
+
+    A shell command starts with "$ ".
+    """
+
+    text: str
+    command: str = ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The sentence and the command, without those that are empty."""
+        return tuple(line for line in (self.text, self.command) if line)
+
+
+@dataclass(frozen=True)
 class Cause:
     """The explanation of one kind of failure.
 
     Attributes:
         kind: The kind.
-        title: What happened, in a few words.
+        title: What happened, in a few words, if the text proves it.
         why: How it happens.
-        fix: The steps to take, one per line, cheapest first; a line that starts with "$ " is a command.
+        advice: What to do, best first.
         family: The group of failures.
         retryable: True if the same step can succeed with smaller micro-batches.
+        resource: What ran out, unless the text says otherwise.
+        likely_title: What most likely happened, for texts that don't prove it; empty if every text of this kind does.
+        is_sure: True if a text of this kind proves the cause, unless it says otherwise.
+        lint_rules: Rules of `oomph lint` that find such errors in code.
+        myth: The section of docs/myths.md about a false belief on this failure; empty if there is none.
     """
 
     kind: FailureKind
     title: str
     why: str
-    fix: tuple[str, ...]
+    advice: tuple[Advice, ...]
     family: Family = Family.OTHER
     retryable: bool = False
+    resource: Resource = Resource.NONE
+    likely_title: str = ""
+    is_sure: bool = True
+    lint_rules: tuple[str, ...] = ()
+    myth: str = ""
 
     @property
     def is_memory(self) -> bool:
         """True if the failure is about memory."""
-        return self.family not in {Family.OTHER, Family.NUMERICS}
+        return self.family not in {Family.OTHER, Family.NUMERICS, Family.RANKS} and self.resource not in _NOT_MEMORY
+
+    @property
+    def fix(self) -> tuple[str, ...]:
+        """The lines of the advice."""
+        return tuple(line for advice in self.advice for line in advice.lines)
 
 
 @dataclass(frozen=True)
@@ -141,21 +205,34 @@ class Finding:
         evidence: The text or measurement that it was recognized by.
         numbers: Numbers of this failure by name: sizes in bytes, counts, a `rank`, a `pid`. Read-only.
         details: Sentences about this failure, most important first.
-        advice: Steps for this failure, to take before those of the cause.
+        advice: What to do about this failure, best first; at most three pieces.
+        resource: What ran out.
+        is_sure: True if the text or measurement proves the cause; otherwise it is only the most likely one.
+        speaker: The library or program that reported it, such as "pytorch"; empty if unknown.
         time: When it happened, or was first measured, in seconds since 1970; None if unknown.
+        was_survived: True if the run went on for long after it, or finished.
     """
 
     cause: Cause
     evidence: str
     numbers: Mapping[str, float] = field(default_factory=dict)
     details: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    resource: Resource = Resource.NONE
+    is_sure: bool = True
+    speaker: str = ""
     time: float | None = None
+    was_survived: bool = False
 
     @property
     def kind(self) -> FailureKind:
         """The kind of its cause."""
         return self.cause.kind
+
+    @property
+    def title(self) -> str:
+        """What happened, or what most likely happened, in a few words."""
+        return self.cause.title if self.is_sure else self.cause.likely_title or self.cause.title
 
     @property
     def retryable(self) -> bool:
@@ -164,5 +241,5 @@ class Finding:
 
     @property
     def fix(self) -> tuple[str, ...]:
-        """All steps: those for this failure, then those of its cause."""
-        return tuple(dict.fromkeys((*self.advice, *self.cause.fix)))
+        """The lines of the advice; a line that starts with "$ " is a command."""
+        return tuple(line for advice in self.advice for line in advice.lines)

@@ -1,17 +1,20 @@
-"""Keras: `ImageFolderDataset`, a PyDataset that streams a folder of images within a budget of bytes.
+"""Keras: images within a budget of bytes, and training steps that are repeated with less memory.
 
-    from oomph.integrations.keras import ImageFolderDataset
+    from oomph.integrations.keras import ImageFolderDataset, guarded
 
     train = ImageFolderDataset("data/train", image_size=(224, 224), batch_size=32, budget="512MiB")
-    model.fit(train, epochs=10)
+    with guarded(model, record="run.jsonl"):
+        model.fit(train, epochs=10)
 
-It works with every backend of Keras. Importing this file imports Keras.
+`ImageFolderDataset`, a PyDataset that streams a folder of images, works with every backend of Keras; `guarded` needs
+torch. Both need Keras 3. Importing this file imports Keras.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +31,20 @@ from ..data import (
 from ..errors import UsageError, quote
 from ..units import parse_size
 from ._batch_queue import divide_budget
+from ._versions import check_version
+
+if TYPE_CHECKING:
+    from ..adapters import FrameworkJob
+    from ._keras_guard import KerasGuard
 
 try:
     import keras
 except ModuleNotFoundError as missing:
     raise UsageError(f"the package {missing.name} isn't installed", "run `pip install 'oomph[keras]'`") from None
 
-__all__ = ["ImageFolderDataset"]
+check_version("keras", keras.__version__, "3.0")
+
+__all__ = ["ImageFolderDataset", "describe", "guarded"]
 
 _LABEL_MODES = ("int", "categorical", "binary")
 _MIN_WORKERS, _MAX_WORKERS = 2, 8
@@ -137,6 +147,56 @@ class ImageFolderDataset(keras.utils.PyDataset):  # type: ignore[misc]  # Keras 
         if self._label_mode == "binary":
             return classes.astype(np.float32)[:, None]
         return classes.astype(np.int32)
+
+
+def guarded(
+    model: keras.Model,
+    *,
+    record: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    budget: int | str | None = None,
+    guard_options: Mapping[str, Any] | None = None,
+) -> KerasGuard:
+    """Guard the training steps of a model on torch against running out of memory, in a `with` statement.
+
+    A batch that doesn't fit is repeated in smaller micro-batches. Metrics, callbacks and updates stay the same.
+
+    Args:
+        model: a compiled model; it is trained by `fit()` or `train_on_batch()` as usual.
+        record: where to write the Record, for `oomph watch`, `oomph report` and `oomph explain`.
+        checkpoint: a name that ends with .keras: where to save when the guard gives up, for
+            `keras.models.load_model()`.
+        budget: bytes of the device that may be used, or a text such as "8GiB"; on the CPU, of this process.
+        guard_options: further options of `oomph.guard`: inexact, split, samples, micro_batch, cooldown_steps,
+            snapshot, nvtx.
+
+    Raises:
+        UsageError: the backend is not torch, or the model can't be guarded.
+    """
+    _require_torch()
+    from ._keras_guard import KerasGuard  # noqa: PLC0415  it imports torch, which other backends don't need
+
+    return KerasGuard(model, record, checkpoint, budget, dict(guard_options or {}))
+
+
+def describe(model: Any) -> FrameworkJob:
+    """Return what a model trains, and how, for `oomph.predict(model)` and `oomph.plan(model)`.
+
+    Raises:
+        UsageError: the backend is not torch, or the model can't be predicted.
+    """
+    _require_torch()
+    from ._keras_job import job_of_model  # noqa: PLC0415  the same
+
+    return job_of_model(model)
+
+
+def _require_torch() -> None:
+    if keras.backend.backend() != "torch":
+        raise UsageError(
+            f"the backend of Keras is {keras.backend.backend()}, and only torch can be guarded or predicted",
+            "set the environment variable KERAS_BACKEND=torch",
+        )
 
 
 def _check_labels(label_mode: str, names: tuple[str, ...]) -> None:

@@ -3,7 +3,7 @@
 from ._budget import Bound, Budget
 from ._fact import NO_LIMIT, Fact, NoLimit, Unknown
 from ._machine import Machine, load_machine, machine_document, read_machine
-from ._target import OUTSIDE, Target, find_target, target_of, this_device, this_target
+from ._target import OUTSIDE, Target, find_target, resolve_target, target_of, this_device, this_target
 from .catalog import (
     NOMINAL,
     CloudMachine,
@@ -22,7 +22,10 @@ from .host import (
     HostMemoryLow,
     HostMemoryReader,
     HostReading,
+    MemoryCgroup,
     MemoryWatch,
+    memory_cgroup,
+    memory_cgroups,
     peak_rss_bytes,
     process_rss_bytes,
     pss_bytes,
@@ -50,6 +53,7 @@ __all__ = [
     "HostMemoryReader",
     "HostReading",
     "Machine",
+    "MemoryCgroup",
     "MemoryWatch",
     "NoLimit",
     "NvidiaDriver",
@@ -69,10 +73,13 @@ __all__ = [
     "gpu_specs",
     "load_machine",
     "machine_document",
+    "memory_cgroup",
+    "memory_cgroups",
     "peak_rss_bytes",
     "process_rss_bytes",
     "pss_bytes",
     "read_machine",
+    "resolve_target",
     "rss_bytes",
     "target_of",
     "this_device",

@@ -178,6 +178,17 @@ def this_target() -> Target:
     return _this_cpu() if gpu is None else target_of_gpu(gpu)
 
 
+def resolve_target(target: Target | str | None) -> Target:
+    """Return a target, the one of a name, or without one this machine's.
+
+    Raises:
+        UsageError: No GPU or machine has the name, or this machine's GPU is not in the catalog.
+    """
+    if target is None:
+        return this_target()
+    return find_target(target) if isinstance(target, str) else target
+
+
 def target_of_gpu(gpu: Gpu) -> Target:
     """Return the target of a GPU of this machine, with the memory that other processes leave."""
     target, free = find_target(gpu.name.known or ""), gpu.free.known

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
 
 from ..display import HtmlRepr
 from ..errors import InvalidFile, MissingFile, shorten
-from ..failures import Family, Finding, last_error, read_log
+from ..failures import Family, Finding, LogScanner
 from ..units import MIB, format_size
 from ._record import Record, parse_record
 from ._recorder import is_header
@@ -19,9 +23,10 @@ from ._samples import allocator_stats, format_clock, host_use
 from .diagnosis import diagnose_record
 
 _MAX_PATH = 4096
-# Of a huge file, only the head and a number of chunks at the end are read, to limit memory and time.
-_HEAD_BYTES, _CHUNK_BYTES = 8 * MIB, MIB
-_LOG_TAIL_CHUNKS, _RECORD_TAIL_CHUNKS = 24, 512
+_CHUNK_BYTES = MIB
+_MIN_HEAD_BYTES = 4096  # that tell a Record from a log, and the encoding of the log
+# Of a huge Record, only the head and a number of chunks at the end are read, to limit memory and time.
+_RECORD_HEAD_BYTES, _RECORD_TAIL_CHUNKS = 8 * MIB, 512
 _BYTE_ORDER_MARKS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
 
 
@@ -32,22 +37,33 @@ class Explanation(HtmlRepr):
     Attributes:
         source: "log" or "record".
         findings: The recognized failures, most important first.
-        facts: Sentences about a Record, or notes on the log.
+        facts: Sentences about a Record.
         unrecognized: The last error of a log without a recognized failure.
+        has_text: False for a log that is empty or binary data.
     """
 
     source: str
     findings: tuple[Finding, ...]
     facts: tuple[str, ...] = ()
     unrecognized: str | None = None
+    has_text: bool = True
 
     @property
     def verdict(self) -> str:
-        """The result in one word: "memory", "numerics", "not memory" or "unknown"."""
+        """The result in a word or two.
+
+        "memory", "numerics" or "not memory" is what the first finding is about. Without findings, or if the run
+        survived all of them, it is "no error"; or "unknown" if there is an error that oomph doesn't know, no text, or
+        binary data.
+        """
         if not self.findings:
-            return "unknown"
-        family = self.findings[0].cause.family
-        return {Family.OTHER: "not memory", Family.NUMERICS: "numerics"}.get(family, "memory")
+            return "no error" if self.unrecognized is None and self.has_text else "unknown"
+        if self.findings[0].was_survived:
+            return "no error"
+        cause = self.findings[0].cause
+        if cause.family is Family.NUMERICS:
+            return "numerics"
+        return "memory" if cause.is_memory else "not memory"
 
 
 def explain(source: str | PathLike[str]) -> Explanation:
@@ -58,7 +74,7 @@ def explain(source: str | PathLike[str]) -> Explanation:
         InvalidFile: The file can't be read.
     """
     if isinstance(source, str) and not _is_file(source):
-        explanation = explain_bytes(source.encode("utf-8", "replace"), "the text")
+        explanation = explain_stream(io.BytesIO(source.encode("utf-8", "replace")), "the text")
         # A single word without a recognized failure was meant as a path.
         if not explanation.findings and source.strip() and len(source.split()) == 1:
             raise MissingFile(f"there is no file {shorten(source)!r}", "check the path")
@@ -75,24 +91,36 @@ def explain(source: str | PathLike[str]) -> Explanation:
 
 
 def explain_stream(stream: BinaryIO, name: str) -> Explanation:
-    """Explain a file or pipe; of a huge one, only its beginning and its end are read.
+    """Explain a file or pipe of any size.
 
     Raises:
         InvalidFile: It is a Record of another version.
     """
-    head, skipped = stream.read(_HEAD_BYTES), 0
-    tail: deque[bytes] = deque()
-    is_record = is_header(head.partition(b"\n")[0])
-    max_chunks = _RECORD_TAIL_CHUNKS if is_record else _LOG_TAIL_CHUNKS
+    head = b""
+    while len(head) < _MIN_HEAD_BYTES and (chunk := stream.read(_CHUNK_BYTES)):
+        head += chunk
+    if is_header(head.partition(b"\n")[0]):
+        return _explain_record_stream(head, stream, name)
+    scanner = LogScanner()
+    for chunk in _to_utf8(head, iter(partial(stream.read, _CHUNK_BYTES), b"")):
+        scanner.feed(chunk)
+    log = scanner.finish()
+    return Explanation("log", log.findings, unrecognized=None if log.findings else log.last_error, has_text=log.is_text)
+
+
+def _explain_record_stream(head: bytes, stream: BinaryIO, name: str) -> Explanation:
+    """Explain a Record; of a huge one, only its beginning and its end are read."""
+    head += stream.read(_RECORD_HEAD_BYTES)
+    tail, skipped = deque[bytes](), 0
     while chunk := stream.read(_CHUNK_BYTES):
         tail.append(chunk)
-        if len(tail) > max_chunks:
+        if len(tail) > _RECORD_TAIL_CHUNKS:
             skipped += len(tail.popleft())
     if skipped:
         # The lines at both sides of the gap are incomplete.
         tail[0] = b"\n" + tail[0].partition(b"\n")[2]
         head = head.rpartition(b"\n")[0] or head
-    explanation = explain_bytes(b"".join((head, *tail)), name)
+    explanation = explain_record(parse_record(b"".join((head, *tail)), name))
     if not skipped:
         return explanation
     note = f"{format_size(skipped)} in the middle of {shorten(name)} was not read."
@@ -106,32 +134,23 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def explain_bytes(data: bytes, name: str) -> Explanation:
-    """Explain the content of a file or pipe.
-
-    Raises:
-        InvalidFile: It is a Record of another version.
-    """
-    if is_header(data.partition(b"\n")[0]):
-        return explain_record(parse_record(data, name))
-    text = _decode(data)
-    findings = read_log(text)
-    return Explanation("log", findings, unrecognized=None if findings else last_error(text))
-
-
 def explain_record(record: Record) -> Explanation:
     """Explain a Record that was loaded."""
     return Explanation("record", diagnose_record(record), tuple(_record_facts(record)))
 
 
-def _decode(data: bytes) -> str:
-    """Decode a log: PowerShell writes UTF-16, terminals write any bytes."""
-    for mark, encoding in _BYTE_ORDER_MARKS:
-        if data.startswith(mark):
-            return data.decode(encoding, "replace")
-    if data[1:200:2].count(0) > len(data[1:200:2]) // 2:
-        return data.decode("utf-16-le", "replace")
-    return data.decode("utf-8", "replace")
+def _to_utf8(head: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield a log as UTF-8: PowerShell writes UTF-16, terminals write any bytes."""
+    encoding = next((encoding for mark, encoding in _BYTE_ORDER_MARKS if head.startswith(mark)), None)
+    if encoding is None and head[1:200:2].count(0) > len(head[1:200:2]) // 2:
+        encoding = "utf-16-le"
+    if encoding is None:
+        yield from chain([head], chunks)
+        return
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    for chunk in chain([head], chunks):
+        yield decoder.decode(chunk).encode("utf-8", "replace")
+    yield decoder.decode(b"", final=True).encode("utf-8", "replace")
 
 
 def _record_facts(record: Record) -> Iterator[str]:

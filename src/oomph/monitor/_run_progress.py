@@ -113,7 +113,7 @@ def read_progress(pid: int, path: Path) -> RunProgress | None:
         step_seconds=_number(last.get("seconds")),
         micro_batches=_whole_number(last.get("micro_batches")),
         retries=sum(_whole_number(step.get("retries")) or 0 for step in record.steps),
-        findings=tuple(finding.cause.title for finding in diagnose_record(record)),
+        findings=tuple(finding.title for finding in diagnose_record(record)),
     )
 
 

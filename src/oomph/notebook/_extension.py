@@ -82,9 +82,9 @@ class MemoryExtension:
         self._last_oom = oom
         self._variables = self._measure_variables()
         names = largest_variables(self._variables)
-        _write(" ".join([f"{oom.cause.title}.", *oom.details]))
+        _write(" ".join([f"{oom.title}.", *oom.details]))
         _write(f"Freed what its traceback kept alive: {freed}." + (f" Variables still hold: {names}." if names else ""))
-        _write(f"{oom.fix[0]} %oomph explains more.")
+        _write(f"{' '.join(oom.advice[0].lines)} %oomph explains more.")
 
     def _measure_variables(self) -> dict[str, HeldMemory]:
         hidden = self._shell.user_ns_hidden  # defined by IPython, not by the user

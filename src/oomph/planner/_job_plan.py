@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..adapters import as_job
 from ..errors import UsageError, quote
 from ..job import Job
-from ..machine import Target, find_target
+from ..machine import Target, resolve_target
 from ..settings import Settings
 from ..units import parse_size
 from ._dataset import Collate, PlannedDataset
@@ -19,9 +20,9 @@ from ._request import GOALS, PlanRequest, read_budget
 
 
 def plan(  # noqa: PLR0913  options by name
-    job: Job,
-    settings: Settings,
-    target: Target | str,
+    job: Job | object,
+    settings: Settings | None = None,
+    target: Target | str | None = None,
     *,
     budget: int | str | None = None,
     goal: str = "fastest",
@@ -35,9 +36,10 @@ def plan(  # noqa: PLR0913  options by name
     """Plan how to train a Job on a GPU, which need not be present, or on this machine's CPU.
 
     Args:
-        job: what to train.
-        settings: how it should be trained. The batch and the size stay as they are.
-        target: the device, or its name in the catalog: `"H200"`, `"RTX 3060"`, `"cpu"`.
+        job: what to train: a Job, or the trainer of a framework (docs/integrations.md).
+        settings: how it should be trained; of a framework's trainer, by default as it says itself. The batch and the
+            size stay as they are.
+        target: the device, or its name in the catalog: `"H200"`, `"RTX 3060"`, `"cpu"`. By default this machine's.
         budget: bytes of the device as nvidia-smi shows them, or a text such as "8GiB"; by default all of its memory.
         goal: "fastest", or "largest-batch" for the largest batch that runs in one piece.
         allow: what may change although it affects results: "precision", "optimizer", "size".
@@ -52,7 +54,8 @@ def plan(  # noqa: PLR0913  options by name
         CannotFit: nothing fits; the message says what would.
         UsageError: an argument is wrong, or the Job can't be predicted.
     """
-    target = find_target(target) if isinstance(target, str) else target
+    job, settings = as_job(job, settings)
+    target = resolve_target(target)
     if goal not in GOALS:
         raise UsageError(f"goal is {quote(goal)}", f"set it to {' or '.join(GOALS)}")
     request = PlanRequest(settings, target, read_budget(budget, target), allow, max_slowdown)

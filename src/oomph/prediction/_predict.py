@@ -6,8 +6,9 @@ import os
 from collections import defaultdict
 from dataclasses import replace
 
+from ..adapters import as_job
 from ..job import Job
-from ..machine import Target, find_target
+from ..machine import Target, resolve_target
 from ..settings import AllocatorConfig, Settings, parse_allocator
 from ..trace import COMPILED, RECURRENT_ESTIMATE, CpuDevice, CudaDevice, Phase, Trace, trace_step
 from ..units import MIB
@@ -39,9 +40,9 @@ _BETWEEN_STEPS = {Phase.VALIDATION, Phase.AVERAGE, Phase.CHECKPOINT}
 
 
 def predict(
-    job: Job,
-    settings: Settings,
-    target: Target | str,
+    job: Job | object,
+    settings: Settings | None = None,
+    target: Target | str | None = None,
     *,
     snapshot: str | os.PathLike[str] | None = None,
     trace: str | os.PathLike[str] | None = None,
@@ -49,16 +50,18 @@ def predict(
     """Predict memory and time of a training step on a GPU, which need not be present, or on this machine's CPU.
 
     Args:
-        job: what to train.
-        settings: how to train it.
-        target: the device, or its name in the catalog: `"H200"`, `"RTX 3060"`, `"p4d.24xlarge"`, `"cpu"`.
+        job: what to train: a Job, or the trainer of a framework (docs/integrations.md).
+        settings: how to train it; of a framework's trainer, by default as it says itself.
+        target: the device, or its name in the catalog: `"H200"`, `"RTX 3060"`, `"p4d.24xlarge"`, `"cpu"`. By default
+            this machine's.
         snapshot: write the predicted timeline to this file, as a memory snapshot for torch's tools.
         trace: write the predicted timeline to this file, as trace events for Perfetto and Chrome.
 
     Raises:
         UsageError: the GPU is unknown, the Job's functions fail, its loss is not a scalar, or a file can't be written.
     """
-    target = find_target(target) if isinstance(target, str) else target
+    job, settings = as_job(job, settings)
+    target = resolve_target(target)
     files = TimelineFiles(snapshot, trace)
     files.check(target)
     steps = trace_step(job, settings, trace_device(target), stacks=bool(files))

@@ -3,11 +3,12 @@
 from ..batch import split_batch
 from ..losses import LossSum
 from ._caught_oom import CaughtOom, free_memory
-from ._distributed import BUCKET_BYTES
 from ._guard import Guard, guard
 from ._planned import record_plan
 from ._step_report import Fallback, StepReport
 from ._transaction import Transaction
+from .ranks import BUCKET_BYTES
+from .snapshots import RngSnapshot
 
 __all__ = [
     "BUCKET_BYTES",
@@ -15,6 +16,7 @@ __all__ = [
     "Fallback",
     "Guard",
     "LossSum",
+    "RngSnapshot",
     "StepReport",
     "Transaction",
     "free_memory",

@@ -17,6 +17,7 @@ class AccelerateState:
     Attributes:
         optimizers: the optimizers themselves: accelerate's wrappers skip steps silently inside `accumulate`.
         scaler: accelerate's GradScaler, if it has one.
+        is_mixed_precision: True if accelerate runs the model in autocast.
     """
 
     def __init__(self, optimizers: Sequence[Optimizer]) -> None:
@@ -27,6 +28,8 @@ class AccelerateState:
         )
         self.scaler: Any = next((wrapper.scaler for wrapper in wrappers if wrapper.scaler is not None), None)
         self._gradient_state: Any = wrappers[0].gradient_state if wrappers else None
+        state = getattr(wrappers[0], "accelerator_state", None) if wrappers else None
+        self.is_mixed_precision = getattr(state, "mixed_precision", "no") != "no"
 
     @property
     def syncs_grads(self) -> bool:

@@ -73,10 +73,20 @@ def load_guard_state(guard: Guard, state: Mapping[str, Any], *, with_rng: bool) 
     Raises:
         UsageError: it has another version, or belongs to a guard with another setup.
     """
-    header = _check(guard, state)
+    _check(guard, state)
     guard.model.load_state_dict(state["model"])
     for optimizer, saved in zip(guard.optimizers, state["optimizers"], strict=True):
         optimizer.load_state_dict(saved)
+    load_rest(guard, state, with_rng=with_rng)
+
+
+def load_rest(guard: Guard, state: Mapping[str, Any], *, with_rng: bool) -> None:
+    """Set everything of a state but the model and the optimizers.
+
+    Raises:
+        UsageError: it has another version, or belongs to a guard with another setup.
+    """
+    header = _check(guard, state)
     if guard.scaler is not None and state["scaler"] is not None:
         guard.scaler.load_state_dict(state["scaler"])
     for target, saved in _objects(guard, state):
@@ -222,7 +232,7 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str, Tensor))
 
 
-def check_checkpoint_path(path: CheckpointPath) -> None:
+def check_checkpoint_path(path: CheckpointPath, *, is_folder: bool = False) -> None:
     """Check at the start of a run that it can be saved at its end.
 
     Raises:
@@ -233,8 +243,10 @@ def check_checkpoint_path(path: CheckpointPath) -> None:
     target = Path(path)
     if not target.parent.is_dir():
         raise MissingFile(f"checkpoint is in {str(target.parent)!r}, which is not a folder", "create it first")
-    if target.is_dir():
+    if target.is_dir() and not is_folder:
         raise MissingFile(f"checkpoint is {str(target)!r}, which is a folder", "name a file in it")
+    if target.is_file() and is_folder:
+        raise MissingFile(f"checkpoint is {str(target)!r}, which is a file", "name a folder: each rank writes its part")
 
 
 def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
@@ -290,9 +302,9 @@ def save_emergency(guard: Guard, path: CheckpointPath) -> str | None:
         return None
     try:
         if callable(path):
-            path(guard)
-            return "the place that checkpoint= chose"
-        save(guard.state_dict(), path)
+            saved = path(guard)
+            return os.fspath(saved) if isinstance(saved, (str, os.PathLike)) else "the place that checkpoint= chose"
+        guard.save(path)
     except Exception as error:  # noqa: BLE001  the run ends with its first error; this one is only reported
         _log.error("The emergency checkpoint could not be written: %s", error)
         return None

@@ -64,7 +64,7 @@ class GuardConfig:
             raise UsageError(f"snapshot is {_describe(self.snapshot)}", "pass a folder for the files")
         if not isinstance(self.nvtx, bool):
             raise UsageError(f"nvtx is {_describe(self.nvtx)}", "pass True or False")
-        _check_choice("reduction", self.reduction, (None, "mean", "sum"))
+        _check_choice("reduction", self.reduction, (None, "mean", "sum", "either"))
         _check_choice("inexact", self.inexact, ("refuse", "warn"))
         if self.precision is not None and self.precision not in AUTOCAST_DTYPES:
             choices = " or ".join(AUTOCAST_DTYPES)

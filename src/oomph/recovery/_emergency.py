@@ -8,8 +8,8 @@ from typing import NoReturn
 
 from ..monitor import Recorder
 from ._caught_oom import CaughtOom
-from ._distributed import Ranks
 from ._step_report import retries_exhausted
+from .ranks import Ranks
 
 _log = logging.getLogger("oomph")
 

@@ -51,8 +51,10 @@ class Evaluation:
         self._policy = RetryPolicy(cooldown_steps=cooldown_steps, frees_cache=runner.device.type != "cpu")
         self._largest_batch = 0
 
-    def run(self, model: nn.Module, batch: Any, function: _Function, results: list[Any]) -> CaughtOom | None:
-        """Append the results of a batch; return the out-of-memory error if not even one sample fits."""
+    def run(
+        self, model: nn.Module, batch: Any, function: _Function, results: list[Any], *, retries: bool = True
+    ) -> CaughtOom | None:
+        """Append the results of a batch; return the out-of-memory error if not even one sample fits, or at once."""
         models = [model, self._runner.model]
         extra: list[Snapshot] = [ObjectSnapshot(target, exclude=models) for target in self._extra_state]
         transaction = Transaction.of(
@@ -62,7 +64,7 @@ class Evaluation:
         batches = self._format_of(batch)
         samples = batches.count(batch)
         self._largest_batch = max(self._largest_batch, samples)
-        queue, retries, size = deque([batch]), 0, samples
+        queue, failures, size = deque([batch]), 0, samples
         while queue:
             part = queue.popleft()
             size = batches.count(part)
@@ -75,8 +77,10 @@ class Evaluation:
             if oom is None:
                 continue
             reject_changed_batch(part, versions)
-            free_memory(collect=retries > 0)
-            retries += 1
+            free_memory(collect=failures > 0)
+            failures += 1
+            if not retries:
+                return oom
             smaller = self._split_smaller(part, batches, oom)
             if smaller is None:
                 return oom

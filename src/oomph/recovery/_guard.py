@@ -31,7 +31,6 @@ from ._checks import (
     reject_lazy_modules,
 )
 from ._config import GuardConfig, as_tuple, check_extra_state, check_optimizers, parse_device
-from ._distributed import connect_ranks
 from ._emergency import Emergency
 from ._evaluation import Evaluation
 from ._fallbacks import last_fallbacks
@@ -44,6 +43,7 @@ from ._step_report import StepReport, record_fields
 from ._step_state import StepMode, StepState
 from ._transaction import CommitState, Transaction
 from .profiling import nvtx_range, record_memory_history
+from .ranks import connect_ranks, load_sharded, save_sharded
 from .snapshots import (
     BufferSnapshot,
     ModuleAttributeSnapshot,
@@ -104,7 +104,8 @@ def guard(  # noqa: PLR0913  options by name
             function of the batch, it is called as `loss(outputs, targets, normalizer(batch))`. Without `loss` and
             `forward`, the model is called with the batch and returns its loss, as transformers' models do.
         forward: `forward(model, batch)` runs the model and returns the loss, or the outputs if `loss` is given.
-        reduction: "mean" or "sum": declares how a plain loss depends on the samples, so that it is split in one pass.
+        reduction: "mean" or "sum": declares how a plain loss depends on the samples, so that it is split in one pass;
+            "either" if the check in the first step should tell.
         inexact: "warn" to split also where the gradient is not that of the whole batch.
         split: `split(batch, n)` returns n micro-batches; or the name of a format: "torchvision", "yolo".
         samples: `samples(batch)` returns the number of samples, for batches that don't show it.
@@ -192,7 +193,7 @@ class Guard:
         reject_lazy_modules(self.model)
         check_restorable(config.extra_state, exclude=[self.model, *optimizers])
         if self._ranks.is_first:
-            check_checkpoint_path(config.checkpoint)
+            check_checkpoint_path(config.checkpoint, is_folder=self._ranks.is_sharded)
         device = _model_device(self.model) if config.device is None else parse_device(config.device)
         self.scaler = config.scaler or self._accelerate.scaler
         if self.scaler is None and config.precision == "amp-fp16":
@@ -201,7 +202,7 @@ class Guard:
         objective = Objective(self.model, loss, config.forward, config.reduction)
         self.loss_modules = objective.loss_modules
         modules = [self.model, *self.loss_modules]
-        mode = ForwardMode(config.precision, config.resize)
+        mode = ForwardMode(config.precision, config.resize, is_mixed=self._accelerate.is_mixed_precision)
         batches = batch_format(config.split, config.samples)
         self._range = nvtx_range(enabled=config.nvtx, device=device)
         self._runner = MicroBatchRunner(self.model, batches, device, mode, SpectralNormSnapshot(*modules), self._range)
@@ -319,12 +320,14 @@ class Guard:
             self._batches.splits.require_exact(state.rule, self.config.micro_batch)
         while True:
             min_samples = self._batches.min_samples(state)
-            state.micro_batches = self.retry_policy.micro_batches(state.samples, min_samples)
+            count = self.retry_policy.micro_batches(state.samples, min_samples)
+            state.micro_batches = self._ranks.agree_on_micro_batches(count, state.samples)
             self._batches.announce(state)
             work = functools.partial(self._forward_backward, state)
             measure = self._checkpointing.measure() if state.retries else contextlib.nullcontext()
             attempt = self._range("attempt {}", state.retries + 1)
-            with attempt, self._memory.watch(self.model, reset_peak=self.retry_policy.will_probe), measure:
+            watch = self._memory.watch(self.model, reset_peak=self.retry_policy.will_probe)
+            with attempt, self._ranks.attempt(), watch, measure:
                 oom = self._transaction.try_run(work)
             vote = self._ranks.vote(oom, state.samples, self._stop_request.signum)
             state.largest_batch, state.signum = vote.samples, vote.signum
@@ -433,7 +436,9 @@ class Guard:
         for batch in loader:
             try:
                 with self._ranks.control.busy():
-                    oom = self._evaluation.run(model or self.model, batch, function, results)
+                    # Ranks of a sharded model would wait for one that evaluates more parts than they do.
+                    retries = not self._ranks.is_sharded
+                    oom = self._evaluation.run(model or self.model, batch, function, results, retries=retries)
                     if oom is not None:
                         self._emergency.end(oom)
             except BaseException as error:
@@ -468,13 +473,19 @@ class Guard:
         load_guard_state(self, state, with_rng=self._ranks.control.is_first)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a file atomically."""
+        """Write the state to a file atomically; under FSDP2 all ranks call it together, and write a folder."""
         self._timer.pause()
-        save(self.state_dict(), path)
+        if self._ranks.is_sharded:
+            save_sharded(self, path, self._ranks.control_group)
+        else:
+            save(self.state_dict(), path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Continue where a saved run stopped."""
-        self.load_state_dict(load(path))
+        """Continue where a saved run stopped; under FSDP2 with any number of ranks."""
+        if self._ranks.is_sharded:
+            load_sharded(self, path, self._ranks.control_group)
+        else:
+            self.load_state_dict(load(path))
 
     def close(self) -> None:
         """Stop the heartbeats to other ranks, and the recording of memory for `snapshot=`."""

@@ -90,7 +90,11 @@ def retries_exhausted(
         notes: which fallbacks were not possible, and why.
         partly_updated: weights without a backup may have been updated when memory ran out.
     """
-    fixes = ["look at the other rank's output"] if oom.finding is None else [*oom.finding.fix[:2]]
+    fixes = (
+        ["look at the other rank's output"]
+        if oom.finding is None
+        else [" ".join(advice.lines) for advice in oom.finding.advice[:2]]
+    )
     fix = "; ".join(fixes).rstrip(".") or "use a smaller model, smaller inputs or a larger device"
     saved = f"the run was saved to {checkpoint}" if checkpoint else "this process did not save the run"
     if partly_updated:

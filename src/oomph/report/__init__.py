@@ -1,6 +1,7 @@
 """Reports of the commands, for the terminal, a pipe or JSON. No torch."""
 
 from ._catalog import CloudMachineList, GpuDetails, GpuList
+from ._command import CommandReport
 from ._detect import DetectReport, ScoresReport
 from ._doctor import DoctorReport
 from ._emit import Report, emit
@@ -16,12 +17,14 @@ from ._sweep_progress import SweepProgress
 from ._text import printable
 from ._train import ConsoleProgress, TrainReport
 from .explorer import Explorer
+from .lint import LintReport, LintRuleList
 from .notebook import in_notebook, to_html
 from .run import RunReport, default_page, write_page, write_run_page
 from .watch import ScreenExit, WatchLines, can_show_screen, run_screen
 
 __all__ = [
     "CloudMachineList",
+    "CommandReport",
     "CompareReport",
     "ConsoleProgress",
     "DetectReport",
@@ -31,6 +34,8 @@ __all__ = [
     "ForecastReport",
     "GpuDetails",
     "GpuList",
+    "LintReport",
+    "LintRuleList",
     "PlanReport",
     "PredictReport",
     "Report",

@@ -50,21 +50,31 @@ def finding_document(finding: Finding) -> dict[str, Any]:
     return {
         "kind": cause.kind.value,
         "family": cause.family.value,
-        "title": cause.title,
+        "resource": finding.resource.value,
+        "sure": finding.is_sure,
+        "speaker": finding.speaker,
+        "title": finding.title,
         "details": list(finding.details),
         "why": cause.why,
+        "advice": [{"text": advice.text, "command": advice.command} for advice in finding.advice],
         "fix": list(finding.fix),
+        "lint_rules": list(cause.lint_rules),
+        "myth": _myth_link(finding),
         "evidence": finding.evidence,
         "numbers": document.encode(finding.numbers),
         "retryable": finding.retryable,
+        "survived": finding.was_survived,
         "time": finding.time,
     }
 
 
 def _render(explanation: Explanation) -> Iterator[RenderableType]:
-    if explanation.findings:
+    if explanation.findings and explanation.verdict == "no error":
+        yield Text("No error found: the run survived what happened on the way.", "bold green")
+        yield from _render_others(list(explanation.findings), "On the way")
+    elif explanation.findings:
         first, *others = explanation.findings
-        yield Text(f"{_title(first)}.", _STYLES[explanation.verdict])
+        yield verdict_line(explanation)
         yield from _render_finding(first)
         yield from _render_others(others)
     else:
@@ -75,12 +85,26 @@ def _render(explanation: Explanation) -> Iterator[RenderableType]:
         yield from (body_line(printable(fact)) for fact in explanation.facts)
 
 
+def verdict_line(explanation: Explanation, prefix: str = "") -> Text:
+    """Return the first finding as a headline."""
+    return Text(f"{prefix}{_title(explanation.findings[0])}.", _STYLES[explanation.verdict])
+
+
+def body_evidence(evidence: str) -> RenderableType:
+    """Return the text that a failure was recognized by as an indented line."""
+    return body_line(printable(evidence), "dim")
+
+
 def _title(finding: Finding) -> str:
-    return f"{_PREFIXES.get(finding.cause.family, '')}{finding.cause.title}"
+    return f"{_PREFIXES.get(finding.cause.family, '')}{finding.title}"
+
+
+def _myth_link(finding: Finding) -> str:
+    return f"docs/myths.md#{finding.cause.myth}" if finding.cause.myth else ""
 
 
 def _render_finding(finding: Finding) -> Iterator[RenderableType]:
-    yield body_line(printable(finding.evidence), "dim")
+    yield body_evidence(finding.evidence)
     yield Text()
     yield Text("Why", "bold")
     rank = finding.numbers.get("rank")
@@ -90,13 +114,20 @@ def _render_finding(finding: Finding) -> Iterator[RenderableType]:
     yield Text()
     yield Text("What to do", "bold")
     yield from (body_line(printable(line)) for line in finding.fix)
+    # Memory that other processes use is no mistake in the code.
+    if finding.cause.lint_rules and not finding.numbers.get("others"):
+        yield Text()
+        yield body_line("Check the code for mistakes that cause this:")
+        yield body_line(f"$ oomph lint . --select {','.join(finding.cause.lint_rules)}")
+    if finding.cause.myth:
+        yield body_line(f"See {_myth_link(finding)} for what doesn't help.")
 
 
-def _render_others(findings: list[Finding]) -> Iterator[RenderableType]:
+def _render_others(findings: list[Finding], heading: str = "Also found") -> Iterator[RenderableType]:
     if not findings:
         return
     yield Text()
-    yield Text("Also found", "bold")
+    yield Text(heading, "bold")
     for finding in findings:
         yield body_line(f"{_title(finding)} ({finding.cause.kind.value}).")
         yield from (body_line(f"  {printable(line)}", "dim") for line in (finding.evidence, *finding.details))
@@ -106,10 +137,15 @@ def _render_nothing(explanation: Explanation) -> Iterator[RenderableType]:
     if explanation.source == "record":
         yield Text("The Record shows no problem with this run.", "bold green")
         return
-    yield Text("oomph recognizes no failure in this text.", "bold yellow")
-    if explanation.unrecognized is not None:
-        yield body_line("Its last error is unknown to oomph; it may or may not be about memory:")
-        yield body_line(printable(explanation.unrecognized), "dim")
+    if explanation.verdict == "no error":
+        yield Text("No error found.", "bold green")
+    else:
+        yield Text("oomph recognizes no failure in this text.", "bold yellow")
+        if explanation.unrecognized is not None:
+            yield body_line("Its last error is unknown to oomph; it may or may not be about memory:")
+            yield body_line(printable(explanation.unrecognized), "dim")
+        elif not explanation.has_text:
+            yield body_line("It is empty or binary data.")
     yield body_line("Pass the whole log with standard error (2>&1), up to its last line.")
     yield body_line("If the log just stops, the kernel may have killed the run. Check its log:")
     yield body_line("$ sudo dmesg -T | oomph explain -")

@@ -191,6 +191,8 @@ def settings_text(settings: Settings) -> str:
     sizes = settings.micro_batch_sizes
     split = "in one piece" if len(sizes) == 1 else f"in {len(sizes)} micro-batches of {sizes[0]}"
     parts = [settings.precision, split]
+    if settings.ranks > 1:
+        parts.append(f"{settings.parallel} on {settings.ranks} ranks")
     if settings.optimizer == "8bit":
         parts.append("8-bit states")
     if settings.loss_chunks > 1:

@@ -66,6 +66,7 @@ class AllocationRecorder(TorchDispatchMode):
         self._keeps_stacks = stacks
         self._stacks: dict[tuple[CodeLine, ...], tuple[CodeLine, ...]] = {}  # each of them once
         self.assumptions: list[str] = []
+        self.sharded_type: type | None = None  # DTensor, where there are several ranks
         self._storages: list[Storage] = []
         self._events: list[int] = []
         self._phase_starts: list[tuple[int, int, Phase]] = []
@@ -94,6 +95,8 @@ class AllocationRecorder(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if self.sharded_type in types:
+            return NotImplemented  # the operations on this rank's shards follow
         with torch._C.DisableTorchFunction():  # what happens in here is no call of the user's
             out = self.values.call(func, args, kwargs or {})
             if self._recording:
@@ -144,6 +147,14 @@ class AllocationRecorder(TorchDispatchMode):
         for storage in storages_of(tensor):
             if storage._cdata not in self._live and storage.nbytes():
                 self._add(storage, self._storage(storage.nbytes(), kind, "", _Origin(name, self._running_stack())))
+
+    def resize(self, torch_storage: torch.UntypedStorage, size: int, kind: StorageKind) -> None:
+        """Record that a storage gets memory of this size, or frees what it has."""
+        key = torch_storage._cdata
+        if key in self._live:
+            self._free(self._live[key], key)
+        if size and self._recording:
+            self._add(torch_storage, self._storage(size, kind, "", self._current_origin()))
 
     def label(self, tensor: Tensor, kind: StorageKind, name: str = "") -> None:
         """Set the kind and the name of a live tensor."""
@@ -300,13 +311,13 @@ class AllocationRecorder(TorchDispatchMode):
         if node is not None:
             self._node[index] = node._sequence_nr()
 
-        def on_free(_: object) -> None:
-            self._events.append(-index - 1)
-            self._finalizers.pop(index, None)
-            if self._live.get(key) == index:
-                del self._live[key]
+        self._finalizers[index] = weakref.ref(torch_storage, lambda _: self._free(index, key))
 
-        self._finalizers[index] = weakref.ref(torch_storage, on_free)
+    def _free(self, index: int, key: int) -> None:
+        self._events.append(-index - 1)
+        self._finalizers.pop(index, None)
+        if self._live.get(key) == index:
+            del self._live[key]
 
     def _current_origin(self) -> _Origin:
         """Return the origin of the running operation; in backward, that of the operation being differentiated."""
@@ -364,8 +375,8 @@ def storages_of(tensor: Tensor) -> list[torch.UntypedStorage]:
         return [tensor.untyped_storage()]
     wrapper: Any = tensor
     if is_traceable_wrapper_subclass(wrapper):
-        names, _ = wrapper.__tensor_flatten__()
-        return [storage for name in names for storage in storages_of(getattr(wrapper, name))]
+        parts = (getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0])  # a DTensor's mesh is one
+        return [storage for part in parts if isinstance(part, Tensor) for storage in storages_of(part)]
     if tensor.layout is torch.strided:
         return [tensor.untyped_storage()]
     if tensor.layout is torch.sparse_coo:

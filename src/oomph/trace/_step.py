@@ -47,6 +47,7 @@ from ._fake_job import (
 )
 from ._memory_savers import TracedHostMemory, step_eight_bit
 from ._module_calls import report_modules
+from ._ranks import REPLICATED, SHARDED, add_buckets, fake_ranks, record_shards, shard_model
 from ._recurrent import flatten_weights
 from ._trace import COMPILED, Guess, Phase, StorageKind, Trace
 from .fake import DataAssumptions, EndlessLoop, FakeWorld, eager_code, preserve_global_state, untraced_transformers
@@ -66,8 +67,8 @@ def trace_step(
     Raises:
         UsageError: the Job's functions fail or can't be traced, or its loss is not a scalar.
     """
-    with preserve_global_state():
-        run = _Run(job, settings, device, DataAssumptions(job.mask_fraction), stacks)
+    with preserve_global_state(), fake_ranks(settings) as mesh:
+        run = _Run(job, settings, device, DataAssumptions(job.mask_fraction), stacks, mesh)
         try:
             result = run.trace(steps)
         except EndlessLoop:
@@ -110,6 +111,7 @@ class _Run:
     device: CudaDevice | CpuDevice
     assumed: DataAssumptions
     stacks: bool = False
+    mesh: Any = None  # of the ranks, if there are several
 
     def trace(self, steps: int) -> _Result:
         """Trace some steps and what happens between them, one step alone, or (0 steps) only the first forward pass.
@@ -144,7 +146,9 @@ class _Run:
             tracer = _StepTracer(job, self.settings, recorder, world)
             stack.enter_context(recorder)
             stack.enter_context(world.functions(on_gpu=is_cuda))
-            tracer.build(model)
+            if self.settings.parallel == "fsdp2":
+                stack.enter_context(record_shards(recorder))
+            tracer.build(model, self.mesh)
             with report_modules(model, recorder):
                 for step in range(steps):
                     tracer.step(step)
@@ -235,19 +239,27 @@ class _StepTracer:
         self.job, self.settings, self.recorder, self.world = job, settings, recorder, world
         self.on_gpu = isinstance(recorder.device, CudaDevice)
 
-    def build(self, model: nn.Module) -> None:
+    def build(self, model: nn.Module, mesh: Any) -> None:
         """Move the model to the device, convert it there and build the optimizers."""
         self.model = model
         self.recorder.name_modules(model.named_modules())
         apply_checkpointing(model, self.settings.checkpointing)
         apply_offload(model, self.settings.offload, TracedHostMemory(self.recorder))
         before = _parameters(model)
+        is_sharded = self.settings.parallel == "fsdp2"
+        if is_sharded:
+            self.recorder.assumptions.append(SHARDED)
+            convert_model(model, self.settings)
+            shard_model(model, mesh)
         with self.recorder.phase(Phase.BUILD, 0):
             for prefix, module in modules_in_order(model):
                 self._move(prefix, module)
             convert_model(model, self.settings)
             for prefix, module in modules_in_order(model):
                 self._label_tensors(prefix, module)
+            if self.settings.parallel == "ddp":
+                self.recorder.assumptions.append(REPLICATED)
+                self.buckets = add_buckets(model, self.recorder)
             for module in self.world.copier.modules:  # other models that the Job's functions refer to
                 self._move("", module, others=True)
         self.optimizers = build_optimizers(self.job, model, self.world, on_gpu=self.on_gpu)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +124,57 @@ def test_the_command_ends_with_a_reason_when_a_rank_dies(data: Path, tmp_path: P
     assert output(tmp_path, 1, "stdout") == ""
     assert (tmp_path / "runs" / "train" / "exp" / "weights" / "state.pt").is_file()
     assert not (tmp_path / "runs" / "train" / "exp2").exists()
+
+
+@on_linux
+@pytest.mark.large
+def test_a_run_on_two_machines_continues_after_one_of_them_died(data: Path, tmp_path: Path) -> None:
+    """Two agents of torchrun stand for two machines with a shared folder."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    flags = ["train", "--data", str(data), "--cfg", "n", "--img", "64", "--batch", "8", "--epochs", "4"]
+    flags += ["--device", "cpu", "--workers", "1", "--name", "pair", "--resume"]
+
+    def start(machine: int) -> subprocess.Popen[bytes]:
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+        launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id", "pair", "--max-restarts", "3"]
+        launcher += ["--rdzv-conf", f"is_host={int(machine == 0)}"]
+        launcher += ["--local-addr", "127.0.0.1"]
+        launcher += ["--log-dir", str(tmp_path / f"logs-{machine}"), "--redirects", "3"]
+        # By default the survivor doesn't tell a machine that joins later where the ranks meet.
+        variables = {**environment(), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        return subprocess.Popen([*launcher, "-m", "oomph", *flags], env=variables, cwd=tmp_path)
+
+    def printed() -> str:
+        return "".join(path.read_text() for path in sorted(tmp_path.glob("logs-*/**/std*.log")))
+
+    agents = [start(0), start(1)]
+    try:
+        wait_for(lambda: "epoch 1:" in printed(), agents, printed)
+        ranks = psutil.Process(agents[1].pid).children(recursive=True)
+        agents[1].kill()
+        for process in ranks:
+            process.kill()
+        agents[1].wait(30)
+        agents[1] = start(1)
+        assert [agent.wait(TIMEOUT) for agent in agents] == [0, 0], printed()
+    finally:
+        for agent in agents:
+            agent.terminate()
+            agent.wait(60)
+    runs = list((tmp_path / "runs" / "train").iterdir())
+    assert [run.name for run in runs] == ["pair"]
+    assert "resuming" in printed()
+    epochs = [line.split(",")[0] for line in (runs[0] / "results.csv").read_text().splitlines()[1:]]
+    assert epochs == ["1", "2", "3", "4"]
+
+
+def wait_for(
+    condition: Callable[[], bool], processes: list[subprocess.Popen[bytes]], printed: Callable[[], str]
+) -> None:
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        assert all(process.poll() is None for process in processes), printed()
+        assert time.monotonic() < deadline, printed()
+        time.sleep(0.1)

@@ -65,7 +65,8 @@ def test_shm_must_hold_a_full_prefetch_and_two_more_batches(machine: ReadMachine
     verdict = named(container, "shm-small", DataLoaderConfig(workers=4, batch_bytes=10 * MIB))
     assert "100 MiB" in verdict.summary
     assert "$ docker run --shm-size=1g …" in verdict.fix
-    assert "at most 2 workers" in verdict.fix[-1]
+    assert "Or use at most 2 workers." in verdict.fix
+    assert verdict.fix[-1] == "$ oomph lint . --select prefetch-over-budget --budget 64MiB"
     assert "shm-small" not in names(container, DataLoaderConfig(workers=2, batch_bytes=10 * MIB))
     assert "shm-small" not in names(container, DataLoaderConfig(workers=0))
 

@@ -182,6 +182,23 @@ def test_a_loss_sum_is_divided_by_the_count_of_the_whole_batch(micro_batch: int,
     assert max_difference(grads, expected) < 1e-5
 
 
+@pytest.mark.parametrize("tokens", [1, 8])
+@pytest.mark.parametrize("micro_batch", [8, 4, 2])
+def test_the_divisor_of_a_loss_sum_is_at_least_its_smallest_one(micro_batch: int, tokens: int) -> None:
+    inputs, targets = plain_batch(8)
+    targets[tokens:] = -5.0
+    net = plain_net()
+    value = token_loss(net(inputs), targets)
+    expected = backward_gradients(net, value.total / value.count.clamp(min=3))  # type: ignore[union-attr]
+
+    def loss(outputs: Tensor, targets: Tensor) -> oomph.LossSum:
+        part = token_loss(outputs, targets)
+        return oomph.LossSum(part.total, part.count, min_count=3)
+
+    grads = gradients(plain_net(), loss, (inputs, targets), micro_batch=micro_batch)
+    assert max_difference(grads, expected) < 1e-5
+
+
 @pytest.mark.parametrize("loss", [mse_loss, token_loss])
 def test_accumulated_batches_count_as_one_batch(loss: Any) -> None:
     inputs, targets = plain_batch(12)

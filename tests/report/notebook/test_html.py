@@ -107,7 +107,7 @@ def test_an_explanation_shows_what_to_do() -> None:
 
 def test_a_record_shows_its_diagnosis(tmp_path: Path) -> None:
     record = Record.load(REPO / "examples/records/killed.jsonl")
-    assert "The kernel killed the process because RAM ran out." in text_of(record)
+    assert "The process was killed, most likely because RAM ran out." in text_of(record)
     with oomph.watch(tmp_path / "empty.jsonl"):
         pass
     assert "The Record shows no problem" in text_of(Record.load(tmp_path / "empty.jsonl"))

@@ -1,6 +1,6 @@
 """The host: memory, cgroups, process limits, cores, disks and the environment a process runs in."""
 
-from ._cgroups import Cgroups, CpuCgroup, MemoryCgroup, read_cgroups
+from ._cgroups import Cgroups, CpuCgroup, MemoryCgroup, memory_cgroup, memory_cgroups, read_cgroups
 from ._cores import Cores, read_cores
 from ._environment import Environment, EnvironmentKind, non_linux_environment, read_environment
 from ._limits import ProcessLimits, no_limits, read_limits
@@ -30,6 +30,8 @@ __all__ = [
     "ProcessLimits",
     "Source",
     "Volume",
+    "memory_cgroup",
+    "memory_cgroups",
     "no_limits",
     "no_pressure",
     "no_volume",

@@ -84,6 +84,16 @@ def read_cgroups(source: Source, process: int | str = "self") -> Cgroups:
     )
 
 
+def memory_cgroups() -> tuple[MemoryCgroup, ...]:
+    """Return the levels of the memory controller that apply to this process, its own group first."""
+    return read_cgroups(Source()).memory
+
+
+def memory_cgroup(folder: str, version: int) -> MemoryCgroup:
+    """Return the group of a folder."""
+    return (_read_memory_v1 if version == 1 else _read_memory_v2)(Source(), folder)
+
+
 def refresh_memory_cgroup(source: Source, cgroup: MemoryCgroup) -> MemoryCgroup:
     """Read one level of the memory controller again."""
     return (_read_memory_v1 if cgroup.version == 1 else _read_memory_v2)(source, cgroup.path)

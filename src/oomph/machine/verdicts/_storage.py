@@ -32,6 +32,8 @@ def shm_small(machine: Machine, loader: DataLoaderConfig) -> Iterator[Verdict]:
             f"Or use at most {count_of(max_workers, 'worker')}."
             if max_workers
             else "Or load data in the training process (num_workers=0).",
+            "Check what the loaders of your code prefetch:",
+            f"$ oomph lint . --select prefetch-over-budget --budget {format_size(free).replace(' ', '')}",
         ),
         (machine.shm.free.source,),
     )

@@ -33,10 +33,11 @@ def exit_cause(record: Record) -> Iterator[Finding]:
 
 def _classify_error(event: Fields) -> Finding:
     text = f"{event.get('error', 'Error')}: {event.get('text', '')}"
-    if findings := read_log(text):
+    kind = {kind.value: kind for kind in FailureKind}.get(str(event.get("kind")))
+    findings = read_log(text)
+    if findings and kind in {None, findings[0].kind}:
         return replace(findings[0], time=event["t"])
-    kinds = {kind.value: kind for kind in FailureKind}
-    kind = kinds.get(str(event.get("kind")), FailureKind.PYTHON_ERROR)
+    kind = kind or FailureKind.PYTHON_ERROR
     return measured_finding(kind, text[:_MAX_EVIDENCE], {}, time=event["t"])
 
 

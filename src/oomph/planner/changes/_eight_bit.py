@@ -11,7 +11,7 @@ _EIGHT_BIT = "8bit"
 
 
 def _improved(settings: Settings, context: Context) -> tuple[Settings, ...]:
-    if context.target.is_cpu or settings.optimizer == _EIGHT_BIT:
+    if context.target.is_cpu or settings.optimizer == _EIGHT_BIT or settings.parallel == "fsdp2":
         return ()
     return (replace(settings, optimizer=_EIGHT_BIT),)
 

@@ -12,7 +12,7 @@ _TENSOR_CORES = (7, 0)
 
 def _improved(settings: Settings, context: Context) -> tuple[Settings, ...]:
     has_gain = context.has_convolutions and not context.target.is_cpu and context.target.capability >= _TENSOR_CORES
-    if not has_gain or settings.memory_format != "contiguous":
+    if not has_gain or settings.memory_format != "contiguous" or settings.parallel == "fsdp2":
         return ()
     return (replace(settings, memory_format="channels_last"),)
 

@@ -108,10 +108,17 @@ class SideEffects:
                 for name, buffer in module.named_buffers(recurse=False):
                     if id(buffer) not in self._rewound and not (isinstance(module, _NormBase) and name in _STATISTICS):
                         buffers[stem + name] = _fingerprint(buffer)
-                for name, value in vars(module).items() if has_attribute_state(module) else ():
+                for name, value in (
+                    vars(module).items() if has_attribute_state(module) and not _is_metric(module) else ()
+                ):
                     if not is_internal(name) and not (isinstance(value, Tensor) and value.requires_grad):
                         attributes[stem + name] = _fingerprint(value)
         return buffers, attributes
+
+
+def _is_metric(module: nn.Module) -> bool:
+    """Return True for metrics of torchmetrics, which add up over micro-batches."""
+    return any(base.__module__.partition(".")[0] == "torchmetrics" for base in type(module).__mro__)
 
 
 def stray_gradients(parameters: Iterable[tuple[str, Tensor]], computed: Collection[Tensor] = ()) -> SideEffect | None:

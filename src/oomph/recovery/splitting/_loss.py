@@ -43,6 +43,7 @@ class LossAccumulator:
         self._terms: list[Tensor] = []
         self._weights: list[float] = []
         self._count: Number | None = None
+        self._min_count = 0.0
         self._estimated_count: Number | None = None
 
     def add(self, value: Any, samples: int) -> Tensor:
@@ -71,9 +72,10 @@ class LossAccumulator:
         count = value.count.detach() if isinstance(value.count, Tensor) else value.count
         self._terms.append(_without_large_storage(value.total).detach())
         self._weights.append(1.0)
+        self._min_count = value.min_count
         self._count = count if self._count is None else self._count + count
         if samples == self._samples:
-            return value.total / _positive(count)
+            return value.total / _positive(count, self._min_count)
         if self._estimated_count is None:
             self._estimated_count = _to_float(_positive(count)) * (self._samples / samples)
         return value.total / self._estimated_count
@@ -83,7 +85,7 @@ class LossAccumulator:
         estimate, count = self._estimated_count, self._count
         factor: Number = scale
         if estimate is not None and count is not None:
-            factor = estimate / _positive(count) * scale
+            factor = estimate / _positive(count, self._min_count) * scale
         elif scale == 1:
             return
         grads = [param.grad for param in parameters if param.grad is not None]
@@ -105,13 +107,13 @@ class LossAccumulator:
         else:
             terms = [term.reshape(()) for term in self._terms]
             total = torch.stack(torch._foreach_mul(terms, self._weights)).sum()  # noqa: SLF001  no public name
-        return total if self._count is None else total / _positive(self._count)
+        return total if self._count is None else total / _positive(self._count, self._min_count)
 
     @property
     def weight(self) -> Number:
         """The weight of this batch among others accumulated with it: the divisor of its loss."""
         if self._count is not None:
-            return _to_float(self._count)
+            return _to_float(self._count if not self._min_count else _positive(self._count, self._min_count))
         if self._normalizer and self.has_known_divisor and not self._weight_by_samples:
             divisor = self._normalizer[0]
             return _to_float(divisor.detach().reshape(())) if isinstance(divisor, Tensor) else float(divisor)
@@ -138,11 +140,11 @@ def _without_large_storage(value: Tensor) -> Tensor:
     return value.clone() if is_view else value
 
 
-def _positive(count: Number) -> Number:
+def _positive(count: Number, smallest: float = 0.0) -> Number:
     """Replace a count of zero by one: a batch without anything to count has no loss, instead of a NaN."""
     if isinstance(count, Tensor):
-        return torch.where(count > 0, count, torch.ones_like(count))
-    return count if count > 0 else 1.0
+        return count.clamp(min=smallest) if smallest else torch.where(count > 0, count, torch.ones_like(count))
+    return max(count, smallest) if smallest or count > 0 else 1.0
 
 
 def _to_float(count: Number) -> Number:

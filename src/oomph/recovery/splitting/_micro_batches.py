@@ -27,11 +27,24 @@ class ForwardMode:
     Args:
         precision: "amp-bf16", "amp-fp16", or None for no autocast.
         resize: returns a batch with smaller images.
+        is_mixed: the model runs in an autocast of its own.
     """
 
-    def __init__(self, precision: str | None = None, resize: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self,
+        precision: str | None = None,
+        resize: Callable[[Any], Any] | None = None,
+        *,
+        is_mixed: bool = False,
+    ) -> None:
         self.precision, self._configured_precision, self._resize = precision, precision, resize
+        self._is_mixed = is_mixed
         self.resizes = 0
+
+    @property
+    def rounds(self) -> bool:
+        """True if the forward computes in half precision."""
+        return self._is_mixed or self.precision is not None
 
     def lower_precision(self) -> bool:
         """Run in bfloat16 autocast; return False if autocast is in use already."""
@@ -148,7 +161,7 @@ class MicroBatchRunner:
             samples,
             extra or tuple(keywords.values()),
             weight_by_samples=objective.weight_by_samples,
-            reduction=objective.reduction,
+            reduction="sum" if work.rule.adds_up else objective.reduction,
         )
 
         def forward(part: Any) -> Any:

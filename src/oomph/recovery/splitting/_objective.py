@@ -25,13 +25,15 @@ class Objective:
         model: the module to train.
         loss: `loss(outputs, targets)`; None if `forward` or the model returns the loss.
         forward: `forward(model, batch)` returns the loss, or the outputs that `loss` receives.
-        reduction: "mean" or "sum", if the user declared it for a plain loss.
+        reduction: "mean" or "sum", if the user declared it for a plain loss; "either" if the check tells.
     """
 
     def __init__(
         self, model: nn.Module, loss: Forward | None, forward: Forward | None = None, reduction: str | None = None
     ) -> None:
-        self.model, self._loss, self._forward, self.declared_reduction = model, loss, forward, reduction
+        self.model, self._loss, self._forward, self._reduction = model, loss, forward, reduction
+        self.declared_reduction = None if reduction == "either" else reduction
+        self.may_add_up = reduction == "either"
         self.loss_modules = [module for module in modules_of(loss) if module is not model]
         self.torch_loss = None if reduction is not None else torch_loss(loss)
         function = forward if forward is not None and hasattr(forward, "normalizer") else loss
@@ -46,7 +48,7 @@ class Objective:
 
     def with_forward(self, forward: Forward) -> Objective:
         """Return the objective with another forward."""
-        return Objective(self.model, self._loss, forward, self.declared_reduction)
+        return Objective(self.model, self._loss, forward, self._reduction)
 
     @property
     def has_forward(self) -> bool:

@@ -45,6 +45,7 @@ class SplitRule:
         problem: why the gradient of a split batch would differ; empty if it is exact.
         fix: what the user can do about it.
         count: returns what the loss of a micro-batch is divided by; None for its samples.
+        adds_up: the losses of micro-batches are added.
         model_arguments: arguments of the model that are computed from the whole batch, by name.
         is_final: False if the check could not decide and the next step should try again.
         needs_repeats: True if later batches may show a difference that the first one can't.
@@ -55,6 +56,7 @@ class SplitRule:
     problem: str = ""
     fix: str = ""
     count: Callable[[Any], Any] | None = None
+    adds_up: bool = False
     model_arguments: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     is_final: bool = True
     needs_repeats: bool = False
@@ -187,8 +189,9 @@ class _Comparison:
     def _tolerance(self) -> float:
         """Return the relative difference that rounding can explain."""
         value = self.whole.value.total if isinstance(self.whole.value, LossSum) else self.whole.value
-        dtypes = {tensor.dtype for tensor in tensors_in([self.whole.outputs]) if tensor.is_floating_point()}
-        if self._runner.mode.precision is not None or dtypes & {torch.float16, torch.bfloat16}:
+        # A loss in single precision may come from a model with weights in half precision.
+        tensors = [*tensors_in([self.whole.outputs]), *self._runner.model.parameters()]
+        if self._runner.mode.rounds or {tensor.dtype for tensor in tensors} & {torch.float16, torch.bfloat16}:
             return 1e-2
         if value.dtype == torch.float64:
             return 1e-9
@@ -250,21 +253,27 @@ class _Comparison:
             return SplitRule(way, needs_repeats=True)
         problem = f"{subject} is {whole:.6g} for {self.whole.samples} samples, but its halves give {combined:.6g}"
         is_sum = reduction == "mean" and self._is_close(self._combined("sum"), whole)
+        if is_sum and self._objective.may_add_up:
+            way = f"{subject} is a sum over samples, as the first step showed"
+            return SplitRule(way, adds_up=True, needs_repeats=True)
         fix = 'it is a sum: say reduction="sum"' if is_sum else _RETURN_OUTPUTS
         return SplitRule(way, problem=f"{problem}: it is not a {reduction} over samples", fix=fix)
 
     def _find_label_count(self) -> Callable[[Any], Any] | None:
-        """Return the way to count labels by which the loss is a mean over them, for the halves and their halves."""
-        counts = [count for count in label_counts(self._joined) if self._is_mean(self.whole, self._halves, count)]
-        for half in self._halves if len(counts) > 1 else ():
-            if half.samples > 1:
-                quarters = [self._evaluate(part) for part in self._runner.split(half.part, 2)]
-                counts = [count for count in counts if self._is_mean(half, quarters, count)]
-        return next(iter(counts), None)
+        """Return the way to count labels by which the loss is a mean over them; None if samples explain it better.
 
-    def _is_mean(self, whole: _Evaluated, parts: Sequence[_Evaluated], count: Callable[[Any], Any]) -> bool:
-        counts = [float(count(part.part)) for part in parts]
-        return self._is_close(_weighted_mean(parts, counts), float(whole.value))
+        Losses of an untrained model are nearly equal, so that a wrong way may be close: the closest one counts.
+        """
+        ways = [*label_counts(self._joined), self._runner.count_samples]
+        pairs = [(self.whole, self._halves)]
+        if len(ways) > 1:
+            halves = [half for half in self._halves if half.samples > 1]
+            pairs += [(half, [self._evaluate(part) for part in self._runner.split(half.part, 2)]) for half in halves]
+        errors = [max(_mean_error(whole, parts, count) for whole, parts in pairs) for count in ways]
+        limit = max(2 * min(errors), min(self._tolerance() / 100, 1e-5))  # what rounding may explain
+        count = next(count for count, error in zip(ways, errors, strict=True) if error <= limit)
+        is_label_mean = count is not ways[-1] and min(errors) <= self._tolerance()
+        return count if is_label_mean else None
 
     def _combined(self, reduction: str) -> float:
         if reduction == "sum":
@@ -283,6 +292,13 @@ class _Comparison:
                         model_arguments={"num_items_in_batch": count},
                     )
         return self.of_plain_loss("the loss that the model returns")
+
+
+def _mean_error(whole: _Evaluated, parts: Sequence[_Evaluated], count: Callable[[Any], Any]) -> float:
+    """Return the relative difference of a loss and the mean of its parts, weighted by a count."""
+    expected = float(whole.value)
+    error = abs(_weighted_mean(parts, [float(count(part.part)) for part in parts]) - expected)
+    return error / max(abs(expected), 1e-6) if math.isfinite(error) else math.inf
 
 
 def _weighted_mean(parts: Sequence[_Evaluated], counts: Sequence[float]) -> float:

@@ -101,5 +101,5 @@ def _findings(run: RunData) -> Iterator[Event]:
     for rank, finding in run.findings:
         suffix = f" on rank {rank}" if len(run.ranks) > 1 else ""
         if finding.time is not None:
-            text = f"{finding.cause.title}. {finding.evidence}"
+            text = f"{finding.title}. {finding.evidence}"
             yield Event(finding.time - run.start, f"{finding.kind.value}{suffix}", text)

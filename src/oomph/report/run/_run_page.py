@@ -164,7 +164,7 @@ def _events_block(run: RunData, *, named: bool) -> Block:
 def _finding_text(rank: int, finding: Finding, *, several: bool) -> FindingText:
     suffix = f" (rank {rank})" if several else ""
     why = (*finding.details, finding.cause.why)
-    return FindingText(f"{finding.cause.title}{suffix}", finding.evidence, why, finding.fix)
+    return FindingText(f"{finding.title}{suffix}", finding.evidence, why, finding.fix)
 
 
 def _elapsed(seconds: float) -> str:
@@ -222,7 +222,7 @@ def comparison_table(runs: Sequence[RunData], summaries: Sequence[Summary]) -> P
 
 
 def _first_finding(run: RunData) -> str:
-    return run.findings[0][1].cause.title if run.findings else "no problem"
+    return run.findings[0][1].title if run.findings else "no problem"
 
 
 def _differing_settings(runs: Sequence[RunData]) -> Iterator[tuple[str, ...]]:

@@ -77,14 +77,14 @@ def _sentence(run: RunData, state: str) -> str:
 def _why(run: RunData, state: str) -> str:
     for _, finding in run.findings:
         if state == "failed" or finding.kind in _KILLED:
-            title = finding.cause.title
+            title = finding.title
             is_error = finding.kind is FailureKind.PYTHON_ERROR
             return f"{title} ({finding.evidence})" if is_error else title
     return "the Record has no reason"
 
 
 def _verdict(run: RunData) -> str:
-    titles = [finding.cause.title for _, finding in run.findings]
+    titles = [finding.title for _, finding in run.findings]
     if not titles:
         return "No problem was found."
     more = f" (and {count_of(len(titles) - 1, 'more finding')})" if len(titles) > 1 else ""

@@ -18,9 +18,10 @@ import time
 from pathlib import Path
 
 from ...errors import describe
+from ...supervisor import adopt_orphans, descendants
 from ._cell_files import LOG_FILE, CellOutcome, CellRequest, Limit, read_request, write_outcome
 from ._memory_use import MemoryUse
-from ._processes import CELL_MARK, adopt_orphans, descendants, kill_cell
+from ._processes import CELL_MARK, kill_cell
 
 _MIN_INTERVAL, _MAX_INTERVAL = 0.01, 0.1  # seconds between readings; shorter at first, for commands that end soon
 _REPORT_INTERVAL = 0.25  # seconds between reports

@@ -21,6 +21,7 @@ _OUT_OF_MEMORY = {
     FailureKind.DRIVER_OOM,
     FailureKind.LIBRARY_OOM,
     FailureKind.FRAMEWORK_OOM,
+    FailureKind.IMPOSSIBLE_SIZE,
     FailureKind.CPU_OOM,
     FailureKind.MEMORY_ERROR,
     FailureKind.BAD_ALLOC,

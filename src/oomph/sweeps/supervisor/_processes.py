@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import platform
 import time
 from collections.abc import Iterator
 
 import psutil
 
-from ...errors import UsageError
-from ...monitor import ProcessTree
+from ...supervisor import descendants
 
 CELL_MARK = "OOMPH_SWEEP_CELL"  # an environment variable; its value is the cell's folder
 
-_PR_SET_CHILD_SUBREAPER = 36
 _KILL_SECONDS = 30.0  # the driver may take seconds to release the GPU memory of a process
 _POLL_SECONDS = 0.02
-
-
-def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose own parent ends (on Linux), so that they stay in its tree."""
-    if platform.system() == "Linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def descendants(supervisor: int) -> dict[int, int]:
-    """Return the RSS in bytes of each process below a supervisor, by pid."""
-    try:
-        processes = ProcessTree(supervisor).read()
-    except UsageError:
-        return {}  # it has ended
-    return {process.pid: process.rss for process in processes if process.pid != supervisor}
 
 
 def kill_cell(mark: str, supervisor: int | None = None) -> None:

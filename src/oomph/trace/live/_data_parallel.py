@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,13 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ...units import MIB
+from .._ranks import BUCKET, bucket_members
 from .._trace import StorageKind
 from ._cuda_module import replace_attribute
 from ._recorder import LiveRecorder
-
-_MIB = 2**20
-_FIRST_BUCKET = 1 * _MIB
-_DEFAULT_BUCKET = 25.0  # MiB
 
 
 def install_data_parallel(recorder: LiveRecorder, patches: ExitStack) -> None:
@@ -27,8 +24,11 @@ def install_data_parallel(recorder: LiveRecorder, patches: ExitStack) -> None:
         model.module, model.require_backward_grad_sync = module, True
         model.device_ids, model.static_graph = options.get("device_ids"), options.get("static_graph", False)
         is_view = options.get("gradient_as_bucket_view", False)  # then the gradients are in the buckets
-        capacity = int((options.get("bucket_cap_mb") or _DEFAULT_BUCKET) * _MIB)
-        model.buckets = [] if is_view else [_bucket(recorder, params) for params in _buckets(module, capacity)]
+        megabytes = options.get("bucket_cap_mb")
+        capacity = int(megabytes * MIB) if megabytes else BUCKET
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        groups = [] if is_view else bucket_members(trained, capacity)
+        model.buckets = [_bucket(recorder, members) for members in groups]
 
     def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
         return model.module(*args, **kwargs)
@@ -36,19 +36,6 @@ def install_data_parallel(recorder: LiveRecorder, patches: ExitStack) -> None:
     replace_attribute(patches, DistributedDataParallel, "__init__", init)
     replace_attribute(patches, DistributedDataParallel, "forward", forward)
     replace_attribute(patches, DistributedDataParallel, "register_comm_hook", lambda *_, **__: None)
-
-
-def _buckets(module: nn.Module, capacity: int) -> Iterator[list[Tensor]]:
-    """Yield the parameters of each bucket: those with gradients, last first, by dtype."""
-    groups: dict[torch.dtype, list[Tensor]] = {}
-    limit = min(_FIRST_BUCKET, capacity)
-    for parameter in reversed([parameter for parameter in module.parameters() if parameter.requires_grad]):
-        group = groups.setdefault(parameter.dtype, [])
-        group.append(parameter)
-        if sum(item.nbytes for item in group) >= limit:
-            yield groups.pop(parameter.dtype)
-            limit = capacity
-    yield from groups.values()
 
 
 def _bucket(recorder: LiveRecorder, parameters: list[Tensor]) -> Tensor:

@@ -1,0 +1,144 @@
+"""Choice of advice: at most three pieces, best first, that fit the numbers and the situation of a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from . import _common_advice as common
+from ._details import Detail
+from ._gpu_advice import less_gpu_memory
+from ._host_advice import compile_advice, less_ram, more_memory, shared_memory_advice, swap_advice
+from ._kinds import Advice, Cause, FailureKind, Family, Resource
+from ._situation import Place, Situation, Speaker, System
+from ._wording_advice import wording_advice
+
+MAX_ADVICE = 3
+_MAX_WORDING = 600  # characters of a message that may have advice of their own
+
+_GPU_KINDS = {
+    FailureKind.CUDA_OOM,
+    FailureKind.HIP_OOM,
+    FailureKind.XPU_OOM,
+    FailureKind.MPS_OOM,
+    FailureKind.DRIVER_OOM,
+    FailureKind.LIBRARY_OOM,
+    FailureKind.LIBRARY_ERROR,
+    FailureKind.FRAMEWORK_OOM,
+}
+_RAM_KINDS = {
+    FailureKind.CPU_OOM,
+    FailureKind.MEMORY_ERROR,
+    FailureKind.BAD_ALLOC,
+    FailureKind.ENOMEM,
+    FailureKind.OOM_KILL,
+    FailureKind.SCHEDULER_KILL,
+    FailureKind.NOTEBOOK_DIED,
+    FailureKind.WORKER_KILLED,
+    FailureKind.WORKER_EXITED,
+}
+# The message itself is the word of the kernel or a scheduler, so there is nothing to look up.
+_KERNEL_PLACES = {Place.KERNEL_LOG, Place.SYSTEMD, Place.SLURM, Place.KUBERNETES, Place.PBS, Place.LSF, Place.RAY}
+_NO_ROOT_PLACES = {Place.COLAB, Place.KAGGLE}
+_ROCM_SMI = Advice(
+    "List the processes on the GPU, and stop those that shouldn't run (an older run, a notebook):",
+    "$ rocm-smi --showpids",
+)
+_HUGE_ARRAY = (
+    Advice("If most values are zero (one-hot, pairs), keep the array sparse:", "x = scipy.sparse.csr_matrix(x)"),
+    Advice("If the size is right, compute it in chunks, with a smaller dtype:", 'x[start:stop].astype("float32")'),
+)
+_KERAS_NUMERICS = (
+    Advice(
+        "Lower the learning rate, and clip gradients:", "tf.keras.optimizers.Adam(learning_rate=1e-4, clipnorm=1.0)"
+    ),
+    Advice("Check the data for NaN, and normalize it:", "assert np.isfinite(x).all() and np.isfinite(y).all()"),
+    Advice("Find the operation:", "tf.debugging.enable_check_numerics()"),
+)
+_OTHER_FRAMEWORKS = frozenset(
+    {
+        Speaker.TENSORFLOW,
+        Speaker.JAX,
+        Speaker.PADDLE,
+        Speaker.MXNET,
+        Speaker.DARKNET,
+        Speaker.CUPY,
+        Speaker.RAPIDS,
+        Speaker.ONNXRUNTIME,
+        Speaker.LLAMA_CPP,
+        Speaker.VLLM,
+    }
+)
+
+
+def choose_advice(
+    cause: Cause, details: Iterable[Detail], situation: Situation, resource: Resource, message: str, limit: float | None
+) -> tuple[Advice, ...]:
+    """Return at most three pieces of advice, best first: those of the numbers, of the situation, of the cause."""
+    derived = [*(advice for detail in details for advice in detail.advice), *wording_advice(message[:_MAX_WORDING])]
+    by_situation = _by_situation(cause, situation, resource, message.partition("\n")[0], limit)
+    fitting = (advice for advice in (*derived, *by_situation) if _fits(advice, cause.kind, situation))
+    return tuple(dict.fromkeys(_translated(advice, cause.kind) for advice in fitting))[:MAX_ADVICE]
+
+
+def _by_situation(
+    cause: Cause, situation: Situation, resource: Resource, evidence: str, limit: float | None
+) -> tuple[Advice, ...]:
+    kind = cause.kind
+    if kind in {FailureKind.SHM_FULL, FailureKind.WORKER_BUS_ERROR}:
+        return (*shared_memory_advice(situation), *cause.advice)
+    if kind in _RAM_KINDS:
+        return _ram_advice(cause, situation, evidence, limit)
+    if kind in _GPU_KINDS and resource is Resource.RAM:
+        return (*less_ram(situation), common.CHUNKS, common.DOCTOR)
+    if kind in {FailureKind.LIBRARY_OOM, FailureKind.LIBRARY_ERROR, FailureKind.DRIVER_OOM}:
+        by_speaker = less_gpu_memory(situation)
+        if situation.speaker in _OTHER_FRAMEWORKS and kind is FailureKind.LIBRARY_ERROR:
+            return (*by_speaker[1:2], *by_speaker[:1], *cause.advice)
+        return (*cause.advice[:1], *by_speaker[:1], *cause.advice[1:])
+    if cause.family is Family.NUMERICS and situation.speaker is Speaker.TENSORFLOW:
+        return _KERAS_NUMERICS
+    if kind is FailureKind.IMPOSSIBLE_SIZE and resource is Resource.RAM:
+        return (*cause.advice[:1], *_HUGE_ARRAY)
+    if kind in _GPU_KINDS:
+        return (*less_gpu_memory(situation), *cause.advice)
+    return cause.advice
+
+
+def _ram_advice(cause: Cause, situation: Situation, evidence: str, limit: float | None) -> tuple[Advice, ...]:
+    less, more = less_ram(situation), more_memory(situation, limit)
+    if "cc1" in evidence or "nvcc" in evidence:
+        return (compile_advice(), *swap_advice(situation), *cause.advice)
+    if cause.kind is FailureKind.SCHEDULER_KILL:
+        return (*more, *less, *cause.advice[1:]) if more else cause.advice
+    if cause.kind is FailureKind.OOM_KILL:
+        if situation.places & _KERNEL_PLACES:
+            return (*more, *less, *cause.advice[1:2], *swap_advice(situation), *cause.advice[2:])
+        return (*less[:1], *more, *cause.advice)
+    if cause.kind is FailureKind.NOTEBOOK_DIED:
+        return (*more, *cause.advice, *less)
+    if cause.kind in {FailureKind.WORKER_EXITED, FailureKind.WORKER_KILLED}:
+        return (*less, *cause.advice, *more)
+    return (*less[:2], *more, *cause.advice)
+
+
+def _translated(advice: Advice, kind: FailureKind) -> Advice:
+    return _ROCM_SMI if kind is FailureKind.HIP_OOM and "nvidia-smi" in advice.command else advice
+
+
+def _fits(advice: Advice, kind: FailureKind, situation: Situation) -> bool:
+    """Return True unless the advice can't be carried out in this situation."""
+    words = f"{advice.text} {advice.command}"
+    if "expandable_segments:True" in words and not situation.has_expandable_segments:
+        return False
+    if ("dmesg" in words or "ulimit" in words) and situation.system is System.WINDOWS:
+        return False
+    if "dmesg" in words and (situation.places & (_KERNEL_PLACES | _NO_ROOT_PLACES) or situation.system is System.MACOS):
+        return kind in {FailureKind.GPU_LOST, FailureKind.LAUNCH_FAILED}
+    if "nvidia-smi" in words and (
+        kind in {FailureKind.MPS_OOM, FailureKind.XPU_OOM} or situation.system is System.MACOS
+    ):
+        return False
+    if "docker" in advice.command and situation.system is System.WINDOWS:
+        return False
+    uses_torch = "torch" in advice.command or "oomph.guard" in words or "DataLoader(" in advice.command
+    return not (uses_torch and situation.speaker in _OTHER_FRAMEWORKS - {Speaker.VLLM, Speaker.PADDLE})

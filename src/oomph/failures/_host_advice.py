@@ -1,0 +1,185 @@
+"""Advice about RAM and shared memory for the place that a run is in, and the library that it uses."""
+
+from __future__ import annotations
+
+import math
+
+from ..units import GIB
+from . import _common_advice as common
+from ._kinds import Advice
+from ._situation import Phase, Place, Situation, Speaker, System
+
+_DEFAULT_GIB = 64
+_MORE_MEMORY: tuple[tuple[Place, Advice], ...] = (
+    (
+        Place.RAY,
+        Advice(
+            "Run fewer tasks at once, or let each reserve its memory:", "@ray.remote(num_cpus=4, memory=8 * 1024**3)"
+        ),
+    ),
+    (Place.SLURM, Advice("Request more memory:", "#SBATCH --mem=SIZEG")),
+    (Place.PBS, Advice("Request more memory:", "#PBS -l select=1:ncpus=8:mem=SIZEgb")),
+    (Place.LSF, Advice("Request more memory:", "#BSUB -M SIZEGB -R 'rusage[mem=SIZEGB]'")),
+    (Place.GRID_ENGINE, Advice("Request more memory:", "#$ -l h_vmem=SIZEG")),
+    (Place.HTCONDOR, Advice("Request more memory in the submit file:", "request_memory = SIZEGB")),
+    (
+        Place.KUBERNETES,
+        Advice(
+            "Raise the memory request and limit of the container:",
+            "resources: {requests: {memory: SIZEGi}, limits: {memory: SIZEGi}}",
+        ),
+    ),
+    (
+        Place.COLAB,
+        Advice("Use a runtime with more RAM: Runtime > Change runtime type > High-RAM. See what is free:", "!free -h"),
+    ),
+    (
+        Place.KAGGLE,
+        Advice(
+            "Kaggle's RAM is fixed. Free what isn't needed, and see what is left:", "del data; gc.collect()  # !free -h"
+        ),
+    ),
+    (Place.DOCKER, Advice("Raise the memory limit of the container:", "$ docker run --memory=SIZEg …")),
+)
+_MORE_WSL_MEMORY = Advice(
+    "Give WSL more RAM and swap in C:\\Users\\NAME\\.wslconfig, then run wsl --shutdown:",
+    "[wsl2] memory=24GB swap=32GB",
+)
+_PAGE_FILE = Advice(
+    "Let Windows manage the page file, or enlarge it: Advanced > Performance > Virtual memory in:",
+    "$ SystemPropertiesAdvanced.exe",
+)
+_SWAP = Advice(
+    "Add swap as a reserve, if you may:",
+    "$ sudo fallocate -l 32G /swapfile && sudo mkswap /swapfile && sudo swapon /swapfile",
+)
+_BUILD = Advice(
+    "Compile with fewer jobs at once: each needs gigabytes of RAM.", "$ MAX_JOBS=2 pip install --no-cache-dir PACKAGE"
+)
+
+_BY_SPEAKER: dict[Speaker, tuple[Advice, ...]] = {
+    Speaker.NNUNET: (
+        Advice(
+            "Use fewer background workers, each of which holds volumes in RAM:", "$ nnUNet_n_proc_DA=4 nnUNetv2_train …"
+        ),
+        Advice("In preprocessing and prediction, use fewer processes:", "$ nnUNetv2_predict … -npp 1 -nps 1"),
+    ),
+    Speaker.JOBLIB: (
+        Advice("Use fewer processes: each has its own copy of the data.", "Parallel(n_jobs=2, pre_dispatch=2)"),
+        Advice("Share large arrays with the workers as files:", 'Parallel(n_jobs=2, max_nbytes="10M", mmap_mode="r")'),
+    ),
+    Speaker.DEEPSPEED: (
+        Advice(
+            "Every rank loads the whole model into RAM. Load it sharded, or start fewer ranks per machine:",
+            'from_pretrained(NAME, torch_dtype="auto", low_cpu_mem_usage=True)',
+        ),
+        Advice("Offload less to RAM:", '"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}'),
+    ),
+    Speaker.HUGGINGFACE: (
+        Advice(
+            "Load weights without a second copy in RAM:",
+            'from_pretrained(NAME, torch_dtype="auto", low_cpu_mem_usage=True)',
+        ),
+        Advice(
+            "Process datasets with fewer processes and smaller write batches:",
+            "dataset.map(function, num_proc=2, writer_batch_size=100)",
+        ),
+    ),
+    Speaker.TENSORFLOW: (
+        Advice(
+            "Feed batches from files instead of one array in RAM:",
+            "tf.data.Dataset.from_generator(read_samples, output_signature=spec).batch(16)",
+        ),
+        Advice(
+            "Use smaller batches, and a smaller shuffle buffer and prefetch:",
+            "dataset.shuffle(1000).batch(16).prefetch(2)",
+        ),
+    ),
+    Speaker.PADDLE: (
+        Advice(
+            "Use smaller batches and fewer loader workers: the host's RAM ran out.",
+            "DataLoader(dataset, batch_size=8, num_workers=0)",
+        ),
+    ),
+    Speaker.PANDAS: (
+        common.CHUNKS,
+        Advice("Use smaller dtypes:", 'pd.read_csv("data.csv", dtype="float32", usecols=COLUMNS)'),
+    ),
+    Speaker.OPENCV: (
+        Advice("Decode images at a smaller size:", "cv2.imread(path, cv2.IMREAD_REDUCED_COLOR_2)"),
+        common.FEWER_WORKERS,
+    ),
+    Speaker.ULTRALYTICS: (
+        Advice(
+            "Don't cache images in RAM, and use fewer workers:",
+            "$ yolo train data=data.yaml cache=False workers=2 batch=8",
+        ),
+    ),
+    Speaker.YOLOV5: (
+        Advice(
+            "Don't cache images in RAM (no --cache), and use fewer workers:",
+            "$ python train.py --workers 2 --batch-size 8",
+        ),
+    ),
+    Speaker.RAY: (
+        Advice(
+            "Run fewer tasks at once, or let each reserve its memory:", "@ray.remote(num_cpus=4, memory=8 * 1024**3)"
+        ),
+        Advice("Change when Ray kills (0.95 of RAM by default):", "$ RAY_memory_usage_threshold=0.98 ray start --head"),
+    ),
+    Speaker.NUMPY: (
+        Advice("Use a smaller dtype, or a sparse matrix if most values are zero:", 'x = x.astype("float32")'),
+        Advice("Work on parts of the array, mapped from a file:", 'x = np.load("data.npy", mmap_mode="r")'),
+    ),
+}
+_SAVING = Advice(
+    "Gather the weights on one rank only, or save them sharded:",
+    "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))",
+)
+
+
+def more_memory(situation: Situation, limit: float | None) -> tuple[Advice, ...]:
+    """Return how to get more RAM in the places that the text names: half more than the limit that was too small."""
+    size = _DEFAULT_GIB if limit is None else max(math.ceil(limit * 1.5 / GIB), 1)
+    advice = tuple(
+        Advice(advice.text, advice.command.replace("SIZE", str(size)))
+        for place, advice in _MORE_MEMORY
+        if place in situation.places
+    )
+    if situation.system is System.WSL:
+        return (_MORE_WSL_MEMORY, *advice)
+    if situation.system is System.WINDOWS:
+        return (_PAGE_FILE, *advice)
+    return advice[:1]
+
+
+def less_ram(situation: Situation) -> tuple[Advice, ...]:
+    """Return how the users of a library make it need less RAM, best first; empty if it is unknown."""
+    advice = _BY_SPEAKER.get(situation.speaker, ())
+    if situation.phase is Phase.SAVING:
+        advice = (_SAVING, *advice)
+    return advice
+
+
+def compile_advice() -> Advice:
+    """Return advice for a compiler that was killed."""
+    return _BUILD
+
+
+def swap_advice(situation: Situation) -> tuple[Advice, ...]:
+    """Return advice to add swap, where that is possible."""
+    hosted = {Place.COLAB, Place.KAGGLE, Place.SLURM, Place.KUBERNETES, Place.DOCKER, Place.PBS, Place.LSF}
+    return () if situation.places & hosted or not situation.has_shell_tools else (_SWAP,)
+
+
+def shared_memory_advice(situation: Situation) -> tuple[Advice, ...]:
+    """Return how to get more shared memory, and how to need less."""
+    if Place.KUBERNETES in situation.places:
+        return (common.KUBERNETES_SHM, common.LESS_SHM)
+    if Place.SLURM in situation.places:
+        remount = Advice(
+            "Ask for a node or a container with more shared memory, and see what is in use:",
+            "$ df -h /dev/shm; ls -la /dev/shm",
+        )
+        return (remount, common.LESS_SHM)
+    return (common.LARGER_SHM, common.LESS_SHM)

@@ -1,0 +1,111 @@
+"""Refinement of a kind by the text around it, the resource that ran out, and whether the text proves it."""
+
+from __future__ import annotations
+
+import re
+
+from ._details import is_impossible
+from ._kinds import FailureKind, Resource
+from ._message_numbers import MessageNumbers
+from ._situation import TORCH_SPEAKERS, Situation, Speaker, System
+from .causes import CAUSES
+
+_NEAR = 3000  # characters before a line that belong to its traceback
+
+# Shared memory: what NCCL, torch and multiprocessing's locks use has "no space left" when /dev/shm is full.
+_SHM = re.compile(
+    r"/dev/shm|\bshm\b|/torch_\d|nccl|NCCL|SemLock|multiprocessing/synchronize|_multiprocessing\.|shared_memory"  # noqa: S108  the system's
+)
+_INOTIFY = re.compile(r"inotify|[Ww]atch(?:er|dog|es)\b|add_watch|file watch")
+_QUOTA = re.compile(r"[Dd]isk quota|EDQUOT|Errno 122")
+_INDEX_ASSERT = re.compile(r"Assertion `.*(?:index|srcIndex|t >= 0|n_classes|cur_target|idx)|IndexKernel\.cu|Loss\.cu")
+_VALUE_ASSERT = re.compile(r"Assertion `.*(?:input_val|target_val|>= ?zero|<= ?one|0 <= \w+ && \w+ <= 1)")
+_EMBEDDING = re.compile(r"embedding|nn/functional\.py.*in (?:embedding|linear)|cross_entropy|nll_loss|vocab")
+
+_HOST_ALLOCATOR = re.compile(
+    r"by allocator (?:mklcpu|cpu|CPU)|device:CPU|on CPU\b|CPUPlace|host memory|GPU_host_bfc|cpu_allocator|on CPUPlace"
+)
+_KERNEL_WORDING = (
+    r"[Oo]ut of memory: Kill|oom-kill|oom_kill|oom_reaper|[Mm]emory cgroup out of memory|OOM killer",
+    r"invoked oom-killer|systemd-oomd|OOMKilled|using all available RAM|out-of-memory killer|Out Of Memory",
+    r"tried to allocate more memory than is available|cc1(?:plus)?\b|exceeded memory",
+)
+_KERNEL_WORDS = re.compile("|".join(_KERNEL_WORDING))
+
+
+_LOST_CONNECTION = re.compile(r"got 0 bytes|[Cc]onnection (?:reset|closed|refused)|recvBytes")
+_ULIMIT_V = re.compile(r"ulimit -S?v\b|RLIMIT_AS|virtual memory .{0,20}\(kbytes, -v\)")
+_FRAMEWORKS = {Speaker.DARKNET, Speaker.MXNET, Speaker.TENSORFLOW, Speaker.JAX, Speaker.PADDLE, Speaker.LLAMA_CPP}
+_HOST_KINDS = {
+    FailureKind.BAD_ALLOC,
+    FailureKind.DRIVER_OOM,
+    FailureKind.MEMORY_ERROR,
+    FailureKind.ENOMEM,
+    FailureKind.CPU_OOM,
+}
+
+
+def refine_kind(
+    kind: FailureKind, numbers: MessageNumbers, message: str, surroundings: str, speaker: Speaker
+) -> FailureKind:
+    """Return the kind that the numbers and the text around a line show."""
+    if kind in _HOST_KINDS and _ULIMIT_V.search(surroundings):
+        return FailureKind.ADDRESS_SPACE
+    if kind is FailureKind.DRIVER_OOM and speaker in _FRAMEWORKS:
+        kind = FailureKind.FRAMEWORK_OOM
+    elif kind is FailureKind.FRAMEWORK_OOM and speaker in TORCH_SPEAKERS - {Speaker.VLLM, Speaker.RAY}:
+        kind = FailureKind.CUDA_OOM
+    line = message.partition("\n")[0]
+    near = f"{surroundings[-_NEAR:]}\n{line}"
+    if is_impossible(kind, numbers):
+        return FailureKind.IMPOSSIBLE_SIZE
+    if kind is FailureKind.DISK_FULL:
+        return _refine_no_space(near)
+    if kind in {
+        FailureKind.DEVICE_ASSERT,
+        FailureKind.LIBRARY_OOM,
+        FailureKind.LIBRARY_ERROR,
+        FailureKind.LAUNCH_FAILED,
+    }:
+        text = f"{surroundings}\n{message}"
+        if _VALUE_ASSERT.search(text):
+            return FailureKind.VALUE_ASSERT
+        if kind is not FailureKind.DEVICE_ASSERT and (_INDEX_ASSERT.search(text) or "device-side assert" in text):
+            return FailureKind.DEVICE_ASSERT
+    return kind
+
+
+def _refine_no_space(near: str) -> FailureKind:
+    if _INOTIFY.search(near):
+        return FailureKind.FILE_WATCHES
+    if _QUOTA.search(near):
+        return FailureKind.DISK_QUOTA
+    return FailureKind.SHM_FULL if _SHM.search(near) else FailureKind.DISK_FULL
+
+
+def resource_of(kind: FailureKind, evidence: str, message: str, situation: Situation) -> Resource:
+    """Return what ran out."""
+    if kind is FailureKind.FRAMEWORK_OOM and _HOST_ALLOCATOR.search(message):
+        return Resource.RAM
+    if kind is FailureKind.IMPOSSIBLE_SIZE and not re.search(r"CUDA|GPU|HIP|XPU|MPS|buffer size", evidence):
+        return Resource.RAM
+    if kind is FailureKind.CPU_OOM and situation.system is System.WINDOWS:
+        return Resource.COMMIT
+    if kind is FailureKind.WORKER_EXITED and situation.system is System.WINDOWS:
+        return Resource.NONE
+    return CAUSES[kind].resource
+
+
+def says_for_sure(kind: FailureKind, evidence: str, message: str, surroundings: str) -> bool:
+    """Return True if the text proves the cause."""
+    if kind in {FailureKind.OOM_KILL, FailureKind.NOTEBOOK_DIED, FailureKind.WORKER_KILLED, FailureKind.WORKER_EXITED}:
+        return _KERNEL_WORDS.search(evidence) is not None
+    if kind is FailureKind.DEVICE_ASSERT:
+        return "Assertion `" in message or "Assertion `" in surroundings
+    if kind is FailureKind.PINNED:
+        return "out of memory" not in message
+    if kind is FailureKind.PEER_DIED:
+        return _LOST_CONNECTION.search(evidence) is None
+    if kind is FailureKind.LIBRARY_OOM:
+        return "cublasCreate" not in evidence
+    return CAUSES[kind].is_sure

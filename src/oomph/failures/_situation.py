@@ -1,0 +1,259 @@
+"""The situation of a failure, read from the text around it: who speaks, on which system, where, and at what time."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import TypeVar
+
+
+class Speaker(enum.Enum):
+    """A library or program that people train with."""
+
+    YOLOV5 = "yolov5"
+    ULTRALYTICS = "ultralytics"
+    NNUNET = "nnunet"
+    VLLM = "vllm"
+    DARKNET = "darknet"
+    DIFFUSERS = "diffusers"
+    LLAMA_CPP = "llama.cpp"
+    DEEPSPEED = "deepspeed"
+    HUGGINGFACE = "huggingface"
+    LIGHTNING = "lightning"
+    RAPIDS = "rapids"
+    PADDLE = "paddle"
+    MXNET = "mxnet"
+    JAX = "jax"
+    TENSORFLOW = "tensorflow"
+    CUPY = "cupy"
+    ONNXRUNTIME = "onnxruntime"
+    PYTORCH = "pytorch"
+    RAY = "ray"
+    JOBLIB = "joblib"
+    OPENCV = "opencv"
+    PANDAS = "pandas"
+    NUMPY = "numpy"
+    UNKNOWN = ""
+
+
+class System(enum.Enum):
+    """Operating system of the run."""
+
+    LINUX = "linux"
+    WINDOWS = "windows"
+    WSL = "wsl"
+    MACOS = "macos"
+    UNKNOWN = ""
+
+
+class Place(enum.Enum):
+    """A scheduler, container, service or log that the text comes from."""
+
+    SLURM = "slurm"
+    PBS = "pbs"
+    LSF = "lsf"
+    GRID_ENGINE = "grid engine"
+    HTCONDOR = "htcondor"
+    KUBERNETES = "kubernetes"
+    DOCKER = "docker"
+    COLAB = "colab"
+    KAGGLE = "kaggle"
+    JUPYTER = "jupyter"
+    KERNEL_LOG = "kernel"
+    SYSTEMD = "systemd"
+    RAY = "ray"
+
+
+class Phase(enum.Enum):
+    """What the program was doing."""
+
+    SAVING = "saving"
+    LOADING = "loading"
+    EVALUATING = "evaluating"
+    GENERATING = "generating"
+    PREPROCESSING = "preprocessing"
+    UNKNOWN = ""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Who reports a failure, on which system, in which places, and what the program was doing."""
+
+    speaker: Speaker = Speaker.UNKNOWN
+    system: System = System.UNKNOWN
+    places: frozenset[Place] = frozenset()
+    phase: Phase = Phase.UNKNOWN
+
+    @property
+    def has_expandable_segments(self) -> bool:
+        """True unless the system is known not to support torch's expandable segments."""
+        return self.system not in {System.WINDOWS, System.WSL, System.MACOS}
+
+    @property
+    def has_shell_tools(self) -> bool:
+        """True unless the system has no ps, dmesg and the like."""
+        return self.system is not System.WINDOWS
+
+
+_Key = TypeVar("_Key", bound=enum.Enum)
+_Table = tuple[tuple[_Key, re.Pattern[str]], ...]
+
+
+def _patterns(table: dict[_Key, str | tuple[str, ...]]) -> _Table[_Key]:
+    joined = ((key, text if isinstance(text, str) else "|".join(text)) for key, text in table.items())
+    return tuple((key, re.compile(pattern, re.MULTILINE)) for key, pattern in joined)
+
+
+# Most specific first: a YOLOv5 run also shows torch, a vLLM server also shows transformers.
+_SPEAKERS = _patterns(
+    {
+        Speaker.YOLOV5: r"\byolov5|YOLOv5\b|train: weights=|^train\.py: weights=|segment/train: weights=|yolov[67]\b",
+        Speaker.ULTRALYTICS: (
+            r"[Uu]ltralytics",
+            r"\byolo (?:task=\S+ |detect |segment |classify |pose )?(?:mode=)?(?:train|val|predict)\b",
+            r"\bYOLO\(|yolo(?:v8|v9|v10|11|12)\w?\.(?:pt|yaml)|engine/trainer:",
+        ),
+        Speaker.NNUNET: r"nnU-?[Nn]et|nnunetv?2?\b|batchgenerators|nondet_multi_threaded_augmenter",
+        Speaker.VLLM: r"\bvllm\b|\bvLLM\b|EngineCore|desired GPU memory utilization|KV cache|gpu_memory_utilization",
+        Speaker.DARKNET: (
+            r"\bdarknet\b|subdivisions|cuda_make_array|check_error: Assertion|\./src/cuda\.c",
+            r"mini_batch = ",
+        ),
+        Speaker.DIFFUSERS: r"[Dd]iffusers\b|ComfyUI|comfy/|stable-diffusion|webui|[Ss]tableDiffusion",
+        Speaker.LLAMA_CPP: r"ggml_|llama_(?:model|new|init|kv)|llama\.cpp|llama_cpp|\bollama\b",
+        Speaker.DEEPSPEED: r"[Dd]eep[Ss]peed|launch\.py:\d+:sigkill_handler|\bzero_(?:stage|optimization)|stage3\.py",
+        Speaker.HUGGINGFACE: (
+            r"transformers/|\btransformers\.|TrainingArguments|\bTrainer\.train",
+            r"accelerate (?:launch|config)|accelerate/|\bpeft\b|\btrl\b|run_clm|run_glue|huggingface",
+            r"SFTTrainer|axolotl|unsloth|llamafactory|from_pretrained",
+        ),
+        Speaker.LIGHTNING: (
+            r"pytorch_lightning|lightning_fabric|lightning[/.]pytorch|lightning/|LightningModule",
+            r"Lightning\b",
+        ),
+        Speaker.RAPIDS: r"\bxgboost|XGBoost|\brmm\b|\bcudf\b|\bcuml\b|lightgbm|LightGBM|catboost|CatBoost",
+        Speaker.PADDLE: r"[Pp]addle|FLAGS_fraction_of_gpu|ResourceExhaustedError: \s*\n*\s*Out of memory error on GPU",
+        Speaker.MXNET: r"\bmxnet|MXNet|gluon",
+        Speaker.JAX: r"\bjax\b|jaxlib|\bflax\b|XlaRuntimeError|pjrt|PjRt|XLA_PYTHON",
+        Speaker.TENSORFLOW: (
+            r"tensorflow|\bTensorFlow|\bkeras\b|\btf\.|bfc_allocator|OOM when allocating tensor",
+            r"ResourceExhaustedError|GPU_\d_bfc|_bfc\)|\[=+>?\.*\] - |\dms/step",
+        ),
+        Speaker.CUPY: r"\bcupy\b",
+        Speaker.ONNXRUNTIME: r"onnxruntime|\bORT\b|BFCArena",
+        Speaker.PYTORCH: (
+            r"\btorch\b|PyTorch|pytorch|c10::|DefaultCPUAllocator|DataLoader worker|THCudaCheck",
+            r"cuda runtime error|CUDA out of memory|\bTHC\b|aten/",
+        ),
+        Speaker.RAY: r"\bray::|\bray\.|raylet|Ray ",
+        Speaker.JOBLIB: r"joblib|loky|TerminatedWorkerError|n_jobs|sklearn|scikit-learn",
+        Speaker.OPENCV: r"OpenCV\(|cv2\.|cv::|OutOfMemoryError in function",
+        Speaker.PANDAS: r"\bpandas\b|\bpd\.|read_csv|DataFrame",
+        Speaker.NUMPY: r"\bnumpy\b|_ArrayMemoryError|for an array with shape|\bnp\.",
+    }
+)
+_SYSTEMS = _patterns(
+    {
+        System.WSL: r"\bWSL2?\b|microsoft-standard|/mnt/[a-z]/|/usr/lib/wsl",
+        System.WINDOWS: (
+            r"\b[A-Za-z]:\\\\?\w|WinError|\bWindows\b|\.exe\b|\.dll\b|0xC0000|32212\d{5}|PowerShell",
+            r"CategoryInfo|PS [A-Z]:",
+        ),
+        System.MACOS: r"/Users/|\bMPS\b|\bmacOS\b|[Dd]arwin|/opt/homebrew|Metal\b|arm64-apple",
+        System.LINUX: (
+            r"/home/|/usr/(?:local/)?lib|/root/|/opt/|/dev/shm|/mnt/|/data/|/workspace|/scratch",
+            r"slurmstepd|\.so\b|/tmp/|oom-kill|dmesg",
+        ),
+    }
+)
+_PLACES = _patterns(
+    {
+        Place.SLURM: r"slurm|SLURM|Slurm|\bsrun\b|\bsbatch\b|\bsacct\b|\bseff\b|StepId=|OUT_OF_ME",
+        Place.PBS: r"\bPBS\b|\bqsub\b|=>> PBS",
+        Place.LSF: r"TERM_MEMLIMIT|\bbsub\b|\bLSF\b|LSBATCH",
+        Place.GRID_ENGINE: r"h_vmem|\bqrsh\b|\bSGE\b|[Gg]rid ?[Ee]ngine",
+        Place.HTCONDOR: r"[Cc]ondor\b|request_memory",
+        Place.KUBERNETES: (
+            r"kubectl|Reason:\s+OOMKilled|[Kk]ubernetes|\bkubelet\b|\bk8s\b|\bPod\b|\bpod/|Evicted",
+            r"CrashLoopBackOff|emptyDir|\bcgroup.*kubepods|kubepods|namespace/",
+        ),
+        Place.DOCKER: r"\bdocker\b|\bDocker|\bcontainerd?\b|--shm-size|/docker/|\bpodman\b|OOMKilled",
+        Place.COLAB: r"\b[Cc]olab\b|/content/|using all available RAM",
+        Place.KAGGLE: r"[Kk]aggle|/kaggle/|tried to allocate more memory than is available",
+        Place.JUPYTER: (
+            r"[Jj]upyter|ipykernel|<ipython-input|ipython-input|\.ipynb",
+            r"[Kk]ernel (?:died|Restarting|crashed)|appears to have died|KernelRestarter|Cell In\s?\[",
+            r"^-+> ?\d+ ",
+        ),
+        Place.KERNEL_LOG: (
+            r"oom-kill:constraint|oom_reaper|invoked oom-killer|Out of memory: Kill",
+            r"Memory cgroup out of memory|total-vm:|^\[\s*\d+\.\d{6}\]",
+        ),
+        Place.SYSTEMD: r"systemd|oomd\b",
+        Place.RAY: (
+            r"\bray::|raylet|ray\.exceptions|\bray\b.*(?:worker|task|node)",
+            r"OutOfMemoryError: Task was killed|memory usage threshold",
+        ),
+    }
+)
+_PHASES = _patterns(
+    {
+        Phase.SAVING: (
+            r"torch\.save\(|in save\b|_save\(|save_checkpoint|save_model|save_pretrained|full_state_dict",
+            r"FullStateDict|_unshard_params|summon_full_params|consolidat",
+            r"[Ss]aving (?:model|checkpoint|the)|get_model_state_dict",
+        ),
+        Phase.LOADING: (
+            r"torch\.load\(|in load\b|_load_pretrained_model|from_pretrained\(|load_state_dict\(",
+            r"load_checkpoint|load_file\(|Loading checkpoint shards|in _?load_model|in _legacy_load",
+            r"restore_location",
+        ),
+        Phase.GENERATING: (
+            r"\.generate\(|generation/utils\.py|in generate\b|pipeline\(|in inference|infer(?:ence)?\.py",
+            r"predict\.py|in predict|[Pp]redicting:|inference_mode",
+        ),
+        Phase.EVALUATING: (
+            r"evaluation_loop|evaluate\(|in evaluate|validation_step|in validat|in evaluation|val_loop",
+            r"prediction_step|eval\.py|val\.py|[Vv]alidating|Validation:",
+        ),
+        Phase.PREPROCESSING: r"preprocess|plan_and_preprocess|build_vocab|\.map\(|tokeniz",
+    }
+)
+# Speakers that run on torch: only these can raise torch's own errors.
+TORCH_SPEAKERS = frozenset(
+    {
+        Speaker.YOLOV5,
+        Speaker.ULTRALYTICS,
+        Speaker.NNUNET,
+        Speaker.VLLM,
+        Speaker.DIFFUSERS,
+        Speaker.DEEPSPEED,
+        Speaker.HUGGINGFACE,
+        Speaker.LIGHTNING,
+        Speaker.PYTORCH,
+        Speaker.RAY,
+    }
+)
+
+
+def read_situation(message: str, surroundings: str) -> Situation:
+    """Read the situation from a message and the text around it; what the message itself says counts first."""
+    wide = f"{message}\n{surroundings}"
+    places = frozenset(place for place, pattern in _PLACES if pattern.search(wide))
+    system = _first(_SYSTEMS, wide, System.UNKNOWN)
+    if Place.COLAB in places or Place.KAGGLE in places:
+        system = System.LINUX
+    return Situation(_speaker(message, wide), system, places, _first(_PHASES, wide, Phase.UNKNOWN))
+
+
+def _speaker(message: str, wide: str) -> Speaker:
+    """Return the most specific speaker; a message that names a framework excludes other frameworks."""
+    named = _first(_SPEAKERS, message, Speaker.UNKNOWN)
+    if named in TORCH_SPEAKERS:
+        return next((key for key, pattern in _SPEAKERS if key in TORCH_SPEAKERS and pattern.search(wide)), named)
+    return named if named is not Speaker.UNKNOWN else _first(_SPEAKERS, wide, Speaker.UNKNOWN)
+
+
+def _first(table: _Table[_Key], text: str, default: _Key) -> _Key:
+    return next((key for key, pattern in table if pattern.search(text)), default)

@@ -1,0 +1,23 @@
+"""Rules for numerical errors."""
+
+from __future__ import annotations
+
+from .._kinds import FailureKind
+from ._rule import rule
+
+NUMERICS_RULES = (
+    rule(FailureKind.NON_FINITE_LOSS, "nan", r"[Ll]oss\w*['\"]?\s*(?:is|=|:|\s)\s*(?:tensor\()?nan\b"),
+    rule(
+        FailureKind.NON_FINITE_LOSS,
+        "NaN",
+        r"(?:[Ll]oss\w*['\"]?\s*(?:is|became|=|:)\s*NaN|NaN (?:loss|or Inf found in))",
+    ),
+    rule(FailureKind.NON_FINITE_LOSS, "inf", r"[Ll]oss['\"]?\s*(?:is|=|:)\s*-?inf\b"),
+    rule(
+        FailureKind.NON_FINITE_GRADIENTS, "grad_norm", r"grad_norm['\"]?\s*[:=]\s*(?:tensor\()?['\"]?-?(?:nan|inf|NaN)"
+    ),
+    rule(FailureKind.NON_FINITE_GRADIENTS, "returned nan values in its", r"Function '\w+' returned nan values"),
+    rule(FailureKind.NON_FINITE_GRADIENTS, "is non-finite, so it cannot be clipped"),
+    rule(FailureKind.SKIPPED_STEPS, "Gradient overflow.", r"Gradient overflow\.\s+Skipping step"),
+    rule(FailureKind.SKIPPED_STEPS, "OVERFLOW!", r"OVERFLOW! .*[Ss]kipping step"),
+)

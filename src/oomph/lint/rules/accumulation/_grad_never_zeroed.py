@@ -1,0 +1,119 @@
+"""Rule `grad-never-zeroed`: the gradients of all earlier steps add up."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..._problem import Edit, Problem
+from ..._rule import Rule, RuleFamily
+from ...analysis import Code, Event, EventKind, LineInserter, TrainingLoop, last_part, walk
+from ...sources import Document
+from ._groups import is_loop
+
+_ZEROING = {"zero_grad", "zero_grads", "clear_grad", "zero_grad_buffer", "set_grads_to_none"}
+
+
+def _check(document: Document) -> Iterator[Problem]:
+    code = document.code
+    for loop in document.loops:
+        steps = loop.of(EventKind.STEP)
+        if not steps or not _runs_repeatedly(code, loop) or _may_zero(code, loop):
+            continue
+        for event in _unzeroed(loop):
+            if _is_new(code, loop, event):
+                continue
+            what = event.subject or "the optimizer"
+            message = (
+                f"the gradients of {what} are never zeroed, so that each step adds those of all earlier ones: call "
+                f"{what if event.subject else 'optimizer'}.zero_grad() after {code.source(event.call)}"
+            )
+            yield Problem(code.span(event.call), message, _edits(document, event))
+
+
+def _is_new(code: Code, loop: TrainingLoop, event: Event) -> bool:
+    """Return True if the loop makes a new optimizer in each iteration, as a test or a benchmark does."""
+    assignments = code.assignments(event.subject, event.call) if event.subject else []
+    return is_loop(loop.update) and any(
+        item.kind == "=" and code.is_inside(item.statement, loop.update) for item in assignments
+    )
+
+
+def _unzeroed(loop: TrainingLoop) -> Iterator[Event]:
+    """Yield the steps of optimizers whose gradients nothing zeroes, each optimizer once."""
+    zeroed = {event.subject for event in loop.of(EventKind.ZERO_GRAD)}
+    steps = {event.subject: event for event in reversed(loop.of(EventKind.STEP))}
+    if not zeroed:
+        yield from steps.values()
+    elif zeroed <= steps.keys() and "" not in steps:
+        yield from (event for subject, event in steps.items() if subject not in zeroed)
+
+
+def _runs_repeatedly(code: Code, loop: TrainingLoop) -> bool:
+    """Return True if backward and step run in a loop, or in a function that a loop of this document calls."""
+    if is_loop(loop.update):
+        return True
+    function = loop.node
+    if not isinstance(function, ast.FunctionDef):
+        return False
+    calls = (call for call in code.nodes(ast.Call) if last_part(code.name(call.func)) == function.name)
+    return any(next(code.loops_around(call), None) is not None for call in calls)
+
+
+def _may_zero(code: Code, loop: TrainingLoop) -> bool:
+    """Return True if gradients are zeroed by other means, or where this analysis can't see it."""
+    region: ast.AST = loop.update
+    optimizers = {event.subject for event in loop.of(EventKind.STEP)} - {""}
+    events = {event.call for event in loop.events}
+    has_zero_event = bool(loop.of(EventKind.ZERO_GRAD))
+    for node in walk(region, into_functions=True):
+        if isinstance(node, ast.Attribute) and node.attr == "grad":
+            return True
+        # `optimizer.zero_grad` without parentheses does nothing.
+        is_zeroing = isinstance(node, ast.Attribute) and node.attr in _ZEROING
+        if is_zeroing and not has_zero_event and not isinstance(code.parent(node), ast.Expr):
+            return True
+        if isinstance(node, ast.Call) and node not in events and _passes(code, node, optimizers):
+            return True
+    return not has_zero_event and _zeroes_elsewhere(code, loop, region)
+
+
+def _passes(code: Code, call: ast.Call, optimizers: set[str]) -> bool:
+    """Return True if a call gets an optimizer or the scaler's optimizer, and may zero its gradients."""
+    values = (*call.args, *(item.value for item in call.keywords))
+    names = {name for value in values if (name := code.name(value))}
+    return bool(names & optimizers) and last_part(code.name(call.func)) not in {"scale", "unscale_", "print", "step"}
+
+
+def _zeroes_elsewhere(code: Code, loop: TrainingLoop, region: ast.AST) -> bool:
+    """Return True if a function that the region calls, or the caller of its function, zeroes gradients."""
+    names = {function.name for function in code.functions if _zeroes(function)}
+    used = (node for node in walk(region) if isinstance(node, (ast.Name, ast.Attribute)))
+    if names and any(last_part(code.name(node)) in names for node in used):
+        return True
+    if not isinstance(loop.update, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    function = loop.update.name
+    callers = (call for call in code.nodes(ast.Call) if last_part(code.name(call.func)) == function)
+    return any(_zeroes(code.function(call) or code.tree) for call in callers)
+
+
+def _zeroes(region: ast.AST) -> bool:
+    return any(isinstance(node, ast.Attribute) and node.attr in _ZEROING for node in walk(region))
+
+
+def _edits(document: Document, event: Event) -> tuple[Edit, ...]:
+    statement = document.code.statement(event.call)
+    if not event.subject or not isinstance(statement, ast.Expr) or statement.value is not event.call:
+        return ()
+    return LineInserter(document.code, document.sources).after(statement, f"{event.subject}.zero_grad()")
+
+
+GRAD_NEVER_ZEROED = Rule(
+    "grad-never-zeroed",
+    RuleFamily.ACCUMULATION,
+    "Gradients are never zeroed",
+    _check,
+    triggers=("backward",),
+    is_fixable=True,
+)

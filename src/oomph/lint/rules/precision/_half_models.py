@@ -1,0 +1,162 @@
+"""Models whose weights are float16, and the optimizers that train them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...analysis import Code, Scope, last_part, passed_value
+from ._autocast import Precision, type_of
+
+_CASTS = {"half", "to", "type", "astype"}
+_WRAPPERS = {"compile", "DataParallel", "DistributedDataParallel", "DDP"}
+_ADAPTERS = ("get_peft_model", "LoraConfig", "PeftModel", "prepare_model_for_kbit_training", "add_adapter")
+
+
+@dataclass(frozen=True)
+class HalfModel:
+    """A model with float16 weights.
+
+    Attributes:
+        name: Its variable.
+        cast: The call that makes its weights float16.
+        scope: The function or module that it belongs to.
+    """
+
+    name: str
+    cast: ast.Call
+    scope: Scope
+
+
+def half_models(code: Code) -> Iterator[HalfModel]:
+    """Yield the models that a statement without condition makes float16, and none makes float32 again."""
+    if any(name in code.aliases or _is_called(code, name) for name in _ADAPTERS):
+        return  # the weights of adapters are float32
+    for call in code.nodes(ast.Call):
+        if not _is_half_cast(code, call) or _is_optional(code, call):
+            continue
+        for model in _named_models(code, call):
+            yield model
+            yield from _passed_on(code, model)
+
+
+def _named_models(code: Code, call: ast.Call) -> Iterator[HalfModel]:
+    """Yield the variables that hold the model of a cast, also those that get it from a function."""
+    name = _model_name(code, call)
+    if name is not None and not _is_restored(code, name, call):
+        yield HalfModel(name, call, code.scope(call))
+    function = code.function(call)
+    if name is None and function is not None and isinstance(code.statement(call), ast.Return):
+        for assign in code.nodes(ast.Assign):
+            target = code.name(assign.targets[0])
+            if target is not None and last_part(code.call_name(assign.value)) == function.name:
+                yield HalfModel(target, call, code.scope(assign))
+
+
+def _passed_on(code: Code, model: HalfModel) -> Iterator[HalfModel]:
+    """Yield the parameters of functions that are called with the model."""
+    functions = {function.name: function for function in code.functions}
+    for call in code.nodes(ast.Call):
+        function = functions.get(last_part(code.name(call.func)))
+        if function is None or call.lineno < model.cast.lineno or not is_same_scope(code, model, call):
+            continue
+        for argument in function.args.args:
+            value = passed_value(code, function, call, argument.arg)
+            if code.name(value) == model.name:
+                yield HalfModel(argument.arg, model.cast, function)
+
+
+def trained_names(code: Code, optimizer: ast.Call) -> set[str]:
+    """Return the models whose `parameters()` an optimizer gets."""
+    arguments = [*optimizer.args[:1], *(item.value for item in optimizer.keywords if item.arg == "params")]
+    names = set()
+    for argument in arguments:
+        for value in (argument, *(code.values(argument) if isinstance(argument, ast.Name) else ())):
+            for node in ast.walk(value):
+                if isinstance(node, ast.Attribute) and node.attr in {"parameters", "named_parameters"}:
+                    names.add(code.name(node.value) or "")
+    return names - {""}
+
+
+def is_same_scope(code: Code, model: HalfModel, node: ast.AST) -> bool:
+    """Return True if a name at a node is the same variable as that of the model."""
+    if model.name.startswith("self."):
+        return code.class_of(model.cast) is code.class_of(node)
+    scope = code.scope(node)
+    return scope is model.scope or (isinstance(model.scope, ast.Module) and not _rebinds(code, model.name, node))
+
+
+def _rebinds(code: Code, name: str, node: ast.AST) -> bool:
+    """Return True if a function has its own variable of that name."""
+    scope = code.scope(node)
+    return any(code.scope(item.statement) is scope or item.statement is scope for item in code.assignments(name, node))
+
+
+def _is_half_cast(code: Code, call: ast.Call) -> bool:
+    """Return True for `.half()`, `.to(torch.float16)` and `from_pretrained(…, torch_dtype=torch.float16)`."""
+    func = call.func
+    if not isinstance(func, ast.Attribute):
+        return False
+    if func.attr == "half":
+        return not call.args and not call.keywords
+    if func.attr in {"to", "type"}:
+        values = [*call.args, *(item.value for item in call.keywords if item.arg == "dtype")]
+        return any(type_of(code, value) is Precision.HALF for value in values)
+    if func.attr in {"from_pretrained", "from_config"}:
+        types = [item.value for item in call.keywords if item.arg in {"torch_dtype", "dtype"}]
+        is_quantized = any((item.arg or "").startswith(("load_in", "quantization")) for item in call.keywords)
+        return any(type_of(code, value) is Precision.HALF for value in types) and not is_quantized
+    return False
+
+
+def _model_name(code: Code, call: ast.Call) -> str | None:
+    """Return the variable that holds the model after a cast: `net.half()` or `net = Net().cuda().half()`."""
+    outer: ast.AST = call
+    parent = code.parent(outer)
+    while isinstance(parent, (ast.Attribute, ast.Call)) and not (
+        isinstance(parent, ast.Call) and outer in parent.args and last_part(code.call_name(parent)) not in _WRAPPERS
+    ):
+        outer, parent = parent, code.parent(parent)
+    if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
+        return code.name(parent.targets[0])
+    func = call.func
+    is_statement = isinstance(parent, ast.Expr)
+    node = func.value if isinstance(func, ast.Attribute) and is_statement else None
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value
+    return code.name(node)
+
+
+def _is_optional(code: Code, call: ast.Call) -> bool:
+    return any(isinstance(outer, (ast.If, ast.IfExp, ast.Lambda)) for outer in code.ancestors(call)) and not _is_main(
+        code, call
+    )
+
+
+def _is_main(code: Code, call: ast.Call) -> bool:
+    """Return True if the only condition around a call is that of the main module."""
+    conditions = [outer for outer in code.ancestors(call) if isinstance(outer, (ast.If, ast.IfExp, ast.Lambda))]
+    return all(isinstance(outer, ast.If) and "__name__" in ast.unparse(outer.test) for outer in conditions)
+
+
+def _is_restored(code: Code, name: str, cast: ast.Call) -> bool:
+    """Return True if later code makes the weights float32 again, or the same statement does."""
+    for call in code.nodes(ast.Call):
+        func = call.func
+        if not isinstance(func, ast.Attribute) or func.attr not in {"float", "bfloat16", "to"}:
+            continue
+        if call.lineno < cast.lineno or code.scope(call) is not code.scope(cast):
+            continue
+        is_cast = func.attr in {"float", "bfloat16"} and not call.args
+        values = [*call.args, *(item.value for item in call.keywords if item.arg == "dtype")]
+        is_cast = is_cast or (
+            func.attr == "to" and any(code.resolve(value) in {"torch.float32", "torch.float"} for value in values)
+        )
+        if is_cast and (code.name(func.value) == name or any(node is cast for node in ast.walk(call))):
+            return True
+    return False
+
+
+def _is_called(code: Code, name: str) -> bool:
+    return any(last_part(code.name(call.func)) == name for call in code.nodes(ast.Call))

@@ -1,0 +1,95 @@
+"""Report of `oomph run`: why the command died, and at most three steps to take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ..failures import FailureKind
+from ..supervisor import Attempt, RunResult
+from ..units import count_of, format_time
+from ._explain import ExplainReport, body_evidence, verdict_line
+from ._text import body_line, cut_middle, printable
+
+_MAX_PATH = 200  # characters
+
+
+@dataclass(frozen=True)
+class CommandReport:
+    """The end of a foreign command."""
+
+    result: RunResult
+
+    def document(self) -> dict[str, Any]:
+        """Return the result as a JSON document."""
+        result = self.result
+        explanation = result.last.explanation
+        return {
+            "oomph": "run",
+            "version": 1,
+            "exit_code": result.exit_code,
+            "attempts": [_attempt_document(attempt) for attempt in result.attempts],
+            "explanation": None if explanation is None else ExplainReport(explanation).document(),
+            "why_not_retried": result.why_not_retried,
+            "notes": list(result.notes),
+            "record": str(result.files.record),
+            "output": str(result.files.log) if result.files.log.exists() else None,
+        }
+
+    def render(self, *, plain: bool) -> RenderableType:
+        """Render the explanation; nothing for a command that ended well."""
+        del plain
+        return Group(*self._render())
+
+    def _render(self) -> Iterator[RenderableType]:
+        last = self.result.last
+        if last.start_error:
+            yield Text(f"oomph: {printable(last.argv[0])} can't be started: {last.start_error}", "bold red")
+            return
+        if last.explanation is not None:
+            yield from self._render_death(last)
+        if last.survivors:
+            pids = ", ".join(map(str, last.survivors[:8]))
+            count = count_of(len(last.survivors), "process", "processes")
+            yield Text(f"oomph: the command left {count} running: {pids}. Their output is not passed on any more.")
+
+    def _render_death(self, last: Attempt) -> Iterator[RenderableType]:
+        explanation = last.explanation
+        assert explanation is not None  # noqa: S101  the caller has checked it
+        first = next(iter(explanation.findings), None)
+        ending = f"The command ended with {last.ending} after {format_time(last.seconds)}."
+        if first is not None and first.kind is FailureKind.STOPPED:
+            yield Text(f"oomph: {ending}")
+        elif first is None:
+            yield Text(f"oomph: {ending} oomph recognizes no failure in its output.", "bold yellow")
+            if explanation.unrecognized is not None:
+                yield body_evidence(explanation.unrecognized)
+        else:
+            yield verdict_line(explanation, "oomph: ")
+            yield body_evidence(first.evidence)
+            yield body_line(ending)
+            yield Text("Why", "bold")
+            yield from (body_line(printable(line)) for line in (*first.details, first.cause.why))
+            yield Text("What to do", "bold")
+            yield from (body_line(printable(line)) for line in first.fix)
+        if self.result.why_not_retried:
+            yield Text(self.result.why_not_retried)
+        yield Text(f"Record: {cut_middle(str(self.result.files.record), _MAX_PATH)}", "dim")
+
+
+def _attempt_document(attempt: Attempt) -> dict[str, Any]:
+    finding = None if attempt.explanation is None else next(iter(attempt.explanation.findings), None)
+    return {
+        "argv": list(attempt.argv),
+        "exit_code": attempt.exit_code,
+        "ending": attempt.ending,
+        "seconds": attempt.seconds,
+        "failure": None if finding is None else finding.kind.value,
+        "stopped_by_oomph": attempt.stop is not None,
+        "start_error": attempt.start_error,
+        "survivors": list(attempt.survivors),
+    }

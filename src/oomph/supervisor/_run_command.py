@@ -1,0 +1,151 @@
+"""Runs of a foreign command: the first one, and retries after it ran out of memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ..monitor import Explanation, Recorder
+from ._cgroup import CommandCgroup, create_cgroup
+from ._command_process import StartError
+from ._death import ExitStatus, KernelKills, count_kernel_kills, explain_end
+from ._output import OutputLog
+from ._processes import adopt_orphans, kill_descendants
+from ._request import CommandRequest, RunFiles
+from ._result import Attempt, RunResult
+from ._streams import StreamKind, Streams, read_streams
+from ._supervision import CommandEnd, Supervision
+from ._surroundings import describe_surroundings
+from .retry import BatchSettings, Decision
+
+_MAX_TEXT = 2000  # characters of an error in the Record
+_STOPPED_CODE = 143  # of a command that ended well after oomph had stopped it
+
+
+@dataclass(frozen=True)
+class CommandRun:
+    """Runs a command; `tell` is called with sentences for the user meanwhile."""
+
+    request: CommandRequest
+    tell: Callable[[str], None]
+
+    def run(self) -> RunResult:
+        """Run the command until it ends and is not started again."""
+        adopt_orphans()
+        streams = read_streams()
+        words, settings = self.request.policy.first_words, self.request.policy.first_settings
+        notes, since = describe_surroundings(words), time.time()
+        for note in notes:
+            self.tell(note)
+        attempts: list[Attempt] = []
+        with Recorder(self.request.files.record) as recorder, _log(self.request.files, streams) as log:
+            while True:
+                self._write_command(recorder, words, len(attempts) + 1)
+                attempts.append(self._attempt(words, streams, recorder, log))
+                decision = self._decide(attempts[-1], settings, len(attempts) - 1, since)
+                if decision.restart is None:
+                    _write_end(recorder, attempts[-1])
+                    return RunResult(tuple(attempts), self.request.files, notes, decision.why_not)
+                self._tell_restart(recorder, decision, attempts)
+                words, settings = decision.restart.words, decision.settings
+                kill_descendants(os.getpid())  # what it left running may still use the memory
+
+    def _decide(self, attempt: Attempt, settings: BatchSettings | None, retries: int, since: float) -> Decision:
+        if attempt.explanation is None or attempt.was_interrupted:
+            return Decision()
+        finding = next(iter(attempt.explanation.findings), None)
+        return self.request.policy.decide(finding, settings, retries, since)
+
+    def _attempt(self, words: tuple[str, ...], streams: Streams, recorder: Recorder, log: OutputLog) -> Attempt:
+        kills = count_kernel_kills()
+        with self._cgroup() as cgroup:
+            supervision = Supervision(words, streams, self.request.limits, cgroup, log)
+            try:
+                end = supervision.run(recorder, {})
+            except StartError as error:
+                return Attempt(words, error.exit_code, f"exit code {error.exit_code}", start_error=str(error))
+            counts = KernelKills(count_kernel_kills() - kills, end.kernel_kills)
+            explanation = explain_end(end, self.request.files.record, counts, cgroup)
+        return _attempt_of(words, end, explanation)
+
+    @contextlib.contextmanager
+    def _cgroup(self) -> Iterator[CommandCgroup | None]:
+        cgroup = None if self.request.limits.budget is None else create_cgroup(self.request.limits.budget)
+        try:
+            yield cgroup
+        finally:
+            if cgroup is not None:
+                cgroup.remove()
+
+    def _write_command(self, recorder: Recorder, words: tuple[str, ...], attempt: int) -> None:
+        recorder.event("command", argv=list(words), cwd=os.getcwd(), attempt=attempt)  # noqa: PTH109  as text
+        if self.request.files.command is not None:
+            with self.request.files.command.open("a", encoding="utf-8") as file:
+                file.write(shlex.join(words) + "\n")
+
+    def _tell_restart(self, recorder: Recorder, decision: Decision, attempts: list[Attempt]) -> None:
+        attempt, restart = attempts[-1], decision.restart
+        assert restart is not None  # noqa: S101  the caller has checked it
+        assert attempt.explanation is not None  # noqa: S101
+        finding = attempt.explanation.findings[0]
+        origin = f" from {restart.checkpoint}" if restart.checkpoint else " from the beginning"
+        self.tell(
+            f"{finding.cause.title} ({attempt.ending}). Starting it again with {decision.change}{origin} "
+            f"(retry {len(attempts)} of {self.request.policy.max_retries})."
+        )
+        if restart.note:
+            self.tell(f"{restart.note}.")
+        recorder.event(
+            "retry",
+            kind=finding.kind.value,
+            text=finding.evidence[:_MAX_TEXT],
+            change=decision.change,
+            number=len(attempts),
+        )
+
+
+@contextlib.contextmanager
+def _log(files: RunFiles, streams: Streams) -> Iterator[OutputLog]:
+    """Open the log; it is removed if nothing was copied because all output goes to files."""
+    log = OutputLog(files.log)
+    try:
+        yield log
+    finally:
+        log.close()
+        if set(streams.kinds.values()) <= {StreamKind.FILE, StreamKind.CLOSED} and not files.log.stat().st_size:
+            files.log.unlink()
+
+
+def _attempt_of(words: tuple[str, ...], end: CommandEnd, explanation: Explanation | None) -> Attempt:
+    status = ExitStatus.of(end.status)
+    code = status.shell_code
+    return Attempt(
+        argv=words,
+        exit_code=_STOPPED_CODE if end.stop is not None and code == 0 else code,
+        ending=str(status),
+        seconds=round(end.seconds, 3),
+        explanation=explanation,
+        stop=end.stop,
+        survivors=end.survivors,
+        was_interrupted=bool(end.signals),
+    )
+
+
+def _write_end(recorder: Recorder, attempt: Attempt) -> None:
+    """Write how the command ended; `oomph explain` reads the error."""
+    recorder.event("exit", code=attempt.exit_code, ending=attempt.ending, seconds=attempt.seconds)
+    explanation = attempt.explanation
+    if explanation is None:
+        return
+    finding = next(iter(explanation.findings), None)
+    text = explanation.unrecognized if finding is None else finding.evidence
+    recorder.event(
+        "error",
+        error=attempt.ending,
+        text=(text or "")[:_MAX_TEXT],
+        kind=None if finding is None else finding.kind.value,
+    )

@@ -1,0 +1,15 @@
+"""Retries of foreign commands: smaller, and from their own checkpoint."""
+
+from ._placeholders import Template, parse_template
+from ._policy import Decision, RetryPolicy, is_other_error, is_out_of_memory
+from ._settings import BatchSettings
+
+__all__ = [
+    "BatchSettings",
+    "Decision",
+    "RetryPolicy",
+    "Template",
+    "is_other_error",
+    "is_out_of_memory",
+    "parse_template",
+]

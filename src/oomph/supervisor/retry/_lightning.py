@@ -1,0 +1,46 @@
+"""Programs with Lightning's CLI: `python main.py fit --trainer.max_epochs 10 --data.batch_size 64`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ._checkpoints import newest
+from ._flags import Flag, Words, arguments_start
+from ._program import BatchFlags, Restart
+from ._settings import BatchSettings
+
+_FLAGS = BatchFlags(
+    batch=Flag(("--data.batch_size", "--data.init_args.batch_size", "--model.batch_size")),
+    batch_default=None,
+    accumulate=Flag(("--trainer.accumulate_grad_batches",)),
+    workers=Flag(("--data.num_workers", "--data.init_args.num_workers")),
+    workers_default=None,
+)
+_ROOT, _CHECKPOINT = Flag(("--trainer.default_root_dir",)), Flag(("--ckpt_path",))
+
+
+class Lightning:
+    """A program with Lightning's CLI."""
+
+    name = "Lightning's CLI"
+
+    @staticmethod
+    def matches(words: Words) -> bool:
+        """Return True for `fit` with flags of the trainer, the data or the model."""
+        arguments = words[arguments_start(words) :]
+        sections = ("--trainer.", "--data.", "--model.", "--config")
+        return "fit" in arguments and any(word.startswith(sections) for word in arguments)
+
+    def read(self, words: Words) -> BatchSettings | None:
+        """Return the settings; None if the batch size is in a file, or is the data module's own default."""
+        return _FLAGS.read(words)
+
+    def restart(self, words: Words, settings: BatchSettings, since: float) -> Restart:
+        """Resume the newest checkpoint below the root folder, with the same effective batch.
+
+        If none is there, Lightning searches itself: `last` starts from the beginning if it finds nothing, too.
+        """
+        smaller = _FLAGS.write(words, settings)
+        root = Path(_ROOT.read(words) or ".")
+        checkpoint = newest(root, ("**/checkpoints/*.ckpt",), since)
+        return Restart(_CHECKPOINT.write(smaller, checkpoint or "last"), str(checkpoint or ""))

@@ -1,0 +1,82 @@
+"""What oomph must know about a training program to start it again, smaller and from its own checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ._flags import Flag, Words, ranks_per_node
+from ._settings import BatchSettings
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A command line that continues a run.
+
+    Attributes:
+        words: The command and its arguments.
+        checkpoint: The checkpoint that it continues from; empty if it starts from the beginning.
+        note: What else was changed for it; mostly empty.
+    """
+
+    words: Words
+    checkpoint: str = ""
+    note: str = ""
+
+
+class Program(Protocol):
+    """A training program whose command line is known."""
+
+    @property
+    def name(self) -> str:
+        """The program, as text."""
+        ...
+
+    def read(self, words: Words) -> BatchSettings | None:
+        """Return the settings of a command line of this program; None if the batch size is unknown."""
+        ...
+
+    def restart(self, words: Words, settings: BatchSettings, since: float) -> Restart:
+        """Return the command line with other settings, from the newest checkpoint written since a time."""
+        ...
+
+
+@dataclass(frozen=True)
+class BatchFlags:
+    """The flags of a program.
+
+    Attributes:
+        batch: The batch size.
+        batch_default: Its default; None if it has none.
+        accumulate: The number of accumulated batches; None if the program accumulates by itself.
+        workers: The number of loader workers.
+        workers_default: Its default; None if it has none.
+        is_shared: True if the batch is divided among the ranks.
+    """
+
+    batch: Flag
+    batch_default: int | None
+    accumulate: Flag | None
+    workers: Flag
+    workers_default: int | None
+    is_shared: bool = False
+
+    def read(self, words: Words) -> BatchSettings | None:
+        """Return the settings of a command line; None if the batch size is unknown or automatic."""
+        batch = self.batch.read_number(words, self.batch_default)
+        accumulate = None if self.accumulate is None else self.accumulate.read_number(words, 1)
+        if batch is None or batch < 1 or (self.accumulate is not None and not accumulate):
+            return None
+        workers = self.workers.read_number(words, self.workers_default)
+        return BatchSettings(batch, accumulate, workers, ranks_per_node(words) if self.is_shared else 1)
+
+    def write(self, words: Words, settings: BatchSettings) -> Words:
+        """Return the command line with other settings; flags whose value stays are not touched."""
+        before = self.read(words)
+        if before is None or settings.batch != before.batch:
+            words = self.batch.write(words, settings.batch)
+        if self.accumulate is not None and (before is None or settings.accumulate != before.accumulate):
+            words = self.accumulate.write(words, settings.accumulate)
+        if before is not None and settings.workers is not None and settings.workers != before.workers:
+            words = self.workers.write(words, settings.workers)
+        return words

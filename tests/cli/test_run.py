@@ -1,0 +1,346 @@
+"""`oomph run` with pipes and files: output, input, signals, exit codes, the Record."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import oomph.cli
+from oomph.monitor import MachineProbe, explain, load_record
+from tests.supervisor.runs import OOMPH, is_alive, python, run, wait_for
+
+pytestmark = pytest.mark.medium
+
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+FAIL = f"import sys; print('Traceback (most recent call last):', file=sys.stderr); sys.exit({OUT_OF_MEMORY!r})"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["true"], 0),
+        (["false"], 1),
+        (["sh", "-c", "exit 3"], 3),
+        (["sh", "-c", "kill -9 $$"], 137),
+        (["sh", "-c", "kill -15 $$"], 143),
+        (["sh", "-c", "kill -2 $$"], 130),
+        (["sh", "-c", "kill -11 $$"], 139),
+        (["no-such-command"], 127),
+        (["./not-executable"], 126),
+        (["./no-shebang"], 126),
+        (["/no/such/folder/x"], 127),
+        (["/"], 126),
+    ],
+    ids=str,
+)
+def test_exit_codes_are_those_of_a_shell(command: list[str], code: int, tmp_path: Path) -> None:
+    (tmp_path / "not-executable").write_text("#!/bin/sh\n")
+    (tmp_path / "no-shebang").write_text("echo hi\n")
+    (tmp_path / "no-shebang").chmod(0o755)
+    assert run(["--", *command], tmp_path).returncode == code
+
+
+def test_output_is_untouched_and_copied(tmp_path: Path) -> None:
+    source = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 300); sys.stderr.write('err\\n')"
+    result = run(["--", *python(source)], tmp_path)
+    assert result.stdout == bytes(range(256)) * 300
+    assert b"err\n" in result.stderr
+    folder = tmp_path / "runs/run/exp"
+    log = (folder / "output.log").read_bytes()
+    assert bytes(range(256)) * 300 in log
+    assert b"err\n" in log
+    assert (folder / "command.txt").read_text().startswith(sys.executable)
+    record = load_record(folder / "record.jsonl")
+    assert record.has_ended
+    assert record.events[-2]["event"] == "exit"
+    assert explain(folder / "record.jsonl").findings == ()
+
+
+def test_options_of_the_command_are_its_own(tmp_path: Path) -> None:
+    source = "import sys; print(sys.argv[1:])"
+    arguments = ["--retry", "--json", "-h", "--", "--record", "x"]
+    for separator in (["--"], []):
+        result = run([*separator, *python(source), *arguments], tmp_path)
+        assert result.stdout.decode().strip() == str(arguments)
+
+
+def test_output_is_not_delayed(tmp_path: Path) -> None:
+    source = "import time; print('first', flush=True); time.sleep(30)"
+    with subprocess.Popen([*OOMPH, "--", *python(source)], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        start = time.monotonic()
+        assert process.stdout.readline() == b"first\n"
+        assert time.monotonic() - start < 10
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode == 143
+
+
+def test_merged_outputs_keep_their_order(tmp_path: Path) -> None:
+    source = "import os\nfor n in range(500): os.write(1 + n % 2, b'%d\\n' % n)"
+    result = subprocess.run(
+        [*OOMPH, "--", *python(source)], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True
+    )
+    assert [line for line in result.stdout.split() if line.isdigit()] == [b"%d" % n for n in range(500)]
+
+
+def test_input_is_passed_through(tmp_path: Path) -> None:
+    data = os.urandom(300_000)
+    assert run(["--", "cat"], tmp_path, stdin=data).stdout == data
+
+
+def test_a_reader_that_stops_ends_the_command(tmp_path: Path) -> None:
+    words = " ".join(OOMPH)
+    result = subprocess.run(
+        ["bash", "-c", f"{words} -- yes | head -n 2; echo ${{PIPESTATUS[0]}}"],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.stdout == b"y\ny\n141\n"
+
+
+def test_much_output_arrives_whole_and_faster_than_through_tee(tmp_path: Path) -> None:
+    """Both copy the output into a file; the time is that between the first and the last byte."""
+    size = 100_000_000
+    data = tmp_path / "data"
+    data.write_bytes(os.urandom(1_000_000) * 100)
+    expected = hashlib.sha256(data.read_bytes()).hexdigest()
+    plain, supervised = [], []
+    for attempt in range(8):
+        plain.append(_receive(["bash", "-c", f"cat {data} | tee {tmp_path}/copy"], tmp_path, size, expected))
+        supervised.append(_receive([*OOMPH, "--", "cat", str(data)], tmp_path, size, expected))
+        if attempt >= 2 and min(supervised) < 1.1 * min(plain):
+            break
+    assert min(supervised) < 1.1 * min(plain)
+    assert hashlib.sha256((tmp_path / "runs/run/exp/output.log").read_bytes()).hexdigest() == expected
+
+
+def _receive(argv: list[str], cwd: Path, size: int, expected: str) -> float:
+    with subprocess.Popen(argv, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0) as process:
+        assert process.stdout is not None
+        pieces = [process.stdout.read(1)]
+        start = time.perf_counter()
+        received = 1
+        while received < size and (piece := process.stdout.read(1 << 20)):
+            pieces.append(piece)
+            received += len(piece)
+        seconds = time.perf_counter() - start
+    assert hashlib.sha256(b"".join(pieces)).hexdigest() == expected
+    assert process.returncode == 0
+    return seconds
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_signals_are_passed_on_once(number: signal.Signals, tmp_path: Path) -> None:
+    source = (
+        "import signal, sys, time\n"
+        "got = []\n"
+        f"signal.signal({number.value}, lambda number, _: got.append(number))\n"
+        "print('ready', flush=True)\n"
+        "while not got: time.sleep(0.01)\n"
+        "time.sleep(0.5)\n"
+        "print(got, flush=True)\n"
+        "sys.exit(7)\n"
+    )
+    with subprocess.Popen(
+        [*OOMPH, "--", *python(source)],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=30)
+    assert (output.decode().strip(), process.returncode) == (str([number.value]), 7)
+
+
+def test_a_stopped_supervisor_stops_and_continues_the_command(tmp_path: Path) -> None:
+    source = "import os, time\nprint(os.getpid(), flush=True)\nwhile True: time.sleep(0.05)"
+    with subprocess.Popen(
+        [*OOMPH, "--", *python(source)], cwd=tmp_path, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.send_signal(signal.SIGTSTP)
+        wait_for(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+        wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+        process.send_signal(signal.SIGCONT)
+        wait_for(lambda: psutil.Process(pid).status() == psutil.STATUS_SLEEPING)
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode == 143
+
+
+def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
+    source = "import signal; print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)"
+    result = subprocess.run(
+        ["nohup", *OOMPH, "--", *python(source)], cwd=tmp_path, capture_output=True, timeout=60, check=True
+    )
+    assert result.stdout == b"True\n"
+
+
+def test_death_is_explained_and_recorded(tmp_path: Path) -> None:
+    result = run(["--json", "result.json", "--", *python(FAIL)], tmp_path)
+    error = result.stderr.decode()
+    assert result.returncode == 1
+    assert "oomph: The GPU ran out of memory." in error
+    assert OUT_OF_MEMORY in error
+    assert "What to do" in error
+    steps = error.partition("What to do")[2].partition("Record:")[0].splitlines()
+    # At most three pieces of advice, each with a line to run or to write.
+    assert len([line for line in steps if line.strip()]) <= 6
+    document = json.loads((tmp_path / "result.json").read_text())
+    assert (document["oomph"], document["exit_code"], len(document["attempts"])) == ("run", 1, 1)
+    assert document["attempts"][0]["failure"] == "cuda-out-of-memory"
+    assert document["explanation"]["findings"][0]["kind"] == "cuda-out-of-memory"
+    findings = explain(tmp_path / document["record"]).findings
+    assert [finding.kind.value for finding in findings] == ["cuda-out-of-memory"]
+
+
+def test_an_unknown_error_is_shown_without_an_explanation(tmp_path: Path) -> None:
+    result = run(["--", *python("class OddError(Exception): pass\nraise OddError('42')")], tmp_path)
+    assert b"oomph recognizes no failure" in result.stderr
+    assert b"OddError: 42" in result.stderr.partition(b"oomph: The command")[2]
+
+
+def test_success_is_silent(tmp_path: Path) -> None:
+    result = run(["--", "true"], tmp_path, KUBERNETES_SERVICE_HOST="")
+    assert (result.stdout, result.stderr.replace(b"oomph: In a container", b"", 1).count(b"oomph:")) == (b"", 0)
+
+
+def test_output_in_a_file_is_not_copied_and_survives_the_supervisor(tmp_path: Path) -> None:
+    source = "import time\nfor n in range(10_000): print('line', n, flush=True); time.sleep(0.02)"
+    output = tmp_path / "train.log"
+    with output.open("wb") as file:
+        file.write(b"before\n")
+        file.flush()
+        process = subprocess.Popen([*OOMPH, "--", *python(source)], cwd=tmp_path, stdout=file, stderr=file)
+    wait_for(lambda: b"line 5" in output.read_bytes())
+    pid = next(child.pid for child in psutil.Process(process.pid).children())
+    process.kill()
+    process.wait()
+    try:
+        lines = output.read_bytes().count(b"\n")
+        wait_for(lambda: output.read_bytes().count(b"\n") > lines + 10)
+        assert output.read_bytes().startswith(b"before\n")
+        watch = subprocess.run(
+            [sys.executable, "-m", "oomph", "watch", str(pid), "--count", "1"], capture_output=True, check=True
+        )
+        assert b"process tree" in watch.stdout
+        machine = MachineProbe()
+        machine.read()
+        assert pid in [member.pid for use in machine.processes for member in use.members]
+        machine.close()
+        record = load_record(tmp_path / "runs/run/exp/record.jsonl")
+        assert record.samples
+        assert not record.has_ended
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_the_end_of_a_file_is_explained_without_what_was_there_before(tmp_path: Path) -> None:
+    for before, source, kind in (
+        (OUT_OF_MEMORY, "raise KeyError('x')", "python-error"),
+        ("KeyError: 'x'", FAIL, "cuda-out-of-memory"),
+    ):
+        (tmp_path / "train.log").write_text(f"{before}\n")
+        with (tmp_path / "train.log").open("ab") as file:
+            subprocess.run(
+                [*OOMPH, "--json", "result.json", "--", *python(source)],
+                cwd=tmp_path,
+                stdout=file,
+                stderr=file,
+                check=False,
+            )
+        document = json.loads((tmp_path / "result.json").read_text())
+        assert document["attempts"][0]["failure"] == kind
+        assert document["output"] is None
+        assert not list(tmp_path.glob("runs/run/*/output.log"))
+
+
+def test_a_process_that_outlives_the_command_goes_on(tmp_path: Path) -> None:
+    start = time.monotonic()
+    result = run(["--", "sh", "-c", "sleep 60 & echo $!; exit 5"], tmp_path)
+    pid = int(result.stdout)
+    assert result.returncode == 5
+    assert time.monotonic() - start < 30
+    assert f"left 1 process running: {pid}".encode() in result.stderr
+    assert is_alive(pid)
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_orphans_become_no_zombies(tmp_path: Path) -> None:
+    source = (
+        "import os, subprocess, time\n"
+        "for _ in range(5): subprocess.run(['sh', '-c', 'sleep 0.1 & true'])\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(30)\n"
+    )
+    with subprocess.Popen([*OOMPH, "--", *python(source)], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        wait_for(lambda: len(psutil.Process(process.pid).children(recursive=True)) == 1, 5)
+        process.send_signal(signal.SIGTERM)
+
+
+def test_a_chosen_record_is_continued(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert run(["--record", "mine.jsonl", "--", "echo", "hi"], tmp_path).returncode == 0
+    assert len(load_record(tmp_path / "mine.jsonl").start_times) == 2
+    assert (tmp_path / "mine.log").read_bytes() == b"hi\nhi\n"
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Missing argument"),
+        (["--budget", "8GiB", "true"], "can't be limited"),
+        (["--budget", "gpu=8GiB", "true"], "can't be limited"),
+        (["--budget", "ram=lots", "true"], "is not a size"),
+        (["--retry", "0", "true"], "--retry is '0'"),
+        (["--batch", "64", "true"], "no {batch}"),
+        (["--batch", "x", "echo", "{batch}"], "--batch is 'x'"),
+        (["--retry", "--", "echo", "{batch}"], "no --batch"),
+        (["--resume-args", "--resume", "--batch", "8", "echo", "{batch}"], "no {resume}"),
+        (["--timeout-idle", "soon", "true"], "is not a duration"),
+        (["--record", "no/such/folder/x.jsonl", "true"], "there is no folder"),
+    ],
+    ids=str,
+)
+def test_usage_errors(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert oomph.cli.run(["run", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.out == ""
+
+
+def test_braces_are_text_without_batch(tmp_path: Path) -> None:
+    assert run(["--", "echo", "{batch}", "{resume}", "{}"], tmp_path).stdout == b"{batch} {resume} {}\n"
+
+
+def test_the_limits_of_supervision_are_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "docker").write_text("#!/bin/sh\necho contained\n")
+    (tmp_path / "docker").chmod(0o755)
+    result = run(["--", tmp_path / "docker", "run", "image"], tmp_path)
+    notes = [line for line in result.stderr.decode().splitlines() if line.startswith("oomph: docker:")]
+    assert len(notes) == 1
+    assert "--memory" in notes[0]

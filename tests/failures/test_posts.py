@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from oomph.failures import Finding, read_log
+
+from .posts import Post, read_posts
+
+DEVELOPMENT, HELD_OUT, BLIND = (read_posts(name) for name in ("development", "held_out", "blind"))
+# Errors that no kind describes may stay unrecognized, but they are never memory.
+UNKNOWN = "other-error"
+
+
+def failures(posts: tuple[Post, ...]) -> list[Post]:
+    return [post for post in posts if post.causes != {"none"}]
+
+
+def healthy(posts: tuple[Post, ...]) -> list[Post]:
+    return [post for post in posts if post.causes == {"none"}]
+
+
+def first_finding(post: Post) -> Finding | None:
+    return next(iter(read_log(post.text)), None)
+
+
+def is_right_cause(post: Post, finding: Finding | None) -> bool:
+    if UNKNOWN in post.causes and (finding is None or not finding.cause.is_memory):
+        return True
+    return finding is not None and finding.kind.value in post.causes
+
+
+def is_right_advice(post: Post, finding: Finding | None) -> bool:
+    if finding is None:
+        return UNKNOWN in post.causes
+    advice = [" ".join(piece.lines) for piece in finding.advice]
+    return (
+        1 <= len(advice) <= 3
+        and any(re.search(post.advice, piece, re.IGNORECASE) for piece in advice)
+        and re.search(post.first, advice[0], re.IGNORECASE) is not None
+        and not (post.never and any(re.search(post.never, piece, re.IGNORECASE) for piece in advice))
+    )
+
+
+def raises_memory_alarm(post: Post) -> bool:
+    return any(finding.cause.is_memory and not finding.was_survived for finding in read_log(post.text))
+
+
+@pytest.mark.parametrize("post", failures(DEVELOPMENT), ids=lambda post: post.name)
+def test_posts_are_explained(post: Post) -> None:
+    finding = first_finding(post)
+    assert is_right_cause(post, finding)
+    assert is_right_advice(post, finding)
+    if finding is not None and UNKNOWN not in post.causes:
+        assert finding.resource.value in post.resources
+        assert finding.is_sure is post.is_sure
+
+
+@pytest.mark.parametrize("post", healthy((*DEVELOPMENT, *HELD_OUT, *BLIND)), ids=lambda post: post.name)
+def test_healthy_posts_have_no_finding_of_memory(post: Post) -> None:
+    assert not raises_memory_alarm(post)
+
+
+@pytest.mark.parametrize(("posts", "share"), [(HELD_OUT, 0.97), (BLIND, 0.95)], ids=["held out", "blind"])
+def test_posts_that_the_rules_were_not_written_for_are_explained(posts: tuple[Post, ...], share: float) -> None:
+    answers = [(post, first_finding(post)) for post in failures(posts)]
+    assert sum(is_right_cause(*answer) for answer in answers) >= share * len(answers)
+    assert sum(is_right_advice(*answer) for answer in answers) >= share * len(answers)
+
+
+def test_there_are_enough_posts_with_unique_names() -> None:
+    assert len(HELD_OUT) + len(BLIND) >= len(DEVELOPMENT) >= 200
+    assert len(healthy(DEVELOPMENT)) >= 10
+    for posts in (DEVELOPMENT, HELD_OUT, BLIND):
+        assert len({post.name for post in posts}) == len(posts)

@@ -1,0 +1,1 @@
+from torch.cuda.amp import GradScaler  # expect: deprecated-amp

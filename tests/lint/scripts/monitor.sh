@@ -1,0 +1,2 @@
+#!/bin/sh
+nvidia-smi --query-gpu=index,gpu.utilization,vram.used --format=csv,noheader

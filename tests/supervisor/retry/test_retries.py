@@ -1,0 +1,142 @@
+"""Whole runs that are started again: fake programs with the flags of real ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oomph.monitor import explain, load_record
+from tests.supervisor.runs import run
+
+pytestmark = pytest.mark.medium
+
+# As YOLOv5: --resume replaces all options by those that the run has saved, and each epoch ends with last.pt.
+YOLOV5 = """
+'''Train a YOLOv5 model.'''
+import argparse, pathlib, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=16)
+parser.add_argument("--data"); parser.add_argument("--weights"); parser.add_argument("--workers", type=int, default=8)
+parser.add_argument("--resume", nargs="?", const=True, default=False)
+parser.add_argument("--project", default="runs/train")
+opt = parser.parse_args()
+folder, epoch = pathlib.Path(opt.project) / "exp", 0
+if opt.resume:
+    last = pathlib.Path(opt.resume)
+    saved = dict(line.split(": ") for line in (last.parent.parent / "opt.yaml").read_text().splitlines())
+    opt.batch_size, epoch, folder = int(saved["batch_size"]), int(last.read_text()), last.parent.parent
+(folder / "weights").mkdir(parents=True, exist_ok=True)
+(folder / "opt.yaml").write_text(f"batch_size: {opt.batch_size}\\nworkers: {opt.workers}\\n")
+print("start", "batch", opt.batch_size, "epoch", epoch, "accumulate", max(round(64 / opt.batch_size), 1), flush=True)
+while epoch < 4:
+    limit = 40 if epoch < 2 else 20
+    if opt.batch_size > limit:
+        sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.25 GiB.")
+    epoch += 1
+    (folder / "weights/last.pt").write_text(str(epoch))
+print("done", flush=True)
+"""
+TRAINER = """
+import argparse, pathlib, sys
+parser = argparse.ArgumentParser()
+for flag, default in (("per_device_train_batch_size", 8), ("gradient_accumulation_steps", 1)):
+    parser.add_argument("--" + flag, type=int, default=default)
+parser.add_argument("--output_dir"); parser.add_argument("--resume_from_checkpoint", default="")
+args = parser.parse_args()
+batch, accumulate = args.per_device_train_batch_size, args.gradient_accumulation_steps
+print("effective", batch * accumulate, "batch", batch, "resume", args.resume_from_checkpoint or "-", flush=True)
+checkpoint = pathlib.Path(args.output_dir) / "checkpoint-10"
+checkpoint.mkdir(parents=True, exist_ok=True)
+(checkpoint / "trainer_state.json").write_text("{}")
+if batch > 6:
+    raise SystemExit("RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB")
+"""
+PLAIN = """
+import sys
+batch, accumulate, rest = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+print("run", batch, accumulate, rest, flush=True)
+if batch > 10:
+    print("Traceback (most recent call last):", "MemoryError", sep="\\n", file=sys.stderr)
+    sys.exit(1)
+"""
+
+
+def start(
+    tmp_path: Path, source: str, arguments: list[str], options: list[str]
+) -> tuple[list[str], dict[str, Any], str]:
+    (tmp_path / "train.py").write_text(source)
+    result = run([*options, "--json", "result.json", "--", sys.executable, "train.py", *arguments], tmp_path)
+    return (
+        result.stdout.decode().splitlines(),
+        json.loads((tmp_path / "result.json").read_text()),
+        result.stderr.decode(),
+    )
+
+
+def test_yolov5_finishes_after_retries_from_its_checkpoint(tmp_path: Path) -> None:
+    arguments = ["--data", "coco.yaml", "--weights", "yolov5s.pt", "--batch-size", "64"]
+    lines, document, error = start(tmp_path, YOLOV5, arguments, ["--retry"])
+    assert lines == [
+        "start batch 64 epoch 0 accumulate 1",
+        "start batch 32 epoch 0 accumulate 2",
+        "start batch 16 epoch 2 accumulate 4",
+        "done",
+    ]
+    assert document["exit_code"] == 0
+    assert [attempt["failure"] for attempt in document["attempts"]] == ["cuda-out-of-memory"] * 2 + [None]
+    assert document["attempts"][2]["argv"][-4:] == ["--batch-size", "16", "--resume", "runs/train/exp/weights/last.pt"]
+    assert "batch 32 (was 64) from the beginning (retry 1 of 5)" in error
+    assert "opt.yaml" in error
+    folder = tmp_path / "runs/run/exp"
+    assert len((folder / "command.txt").read_text().splitlines()) == 3
+    events = [event["event"] for event in load_record(folder / "record.jsonl").events]
+    assert events == ["command", "retry", "command", "retry", "command", "exit", "end"]
+    assert explain(folder / "record.jsonl").findings == (), "the run as a whole ended well"
+
+
+def test_the_effective_batch_of_a_trainer_stays(tmp_path: Path) -> None:
+    arguments = ["--output_dir", "out", "--per_device_train_batch_size", "24", "--gradient_accumulation_steps", "2"]
+    lines, document, _ = start(tmp_path, TRAINER, arguments, ["--retry", "4"])
+    assert lines == [
+        "effective 48 batch 24 resume -",
+        "effective 48 batch 12 resume out/checkpoint-10",
+        "effective 48 batch 6 resume out/checkpoint-10",
+    ]
+    assert document["exit_code"] == 0
+
+
+def test_any_program_with_placeholders(tmp_path: Path) -> None:
+    options = ["--retry", "--batch", "64", "--resume-args", "--from last"]
+    lines, document, _ = start(tmp_path, PLAIN, ["{batch}", "{accumulate}", "{resume}"], options)
+    assert lines == [
+        "run 64 1 []",
+        "run 32 2 ['--from', 'last']",
+        "run 16 4 ['--from', 'last']",
+        "run 8 8 ['--from', 'last']",
+    ]
+    assert document["exit_code"] == 0
+
+
+def test_retries_end(tmp_path: Path) -> None:
+    lines, document, error = start(
+        tmp_path, PLAIN.replace("> 10", "> 0"), ["{batch}", "{accumulate}"], ["--retry", "2", "--batch", "64"]
+    )
+    assert len(lines) == 3
+    assert document["exit_code"] == 1
+    assert "2 retries were used up" in error
+    assert "Python or NumPy could not allocate host memory" in error
+
+
+def test_unknown_commands_and_other_errors_are_not_retried(tmp_path: Path) -> None:
+    _, document, error = start(tmp_path, "raise SystemExit('MemoryError')", [], ["--retry"])
+    assert len(document["attempts"]) == 1
+    assert error.count("oomph doesn't know its flags") == 2, "before it starts, and when it dies"
+    survived = "print('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB')\nraise KeyError('x')"
+    _, document, _ = start(tmp_path, survived, ["{batch}"], ["--retry", "--batch", "8"])
+    assert len(document["attempts"]) == 1
+    assert document["attempts"][0]["failure"] == "python-error"
+    assert document["why_not_retried"] == ""
