@@ -34,10 +34,13 @@ _OPTIMIZER_MODULES = ("torch.optim.", "bitsandbytes.optim.", "apex.optimizers.",
 _SCHEDULER_METHODS = {"step", "get_last_lr", "get_lr", "state_dict", "load_state_dict"}
 # What else has a step() without arguments in a training loop.
 _OTHER_STEPPED = re.compile(
-    r"self$|opt|prof|ema|engine|trainer|logger|timer|bar|callback|meter|env|accelerator|tracker|monitor|control|prun"
-    r"|model|net|watch|stat|scaler|teacher|sampler|clock|progress|agent|state",
+    "self$|" + "|".join((
+        "opt", "prof", "ema", "engine", "trainer", "logger", "timer", "bar", "callback", "meter", "env", "accelerator",
+        "tracker", "monitor", "control", "prun", "model", "net", "watch", "stat", "scaler", "teacher", "sampler", "clock",
+        "progress", "agent", "state",
+    )),
     re.IGNORECASE,
-)
+)  # fmt: skip
 
 
 def last_part(name: str | None) -> str:
