@@ -33,14 +33,12 @@ _NOT_A_GRAD_SCALER = re.compile(r"(?:Standard|MinMax|Robust|MaxAbs|Quantile|Powe
 _OPTIMIZER_MODULES = ("torch.optim.", "bitsandbytes.optim.", "apex.optimizers.", "transformers.AdamW", "timm.optim.")
 _SCHEDULER_METHODS = {"step", "get_last_lr", "get_lr", "state_dict", "load_state_dict"}
 # What else has a step() without arguments in a training loop.
-_OTHER_STEPPED = re.compile(
-    "self$|" + "|".join((
-        "opt", "prof", "ema", "engine", "trainer", "logger", "timer", "bar", "callback", "meter", "env", "accelerator",
-        "tracker", "monitor", "control", "prun", "model", "net", "watch", "stat", "scaler", "teacher", "sampler", "clock",
-        "progress", "agent", "state",
-    )),
-    re.IGNORECASE,
+_OTHERS_WITH_STEP = (
+    "self$", "opt", "prof", "ema", "engine", "trainer", "logger", "timer", "bar", "callback", "meter", "env",
+    "accelerator", "tracker", "monitor", "control", "prun", "model", "net", "watch", "stat", "scaler", "teacher",
+    "sampler", "clock", "progress", "agent", "state",
 )  # fmt: skip
+_OTHER_STEPPED = re.compile("|".join(_OTHERS_WITH_STEP), re.IGNORECASE)
 
 
 def last_part(name: str | None) -> str:
