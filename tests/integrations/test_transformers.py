@@ -407,7 +407,7 @@ def refused(change: Callable[[Any], object] = lambda trainer: None, **args: Any)
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        (refused(auto_find_batch_size=True), "starts again with half of the batch and twice as many updates"),
+        (refused(auto_find_batch_size=True), "starts again with a smaller batch and more updates"),
         (refused(lambda trainer: setattr(trainer.args, "_n_gpu", 2)), "2 GPUs with DataParallel, which can't be guard"),
         (refused(lambda trainer: setattr(trainer.args, "optim", "adalomo")), "adalomo updates weights during backward"),
     ],
