@@ -72,9 +72,10 @@ def test_a_traced_rank_needs_what_ranks_with_gloo_allocate(parallel: str, ranks:
     peak, _ = peak_and_end(trace_step(job(), settings(parallel, ranks, micro_batches), CpuDevice()))
     peaks: list[int] = []
     # The profiler doesn't see what a thread of gloo frees last, so that a rank may seem to keep more than it does.
-    while len(peaks) < 5 * ranks and not any(value == pytest.approx(peak, rel=0.003) for value in peaks):
-        peaks += [rank["peak"] for rank in measure(parallel, "gloo", ranks, micro_batches)]
-    assert min(peaks) == pytest.approx(peak, rel=0.003)
+    while len(peaks) < 30 and peak != pytest.approx(min(peaks, default=0), rel=0.001):
+        measured = measure(parallel, "gloo", ranks, micro_batches)
+        peaks += [rank["peak"] for rank in measured[:-1]]  # the last rank has the rows that are left: fewer than others
+    assert min(peaks) == pytest.approx(peak, rel=0.001)
 
 
 def test_shards_shrink_with_the_ranks_and_gathered_weights_do_not() -> None:
