@@ -74,7 +74,7 @@ def wrap(model: nn.Module, parallel: str, size: int) -> nn.Module:
     return model
 
 
-def memory_events(profile: torch.profiler.profile) -> list[tuple[int, int]]:
+def memory_events(profile: Any) -> list[tuple[int, int]]:
     """Return address and bytes of each allocation in the order of time; a release has negative bytes."""
     found = []
     waiting = list(profile.profiler.kineto_results.experimental_event_tree())
