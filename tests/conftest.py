@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator
@@ -21,10 +22,12 @@ from oomph.units import MIB
 from tests.browser import chromium
 from tests.planner.explorer.tables import classifier_job
 
-# A process that was started in the background of a shell ignores Ctrl-C, and so would every process that tests start
-# to interrupt it. A handler of our own is not inherited: they begin with the system's.
-if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A process that was started in the background of a shell ignores Ctrl-C, one under nohup SIGHUP, and so would every
+# process that tests start to send it a signal. A handler of our own is not inherited: they begin with the system's.
+if threading.current_thread() is threading.main_thread():
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, lambda *_: None)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 QUICK_JOB = Job(
@@ -33,6 +36,15 @@ QUICK_JOB = Job(
     loss=lambda outputs, targets: (outputs.mean((1, 2, 3)) - targets).square().mean(),
     optimizer=lambda model: torch.optim.SGD(model.parameters(), 0.1, momentum=0.9),
 )
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Restore the level of our log, which a rank of `oomph train` in this process raises."""
+    log = logging.getLogger("oomph")
+    level = log.level
+    yield
+    log.setLevel(level)
 
 
 @pytest.fixture(scope="session")
