@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -16,7 +14,7 @@ import pytest
 
 import oomph.cli
 from oomph.monitor import MachineProbe, explain, load_record
-from tests.supervisor.runs import OOMPH, is_alive, python, run, wait_for
+from tests.supervisor.runs import OOMPH, first_line, is_alive, python, run, started, wait_for
 
 pytestmark = pytest.mark.medium
 
@@ -74,14 +72,11 @@ def test_options_of_the_command_are_its_own(tmp_path: Path) -> None:
 
 
 def test_output_is_not_delayed(tmp_path: Path) -> None:
-    source = "import time; print('first', flush=True); time.sleep(30)"
-    with subprocess.Popen([*OOMPH, "--", *python(source)], cwd=tmp_path, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        start = time.monotonic()
-        assert process.stdout.readline() == b"first\n"
-        assert time.monotonic() - start < 10
+    source = "import time; print('first', flush=True); time.sleep(300)"
+    with started([*OOMPH, "--", *python(source)], tmp_path) as process:
+        assert first_line(process) == b"first\n"
         process.send_signal(signal.SIGTERM)
-    assert process.returncode == 143
+        assert process.wait(60) == 143
 
 
 def test_merged_outputs_keep_their_order(tmp_path: Path) -> None:
@@ -109,35 +104,21 @@ def test_a_reader_that_stops_ends_the_command(tmp_path: Path) -> None:
     assert result.stdout == b"y\ny\n141\n"
 
 
-def test_much_output_arrives_whole_and_faster_than_through_tee(tmp_path: Path) -> None:
-    """Both copy the output into a file; the time is that between the first and the last byte."""
-    size = 100_000_000
-    data = tmp_path / "data"
-    data.write_bytes(os.urandom(1_000_000) * 100)
-    expected = hashlib.sha256(data.read_bytes()).hexdigest()
-    plain, supervised = [], []
-    for attempt in range(8):
-        plain.append(_receive(["bash", "-c", f"cat {data} | tee {tmp_path}/copy"], tmp_path, size, expected))
-        supervised.append(_receive([*OOMPH, "--", "cat", str(data)], tmp_path, size, expected))
-        if attempt >= 2 and min(supervised) < 1.1 * min(plain):
-            break
-    assert min(supervised) < 1.1 * min(plain)
-    assert hashlib.sha256((tmp_path / "runs/run/exp/output.log").read_bytes()).hexdigest() == expected
+@pytest.mark.parametrize("redirection", ["2>&1 >/dev/null", "2>&1"])
+def test_the_exit_code_stays_if_nobody_reads_the_explanation(redirection: str, tmp_path: Path) -> None:
+    words = f"{' '.join(OOMPH)} -- sh -c 'echo MemoryError; sleep 1; exit 3' {redirection} | true"
+    result = subprocess.run(
+        ["bash", "-c", f"{words}; echo ${{PIPESTATUS[0]}}"], cwd=tmp_path, capture_output=True, timeout=60, check=False
+    )
+    assert (result.stdout, result.stderr) == (b"3\n", b"")
 
 
-def _receive(argv: list[str], cwd: Path, size: int, expected: str) -> float:
-    with subprocess.Popen(argv, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0) as process:
-        assert process.stdout is not None
-        pieces = [process.stdout.read(1)]
-        start = time.perf_counter()
-        received = 1
-        while received < size and (piece := process.stdout.read(1 << 20)):
-            pieces.append(piece)
-            received += len(piece)
-        seconds = time.perf_counter() - start
-    assert hashlib.sha256(b"".join(pieces)).hexdigest() == expected
-    assert process.returncode == 0
-    return seconds
+def test_much_output_arrives_whole(tmp_path: Path) -> None:
+    data = os.urandom(1_000_000) * 50
+    (tmp_path / "data").write_bytes(data)
+    result = run(["--", "cat", "data"], tmp_path)
+    assert result.stdout == data
+    assert (tmp_path / "runs/run/exp/output.log").read_bytes() == data
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
@@ -152,34 +133,24 @@ def test_signals_are_passed_on_once(number: signal.Signals, tmp_path: Path) -> N
         "print(got, flush=True)\n"
         "sys.exit(7)\n"
     )
-    with subprocess.Popen(
-        [*OOMPH, "--", *python(source)],
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+    with started([*OOMPH, "--", *python(source)], tmp_path, stdin=subprocess.DEVNULL) as process:
+        assert first_line(process) == b"ready\n"
         process.send_signal(number)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=60)
     assert (output.decode().strip(), process.returncode) == (str([number.value]), 7)
 
 
 def test_a_stopped_supervisor_stops_and_continues_the_command(tmp_path: Path) -> None:
     source = "import os, time\nprint(os.getpid(), flush=True)\nwhile True: time.sleep(0.05)"
-    with subprocess.Popen(
-        [*OOMPH, "--", *python(source)], cwd=tmp_path, stdout=subprocess.PIPE, start_new_session=True
-    ) as process:
-        assert process.stdout is not None
-        pid = int(process.stdout.readline())
+    with started([*OOMPH, "--", *python(source)], tmp_path, start_new_session=True) as process:
+        pid = int(first_line(process))
         process.send_signal(signal.SIGTSTP)
         wait_for(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
         wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
         process.send_signal(signal.SIGCONT)
         wait_for(lambda: psutil.Process(pid).status() == psutil.STATUS_SLEEPING)
         process.send_signal(signal.SIGTERM)
-    assert process.returncode == 143
+        assert process.wait(60) == 143
 
 
 def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
@@ -221,16 +192,17 @@ def test_success_is_silent(tmp_path: Path) -> None:
 
 def test_output_in_a_file_is_not_copied_and_survives_the_supervisor(tmp_path: Path) -> None:
     source = "import time\nfor n in range(10_000): print('line', n, flush=True); time.sleep(0.02)"
-    output = tmp_path / "train.log"
+    output, record = tmp_path / "train.log", tmp_path / "runs/run/exp/record.jsonl"
     with output.open("wb") as file:
         file.write(b"before\n")
         file.flush()
         process = subprocess.Popen([*OOMPH, "--", *python(source)], cwd=tmp_path, stdout=file, stderr=file)
-    wait_for(lambda: b"line 5" in output.read_bytes())
-    pid = next(child.pid for child in psutil.Process(process.pid).children())
-    process.kill()
-    process.wait()
+    pid = process.pid
     try:
+        wait_for(lambda: b"line 5" in output.read_bytes() and load_record(record).samples)
+        pid = next(child.pid for child in psutil.Process(process.pid).children())
+        process.kill()
+        process.wait()
         lines = output.read_bytes().count(b"\n")
         wait_for(lambda: output.read_bytes().count(b"\n") > lines + 10)
         assert output.read_bytes().startswith(b"before\n")
@@ -242,9 +214,7 @@ def test_output_in_a_file_is_not_copied_and_survives_the_supervisor(tmp_path: Pa
         machine.read()
         assert pid in [member.pid for use in machine.processes for member in use.members]
         machine.close()
-        record = load_record(tmp_path / "runs/run/exp/record.jsonl")
-        assert record.samples
-        assert not record.has_ended
+        assert not load_record(record).has_ended
     finally:
         os.kill(pid, signal.SIGKILL)
 
@@ -270,11 +240,9 @@ def test_the_end_of_a_file_is_explained_without_what_was_there_before(tmp_path: 
 
 
 def test_a_process_that_outlives_the_command_goes_on(tmp_path: Path) -> None:
-    start = time.monotonic()
-    result = run(["--", "sh", "-c", "sleep 60 & echo $!; exit 5"], tmp_path)
+    result = run(["--", "sh", "-c", "sleep 300 & echo $!; exit 5"], tmp_path)
     pid = int(result.stdout)
     assert result.returncode == 5
-    assert time.monotonic() - start < 30
     assert f"left 1 process running: {pid}".encode() in result.stderr
     assert is_alive(pid)
     os.kill(pid, signal.SIGKILL)
@@ -285,13 +253,11 @@ def test_orphans_become_no_zombies(tmp_path: Path) -> None:
         "import os, subprocess, time\n"
         "for _ in range(5): subprocess.run(['sh', '-c', 'sleep 0.1 & true'])\n"
         "print('ready', flush=True)\n"
-        "time.sleep(30)\n"
+        "time.sleep(300)\n"
     )
-    with subprocess.Popen([*OOMPH, "--", *python(source)], cwd=tmp_path, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        wait_for(lambda: len(psutil.Process(process.pid).children(recursive=True)) == 1, 5)
-        process.send_signal(signal.SIGTERM)
+    with started([*OOMPH, "--", *python(source)], tmp_path) as process:
+        assert first_line(process) == b"ready\n"
+        wait_for(lambda: len(psutil.Process(process.pid).children(recursive=True)) == 1)
 
 
 def test_a_chosen_record_is_continued(tmp_path: Path) -> None:
@@ -315,6 +281,10 @@ def test_a_chosen_record_is_continued(tmp_path: Path) -> None:
         (["--retry", "--", "echo", "{batch}"], "no --batch"),
         (["--resume-args", "--resume", "--batch", "8", "echo", "{batch}"], "no {resume}"),
         (["--timeout-idle", "soon", "true"], "is not a duration"),
+        (["--timeout-idle", "1.2.3", "true"], "is not a duration"),
+        (["--timeout-idle", ".", "true"], "is not a duration"),
+        (["--json", ".", "true"], "which is a folder"),
+        (["--json", "file/result.json", "true"], "is not writable"),
         (["--record", "no/such/folder/x.jsonl", "true"], "there is no folder"),
     ],
     ids=str,
@@ -327,6 +297,7 @@ def test_usage_errors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
     assert oomph.cli.run(["run", *arguments]) == 2
     captured = capsys.readouterr()
     assert message in captured.err

@@ -15,7 +15,9 @@ import sys
 import termios
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -23,19 +25,47 @@ OOMPH = [sys.executable, "-m", "oomph", "run"]
 SECONDS = 30.0
 
 
-def run(
-    arguments: Sequence[str | Path], cwd: Path, *, stdin: bytes = b"", **environment: str
-) -> subprocess.CompletedProcess[bytes]:
+@dataclass(frozen=True)
+class Ended:
+    """A supervisor that has ended."""
+
+    pid: int
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
+def run(arguments: Sequence[str | Path], cwd: Path, *, stdin: bytes = b"", **environment: str) -> Ended:
     """Run `oomph run` with pipes."""
-    return subprocess.run(
-        [*OOMPH, *map(str, arguments)],
-        cwd=cwd,
-        input=stdin,
-        capture_output=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, **environment},
-    )
+    return run_program([*OOMPH, *map(str, arguments)], cwd, stdin=stdin, **environment)
+
+
+def run_program(argv: Sequence[str], cwd: Path, *, stdin: bytes = b"", **environment: str) -> Ended:
+    """Run a program that becomes `oomph run`."""
+    pipe = subprocess.PIPE
+    with started(argv, cwd, stdin=pipe, stderr=pipe, env={**os.environ, **environment}) as process:
+        stdout, stderr = process.communicate(stdin, timeout=120)
+        return Ended(process.pid, process.returncode, stdout, stderr)
+
+
+@contextlib.contextmanager
+def started(argv: Sequence[str], cwd: Path, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program with a pipe as its output; if it still runs at the end of the block, its processes are killed."""
+    process = subprocess.Popen(argv, cwd=cwd, **{"stdout": subprocess.PIPE, **options})
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for descendant in psutil.Process(process.pid).children(recursive=True) if process.poll() is None else ():
+                descendant.kill()
+        process.kill()
+        process.communicate()
+
+
+def first_line(process: subprocess.Popen[bytes]) -> bytes:
+    """Return the first line of its output."""
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 def python(source: str) -> list[str]:

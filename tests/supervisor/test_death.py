@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from oomph.failures import FailureKind
-from oomph.monitor import Recorder
-from oomph.supervisor import StopReason
-from oomph.supervisor._death import ExitStatus, KernelKills, explain_end
+from oomph.monitor import Explanation, Recorder
+from oomph.supervisor import StopReason, _kernel_kills
+from oomph.supervisor._death import ExitStatus, explain_end
+from oomph.supervisor._kernel_kills import KernelKills, KillCounter
 from oomph.supervisor._streams import WrittenFile
 from oomph.supervisor._supervision import CommandEnd
 
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 
 
-def kinds(tmp_path: Path, output: str, end: CommandEnd, kills: KernelKills | None = None) -> list[FailureKind] | None:
+def explained(tmp_path: Path, output: str, end: CommandEnd) -> Explanation | None:
     log = tmp_path / "output.log"
     log.write_text(output)
     record = tmp_path / "record.jsonl"
     Recorder(record).close()
-    complete = CommandEnd(end.status, 1.0, end.stop, end.signals, files=(WrittenFile(log, 0),))
-    explanation = explain_end(complete, record, kills or KernelKills(), None)
+    return explain_end(replace(end, files=(WrittenFile(log, 0),)), record, None)
+
+
+def kinds(tmp_path: Path, output: str, end: CommandEnd) -> list[FailureKind] | None:
+    explanation = explained(tmp_path, output, end)
     return None if explanation is None else [finding.kind for finding in explanation.findings]
 
 
@@ -69,15 +74,64 @@ def test_a_stop_by_the_supervisor_comes_first(tmp_path: Path) -> None:
 
 
 def test_the_kernels_counts_explain_a_kill(tmp_path: Path) -> None:
-    found = kinds(tmp_path, "", killed(signal.SIGKILL), KernelKills(machine=1))
-    assert found == [FailureKind.OOM_KILL]
-    assert kinds(tmp_path, "", killed(signal.SIGSEGV), KernelKills(machine=1)) == [FailureKind.CRASH]
+    kills = KernelKills(machine=1)
+    assert kinds(tmp_path, "", replace(killed(signal.SIGKILL), kills=kills)) == [FailureKind.OOM_KILL]
+    assert kinds(tmp_path, "", replace(killed(signal.SIGSEGV), kills=kills)) == [FailureKind.CRASH]
+
+
+def test_kills_of_earlier_hours_explain_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, count = [0.0], [7]
+    monkeypatch.setattr(_kernel_kills.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(_kernel_kills, "_count", lambda: count[0])
+    counter = KillCounter()
+    count[0] = 9
+    assert counter.recent == 2
+    for _ in range(20):
+        now[0] += 0.5
+        counter.read()
+    assert counter.recent == 0
+    count[0] = 10
+    assert counter.recent == 1
 
 
 def test_an_error_after_one_that_was_survived_is_the_cause(tmp_path: Path) -> None:
     later = "Traceback (most recent call last):\n  File 'x'\nKeyError: 'boxes'\n"
     found = kinds(tmp_path, f"caught: {OUT_OF_MEMORY}retrying\n{later}", exited(1))
     assert found == [FailureKind.PYTHON_ERROR, FailureKind.CUDA_OOM]
+
+
+SURVIVED = f"{OUT_OF_MEMORY}skipping the batch\n" + "".join(f"Epoch {n}: loss 0.{n}\n" for n in range(10, 210))
+
+
+@pytest.mark.parametrize(
+    ("output", "end", "kind"),
+    [
+        ("", killed(signal.SIGSEGV), FailureKind.CRASH),
+        ("", killed(signal.SIGKILL), FailureKind.KILLED),
+        ("Traceback (most recent call last):\n  File 'x'\nKeyError: 'boxes'\n", exited(1), FailureKind.PYTHON_ERROR),
+    ],
+    ids=["crash", "kill -9", "another error"],
+)
+def test_an_error_that_was_survived_for_long_is_not_the_cause(
+    output: str, end: CommandEnd, kind: FailureKind, tmp_path: Path
+) -> None:
+    explanation = explained(tmp_path, SURVIVED + output, end)
+    assert explanation is not None
+    assert explanation.failure is not None
+    assert explanation.failure.kind is kind
+    assert FailureKind.CUDA_OOM in [finding.kind for finding in explanation.findings if finding.was_survived]
+
+
+def test_an_unknown_error_after_one_that_was_survived_is_shown(tmp_path: Path) -> None:
+    explanation = explained(
+        tmp_path, SURVIVED + "Traceback (most recent call last):\n  File 'x'\nOddError: 42\n", exited(1)
+    )
+    assert explanation is not None
+    assert explanation.failure is None
+    assert explanation.verdict == "unknown"
+    assert explanation.unrecognized is not None
+    assert "OddError: 42" in explanation.unrecognized
+    assert "out of memory" not in explanation.unrecognized
 
 
 def test_consequences_after_an_out_of_memory_error_are_not_the_cause(tmp_path: Path) -> None:

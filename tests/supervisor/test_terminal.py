@@ -102,6 +102,18 @@ def test_a_background_job_is_not_stopped_by_its_output(tmp_path: Path) -> None:
         terminal.type(b"exit\r")
 
 
+def test_keys_reach_a_background_job_that_comes_to_the_foreground(tmp_path: Path) -> None:
+    with on_terminal(["bash", "--norc", "-i"], tmp_path) as terminal:
+        (tmp_path / "ask.py").write_text("import sys, time; time.sleep(3); print('got', repr(sys.stdin.readline()))")
+        terminal.type(f"{' '.join(OOMPH)} -- {sys.executable} ask.py &\r".encode())
+        terminal.wait_for(rb"\[1\] \d+")
+        terminal.type(b"fg\r")
+        terminal.wait_for(rb"fg\r\n.*oomph run")
+        terminal.type(b"Ann\r")
+        terminal.wait_for(rb"got 'Ann\\n'")
+        terminal.type(b"exit\r")
+
+
 def test_ctrl_c_reaches_a_command_once_if_only_its_error_output_is_a_terminal(tmp_path: Path) -> None:
     source = "import sys, time; print(sys.stdout.isatty(), sys.stderr.isatty(), file=sys.stderr); time.sleep(60)"
     (tmp_path / "wait.py").write_text(source)
@@ -143,3 +155,13 @@ def test_a_process_that_outlives_a_command_on_a_terminal_goes_on(tmp_path: Path)
         assert b"left 1 process running" in terminal.output
         assert is_alive(pid)
         os.kill(pid, signal.SIGKILL)
+
+
+def test_a_process_that_outlives_a_command_and_keeps_writing_is_not_waited_for(tmp_path: Path) -> None:
+    words = ["sh", "-c", "(while true; do echo line; done) & echo child $!; exit 4"]
+    with on_terminal([*OOMPH, "--", *words], tmp_path) as terminal:
+        pid = int(terminal.wait_for(rb"child (\d+)")[1])
+        try:
+            assert terminal.wait() == 4
+        finally:
+            os.kill(pid, signal.SIGKILL)

@@ -16,7 +16,7 @@ from .. import document
 from ..errors import UsageError, quote
 from ..files import write_atomically
 from ..units import parse_size, parse_time, split_budget
-from ._runs import RETRIES, create_run_dir
+from ._runs import RETRIES, create_run_dir, not_writable
 
 if TYPE_CHECKING:
     from ..supervisor import RetryPolicy, RunFiles, RunResult
@@ -82,6 +82,8 @@ def run(
         raise UsageError("`oomph run` needs a Unix system", "run it in WSL")
     policy = _parse_policy(tuple(command), retry, batch, resume_args)
     limits = HostLimits(_parse_budget(budget), not no_guard_ram, _parse_minutes(timeout_idle))
+    if json is not None:
+        _check_json(json)
     if policy.max_retries and (why := policy.why_never()):
         _tell(f"It can't be started again if memory runs out: {why}.")
     with _files(record) as files:
@@ -99,9 +101,32 @@ def _report(result: RunResult, json: Path | None) -> None:
     report = CommandReport(result)
     if json is not None:
         content = document.dumps(report.document()).encode()
-        write_atomically(json, lambda file: file.write(content), fsync=False)
+        try:
+            write_atomically(json, lambda file: file.write(content), fsync=False)
+        except OSError as error:
+            _tell(f"--json {json} can't be written ({error.strerror}).")
     if not result.last.is_plain and sys.stderr is not None:
-        emit(report, as_json=False, stream=sys.stderr)
+        try:
+            emit(report, as_json=False, stream=sys.stderr)
+            sys.stderr.flush()
+        except OSError:
+            # Nobody reads it any more; Python would fail again at exit and replace the exit code.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def _check_json(path: Path) -> None:
+    """Check that the result can be written, before the command takes hours.
+
+    Raises:
+        UsageError: It can't.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(path.parent, error) from None
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        problem = "is a folder" if path.is_dir() else "can't be written"
+        raise UsageError(f"--json is {quote(str(path))}, which {problem}", "name a file in a folder that can be written")
 
 
 def _tell(sentence: str) -> None:
@@ -157,4 +182,5 @@ def _parse_budget(text: str | None) -> int | None:
 def _parse_minutes(text: str | None) -> float | None:
     if text is None:
         return None
-    return float(text) * _MINUTE if re.fullmatch(r"[0-9.]+", text) and float(text) else parse_time(text)
+    is_number = re.fullmatch(r"\d+\.?\d*|\.\d+", text, re.ASCII) and float(text)
+    return float(text) * _MINUTE if is_number else parse_time(text)

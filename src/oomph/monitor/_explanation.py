@@ -49,6 +49,12 @@ class Explanation(HtmlRepr):
     has_text: bool = True
 
     @property
+    def failure(self) -> Finding | None:
+        """The first finding, unless the run survived it."""
+        first = next(iter(self.findings), None)
+        return None if first is None or first.was_survived else first
+
+    @property
     def verdict(self) -> str:
         """The result in a word or two.
 
@@ -56,11 +62,9 @@ class Explanation(HtmlRepr):
         survived all of them, it is "no error"; or "unknown" if there is an error that oomph doesn't know, no text, or
         binary data.
         """
-        if not self.findings:
+        if self.failure is None:
             return "no error" if self.unrecognized is None and self.has_text else "unknown"
-        if self.findings[0].was_survived:
-            return "no error"
-        cause = self.findings[0].cause
+        cause = self.failure.cause
         if cause.family is Family.NUMERICS:
             return "numerics"
         return "memory" if cause.is_memory else "not memory"

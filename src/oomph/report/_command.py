@@ -55,12 +55,12 @@ class CommandReport:
         if last.survivors:
             pids = ", ".join(map(str, last.survivors[:8]))
             count = count_of(len(last.survivors), "process", "processes")
-            yield Text(f"oomph: the command left {count} running: {pids}. Their output is not passed on any more.")
+            yield Text(f"oomph: the command left {count} running: {pids}.")
 
     def _render_death(self, last: Attempt) -> Iterator[RenderableType]:
         explanation = last.explanation
         assert explanation is not None  # noqa: S101  the caller has checked it
-        first = next(iter(explanation.findings), None)
+        first = explanation.failure
         ending = f"The command ended with {last.ending} after {format_time(last.seconds)}."
         if first is not None and first.kind is FailureKind.STOPPED:
             yield Text(f"oomph: {ending}")
@@ -82,7 +82,7 @@ class CommandReport:
 
 
 def _attempt_document(attempt: Attempt) -> dict[str, Any]:
-    finding = None if attempt.explanation is None else next(iter(attempt.explanation.findings), None)
+    finding = None if attempt.explanation is None else attempt.explanation.failure
     return {
         "argv": list(attempt.argv),
         "exit_code": attempt.exit_code,

@@ -181,8 +181,9 @@ def _lead_session(start: CommandStart, writer: int) -> NoReturn:
             has_ended = os.WIFEXITED(status) or os.WIFSIGNALED(status)
             if has_ended:
                 # The foreground group is hung up when the leader of a session ends; that must not be what the command
-                # left running.
-                os.tcsetpgrp(start.terminal, os.getpgrp())
+                # left running. A terminal that is gone has hung up already.
+                with contextlib.suppress(OSError):
+                    os.tcsetpgrp(start.terminal, os.getpgrp())
             report(status=status)
     except StartError as error:
         report(errno=error.number, text=str(error))

@@ -18,6 +18,7 @@ from .retry import is_other_error, is_out_of_memory
 
 _SIGNAL_BASE = 128  # a shell returns 128 plus the signal that ended its command
 _MAX_OUTPUT = 24 * MIB  # of a longer output, only its end is searched
+_EVIDENCE = 80  # characters of evidence that tell its place
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 _STOPS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 # Failures that follow another one, and say nothing about its cause.
@@ -58,31 +59,14 @@ class ExitStatus:
         return signal.Signals(self.signal).name if self.signal in known else f"signal {self.signal}"
 
 
-@dataclass(frozen=True)
-class KernelKills:
-    """Kills by the kernel because memory ran out: on the machine, and in the command's cgroup."""
-
-    machine: int = 0
-    cgroup: int = 0
-
-
-def count_kernel_kills() -> int:
-    """Return how many processes the kernel has killed on this machine because memory ran out."""
-    try:
-        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
-
-
-def explain_end(end: CommandEnd, record: Path, kills: KernelKills, cgroup: CommandCgroup | None) -> Explanation | None:
+def explain_end(end: CommandEnd, record: Path, cgroup: CommandCgroup | None) -> Explanation | None:
     """Explain the end of a command; None if it ended well."""
     status = ExitStatus.of(end.status)
     if status.code == 0 and end.stop is None:
         return None
     output = b"\n".join(file.read_end(_MAX_OUTPUT) for file in end.files).decode("utf-8", "replace")
     logged = read_log(output)
-    first = _first_finding(end, status, logged, kills, cgroup)
+    first = _first_finding(end, status, logged, cgroup)
     measured = _record_findings(record)
     if first is None:
         full = next((finding for finding in measured if finding.kind is FailureKind.OOM_KILL), None)
@@ -93,7 +77,8 @@ def explain_end(end: CommandEnd, record: Path, kills: KernelKills, cgroup: Comma
     findings: dict[FailureKind, Finding] = {}
     for finding in (*(() if first is None else (first,)), *others):
         findings.setdefault(finding.kind, finding)
-    return Explanation("log", tuple(findings.values()), unrecognized=None if findings else last_error(output))
+    unrecognized = last_error(_after_survived(logged, output)) if first is None else None
+    return Explanation("log", tuple(findings.values()), unrecognized=unrecognized)
 
 
 # The diagnosis of a Record reports these for its own end, which is not that of the command.
@@ -101,25 +86,21 @@ _ENDS = {FailureKind.UNEXPECTED_END, FailureKind.OOM_KILL}
 
 
 def _first_finding(
-    end: CommandEnd,
-    status: ExitStatus,
-    logged: Sequence[Finding],
-    kills: KernelKills,
-    cgroup: CommandCgroup | None,
+    end: CommandEnd, status: ExitStatus, logged: Sequence[Finding], cgroup: CommandCgroup | None
 ) -> Finding | None:
     """Return what is certain: what the supervisor or the kernel did, then what the output says."""
     if end.stop is not None:
         return measured_finding(end.stop.kind, end.stop.text, end.stop.numbers)
-    if kills.cgroup and cgroup is not None:
+    if end.kills.cgroup and cgroup is not None:
         text = f"The kernel killed it at the limit of its cgroup, {format_size(cgroup.limit)}."
         return measured_finding(FailureKind.HOST_BUDGET, text, {"limit": cgroup.limit})
-    if kills.machine and status.likely_signal == signal.SIGKILL:
-        text = "It received SIGKILL, and the kernel's count of out-of-memory kills has grown since it started."
+    if end.kills.machine and status.likely_signal == signal.SIGKILL:
+        text = "It received SIGKILL, and the kernel's count of out-of-memory kills grew at that moment."
         return measured_finding(FailureKind.OOM_KILL, text, {})
     if end.signals and status.likely_signal in {None, *_STOPS}:
         names = ", ".join(dict.fromkeys(signal.Signals(number).name for number in end.signals))
         return measured_finding(FailureKind.STOPPED, f"It received {names} and ended with {status}.", {})
-    return logged[0] if logged else None
+    return next((finding for finding in logged if not finding.was_survived), None)
 
 
 def _signal_finding(status: ExitStatus, full: Finding | None) -> Finding | None:
@@ -136,11 +117,17 @@ def _signal_finding(status: ExitStatus, full: Finding | None) -> Finding | None:
 
 def _later_error(finding: Finding, output: str) -> Finding | None:
     """Return the error that ended a run which had survived a failure: one that is not about memory and came later."""
-    position = output.rfind(finding.evidence[:80])
+    position = output.rfind(finding.evidence[:_EVIDENCE])
     if position < 0:
         return None
     later = read_log(output[position + len(finding.evidence) :])
     return next((other for other in later if is_other_error(other) and other.kind not in _CONSEQUENCES), None)
+
+
+def _after_survived(logged: Sequence[Finding], output: str) -> str:
+    """Return the output after the last failure that the run survived."""
+    ends = [output.rfind(finding.evidence[:_EVIDENCE]) + len(finding.evidence) for finding in logged]
+    return output[max(ends, default=0) :]
 
 
 def _record_findings(path: Path) -> tuple[Finding, ...]:

@@ -14,6 +14,7 @@ from ..units import GIB, MIB, format_size, format_time
 from ._activity import Activity
 from ._cgroup import CommandCgroup
 from ._command_process import CommandProcess
+from ._kernel_kills import KernelKills, KillCounter
 from ._processes import descendants, kill_descendants
 from ._request import HostLimits, StopReason
 
@@ -49,6 +50,7 @@ class LimitWatch:
         self._process, self._limits, self._cgroup = process, limits, cgroup
         self._host = HostMemoryReader()
         self._activity = None if limits.idle_seconds is None else Activity(output_bytes)
+        self._kills = KillCounter()
         self._ended = threading.Event()
         self._available = self._growth = 0
         self._thread = threading.Thread(target=self._run, name="oomph-limits", daemon=True)
@@ -61,6 +63,11 @@ class LimitWatch:
         """Forget the time in which the command was suspended."""
         if self._activity is not None:
             self._activity.restart()
+
+    @property
+    def kernel_kills(self) -> KernelKills:
+        """The kernel's kills in the last seconds, and in the command's cgroup."""
+        return KernelKills(self._kills.recent, 0 if self._cgroup is None else self._cgroup.kills)
 
     def close(self) -> None:
         """End the watch after the command's end."""
@@ -80,6 +87,7 @@ class LimitWatch:
 
     def _check(self) -> tuple[StopReason | None, float]:
         """Return the limit that is exceeded, and the seconds until the next check."""
+        self._kills.read()
         rss = self._tree()
         used = sum(rss.values())
         reason, left = self._check_budget(used)

@@ -8,11 +8,13 @@ import logging
 import os
 import select
 import termios
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 _READ_BYTES = 1 << 16  # fits into the cache of a core; larger ones are slower
 _PIPE_BYTES = 1 << 18
+_DRAIN_SECONDS = 1.0  # a process that is left running may write without a pause
 _log = logging.getLogger("oomph")
 
 
@@ -78,7 +80,8 @@ class OutputCopy:
             buffer = bytearray(4)
             fcntl.ioctl(self.source, termios.FIONREAD, buffer)
             remaining = int.from_bytes(buffer, "little")
-        while remaining > 0 or self.is_terminal:
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        while remaining > 0 or (self.is_terminal and time.monotonic() < deadline):
             # The kernel passes the output of a terminal on a little later.
             if not select.select([self.source], [], [], 0.05 if self.is_terminal else 0)[0]:
                 return

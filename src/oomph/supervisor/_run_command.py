@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..monitor import Explanation, Recorder
+from ..units import MIB
 from ._cgroup import CommandCgroup, create_cgroup
 from ._command_process import StartError
-from ._death import ExitStatus, KernelKills, count_kernel_kills, explain_end
+from ._death import ExitStatus, explain_end
 from ._output import OutputLog
 from ._processes import adopt_orphans, kill_descendants
 from ._request import CommandRequest, RunFiles
@@ -20,10 +21,11 @@ from ._result import Attempt, RunResult
 from ._streams import StreamKind, Streams, read_streams
 from ._supervision import CommandEnd, Supervision
 from ._surroundings import describe_surroundings
-from .retry import BatchSettings, Decision
+from .retry import Decision, FailedRun
 
 _MAX_TEXT = 2000  # characters of an error in the Record
-_STOPPED_CODE = 143  # of a command that ended well after oomph had stopped it
+_MAX_START = 4 * MIB  # bytes in which programs say where their results go
+_STOPPED_CODE = 143  # of a command that oomph stopped, whatever it returned itself
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,10 @@ class CommandRun:
         with Recorder(self.request.files.record) as recorder, _log(self.request.files, streams) as log:
             while True:
                 self._write_command(recorder, words, len(attempts) + 1)
-                attempts.append(self._attempt(words, streams, recorder, log))
-                decision = self._decide(attempts[-1], settings, len(attempts) - 1, since)
+                attempt, output = self._attempt(words, streams, recorder, log)
+                attempts.append(attempt)
+                run = None if settings is None else FailedRun(self.request.policy.words, settings, since, output)
+                decision = self._decide(attempt, run, len(attempts) - 1)
                 if decision.restart is None:
                     _write_end(recorder, attempts[-1])
                     return RunResult(tuple(attempts), self.request.files, notes, decision.why_not)
@@ -54,23 +58,24 @@ class CommandRun:
                 words, settings = decision.restart.words, decision.settings
                 kill_descendants(os.getpid())  # what it left running may still use the memory
 
-    def _decide(self, attempt: Attempt, settings: BatchSettings | None, retries: int, since: float) -> Decision:
+    def _decide(self, attempt: Attempt, run: FailedRun | None, retries: int) -> Decision:
         if attempt.explanation is None or attempt.was_interrupted:
             return Decision()
-        finding = next(iter(attempt.explanation.findings), None)
-        return self.request.policy.decide(finding, settings, retries, since)
+        return self.request.policy.decide(attempt.explanation.failure, run, retries)
 
-    def _attempt(self, words: tuple[str, ...], streams: Streams, recorder: Recorder, log: OutputLog) -> Attempt:
-        kills = count_kernel_kills()
+    def _attempt(
+        self, words: tuple[str, ...], streams: Streams, recorder: Recorder, log: OutputLog
+    ) -> tuple[Attempt, str]:
+        """Run the command once; return how it ended, and the beginning of its output."""
         with self._cgroup() as cgroup:
             supervision = Supervision(words, streams, self.request.limits, cgroup, log)
             try:
                 end = supervision.run(recorder, {})
             except StartError as error:
-                return Attempt(words, error.exit_code, f"exit code {error.exit_code}", start_error=str(error))
-            counts = KernelKills(count_kernel_kills() - kills, end.kernel_kills)
-            explanation = explain_end(end, self.request.files.record, counts, cgroup)
-        return _attempt_of(words, end, explanation)
+                return Attempt(words, error.exit_code, f"exit code {error.exit_code}", start_error=str(error)), ""
+            explanation = explain_end(end, self.request.files.record, cgroup)
+        output = b"\n".join(file.read_start(_MAX_START) for file in end.files).decode("utf-8", "replace")
+        return _attempt_of(words, end, explanation), output
 
     @contextlib.contextmanager
     def _cgroup(self) -> Iterator[CommandCgroup | None]:
@@ -90,15 +95,15 @@ class CommandRun:
     def _tell_restart(self, recorder: Recorder, decision: Decision, attempts: list[Attempt]) -> None:
         attempt, restart = attempts[-1], decision.restart
         assert restart is not None  # noqa: S101  the caller has checked it
-        assert attempt.explanation is not None  # noqa: S101
-        finding = attempt.explanation.findings[0]
+        finding = None if attempt.explanation is None else attempt.explanation.failure
+        assert finding is not None  # noqa: S101  it is why the command is started again
         origin = f" from {restart.checkpoint}" if restart.checkpoint else " from the beginning"
         self.tell(
             f"{finding.cause.title} ({attempt.ending}). Starting it again with {decision.change}{origin} "
             f"(retry {len(attempts)} of {self.request.policy.max_retries})."
         )
         if restart.note:
-            self.tell(f"{restart.note}.")
+            self.tell(restart.note)
         recorder.event(
             "retry",
             kind=finding.kind.value,
@@ -122,10 +127,9 @@ def _log(files: RunFiles, streams: Streams) -> Iterator[OutputLog]:
 
 def _attempt_of(words: tuple[str, ...], end: CommandEnd, explanation: Explanation | None) -> Attempt:
     status = ExitStatus.of(end.status)
-    code = status.shell_code
     return Attempt(
         argv=words,
-        exit_code=_STOPPED_CODE if end.stop is not None and code == 0 else code,
+        exit_code=status.shell_code if end.stop is None or status.signal is not None else _STOPPED_CODE,
         ending=str(status),
         seconds=round(end.seconds, 3),
         explanation=explanation,
@@ -141,7 +145,7 @@ def _write_end(recorder: Recorder, attempt: Attempt) -> None:
     explanation = attempt.explanation
     if explanation is None:
         return
-    finding = next(iter(explanation.findings), None)
+    finding = explanation.failure
     text = explanation.unrecognized if finding is None else finding.evidence
     recorder.event(
         "error",

@@ -87,9 +87,16 @@ class WrittenFile:
 
     def read_end(self, limit: int) -> bytes:
         """Return the last bytes of the output; nothing if the file can't be read."""
+        return self._read(max(self.start, self.size - limit), limit)
+
+    def read_start(self, limit: int) -> bytes:
+        """Return the first bytes of the output; nothing if the file can't be read."""
+        return self._read(self.start, limit)
+
+    def _read(self, position: int, limit: int) -> bytes:
         try:
             with self.path.open("rb") as file:
-                file.seek(max(self.start, self.size - limit))
+                file.seek(position)
                 return file.read(limit)
         except OSError:
             return b""

@@ -16,6 +16,7 @@ from ..errors import UsageError
 from ..monitor import Recorder, Sampler
 from ._cgroup import CommandCgroup
 from ._command_process import CommandProcess, CommandStart
+from ._kernel_kills import KernelKills
 from ._limits import LimitWatch
 from ._output import OutputCopy, OutputLog, open_pipe, write_all
 from ._processes import descendants
@@ -40,7 +41,7 @@ class CommandEnd:
         stop: Why the supervisor stopped it; None if it didn't.
         signals: Signals from outside that ask a program to end and were passed on.
         survivors: Processes that it left running.
-        kernel_kills: Number of processes that the kernel killed in its cgroup.
+        kills: What the kernel killed just before its end.
         files: The files with its output.
     """
 
@@ -49,7 +50,7 @@ class CommandEnd:
     stop: StopReason | None = None
     signals: tuple[int, ...] = ()
     survivors: tuple[int, ...] = ()
-    kernel_kills: int = 0
+    kills: KernelKills = field(default_factory=KernelKills)
     files: tuple[WrittenFile, ...] = field(default_factory=tuple)
 
 
@@ -80,6 +81,7 @@ class Supervision:
         self._watch: LimitWatch | None = None
         self._status: int | None = None
         self._signals: list[int] = []
+        self._early_signals: list[int] = []
         self._is_group_shared = streams.stdin is StreamKind.TERMINAL and not streams.is_interactive
 
     def run(self, recorder: Recorder, env: dict[str, str]) -> CommandEnd:
@@ -98,6 +100,7 @@ class Supervision:
                 self._watch.start()
                 try:
                     self._pass_on_until_end(process, wakeup)
+                    kills = self._watch.kernel_kills
                 finally:
                     self._watch.close()
             seconds = time.monotonic() - start_time
@@ -109,7 +112,7 @@ class Supervision:
                 stop=self._watch.reason,
                 signals=tuple(self._signals),
                 survivors=tuple(_survivors(process)),
-                kernel_kills=0 if self._cgroup is None else self._cgroup.kills,
+                kills=kills,
                 files=files,
             )
 
@@ -127,8 +130,8 @@ class Supervision:
                     prepare=(lambda: None) if self._cgroup is None else self._cgroup.join,
                 )
             )
-            for number in tuple(self._signals):
-                self._process.send(number)
+            while self._early_signals:
+                self._process.send(self._early_signals.pop(0))
             for descriptor in ours:
                 os.close(descriptor)
             if self._terminal is not None:
@@ -188,6 +191,8 @@ class Supervision:
             if self._raw.is_on:
                 sources.append(STDIN)
             ready = select.select(sources, [], [], _TICK_SECONDS)[0]
+            if self._streams.is_interactive:
+                self._raw.enter()  # `fg` brings a running job to the foreground without a signal
             if wakeup in ready:
                 clear(wakeup)
             for source in [source for source in ready if source in self._copies]:
@@ -247,9 +252,11 @@ class Supervision:
             self._resume()
         if number in _STOPPING:
             self._signals.append(number)
-        if process is None or number in {signal.SIGCHLD, signal.SIGCONT}:
-            return  # a signal that came too early is passed on after the start
-        if number in {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP}:
+        if number in {signal.SIGCHLD, signal.SIGCONT}:
+            return
+        if process is None:
+            self._early_signals.append(number)  # passed on after the start
+        elif number in {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP}:
             if not (self._is_group_shared and is_foreground()):
                 process.send_to_group(number)
         elif not (number == signal.SIGWINCH and self._streams.is_interactive):

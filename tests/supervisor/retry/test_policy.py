@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from oomph.errors import UsageError
 from oomph.failures import FailureKind, measured_finding
-from oomph.supervisor.retry import BatchSettings, Decision, RetryPolicy, parse_template
+from oomph.supervisor.retry import BatchSettings, Decision, FailedRun, RetryPolicy, _saved_options, parse_template
+from oomph.supervisor.retry._program import Restart
 
 GPU, RAM = FailureKind.CUDA_OOM, FailureKind.OOM_KILL
 
 
-def decide(words: str, kind: FailureKind = GPU, *, since: float = 0.0, retries: int = 0) -> Decision:
+def decide(words: str, kind: FailureKind = GPU, *, since: float = 0.0, retries: int = 0, output: str = "") -> Decision:
     policy = RetryPolicy(tuple(words.split()), max_retries=3)
-    return policy.decide(measured_finding(kind, "text", {}), policy.first_settings, retries, since)
+    settings = policy.first_settings
+    run = None if settings is None else FailedRun(policy.words, settings, since, output)
+    return policy.decide(measured_finding(kind, "text", {}), run, retries)
 
 
-def next_words(words: str, kind: FailureKind = GPU, *, since: float = 0.0) -> str:
-    decision = decide(words, kind, since=since)
+def restart(words: str, kind: FailureKind = GPU, *, since: float = 0.0, output: str = "") -> Restart:
+    decision = decide(words, kind, since=since, output=output)
     assert decision.restart is not None, decision.why_not
-    return " ".join(decision.restart.words)
+    return decision.restart
+
+
+def next_words(words: str, kind: FailureKind = GPU, *, since: float = 0.0, output: str = "") -> str:
+    return " ".join(restart(words, kind, since=since, output=output).words)
+
+
+def write(path: Path, text: str, age: float = 0.0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    os.utime(path, (time.time() - age, time.time() - age))
+    return path
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +68,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "torchrun --nproc_per_node 3 train.py --data d.yaml --weights '' --batch 18",
             "torchrun --nproc_per_node 3 train.py --data d.yaml --weights '' --batch 9",
         ),
+        ("yolo train model=yolo11n.pt batch=12 nbs=24", "yolo train model=yolo11n.pt batch=6 nbs=24"),
         ("yolo detect train model=yolo11n.pt batch=6", "yolo detect train model=yolo11n.pt batch=3"),
         ("yolo mode=train model=yolo11n.pt", "yolo mode=train model=yolo11n.pt batch=8"),
         (
@@ -72,15 +92,32 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
         (
             "python main.py fit --data.batch_size=64 --trainer.max_epochs 3",
-            (
-                "python main.py fit --data.batch_size=32 --trainer.max_epochs 3 --trainer.accumulate_grad_batches 2 "
-                "--ckpt_path last"
-            ),
+            "python main.py fit --data.batch_size=32 --trainer.max_epochs 3 --trainer.accumulate_grad_batches 2",
         ),
     ],
 )
-def test_batches_are_halved_and_the_effective_batch_stays(words: str, expected: str) -> None:
+def test_batches_are_halved(words: str, expected: str) -> None:
     assert next_words(words) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "batch", "change"),
+    [
+        ("yolo train batch=64", 32, ""),
+        ("yolo train batch=6", 3, "effective batch 63 (was 66)"),
+        ("yolo train batch=24", 12, "effective batch 60 (was 72)"),
+        ("yolo train batch=128", 64, "effective batch 64 (was 128)"),
+        ("yolo train batch=48", 24, "effective batch 72 (was 48)"),
+        ("yolo train batch=56 nbs=112", 28, ""),
+        ("python x.py --per_device_train_batch_size 9", 3, ""),
+    ],
+)
+def test_the_effective_batch_stays_or_its_change_is_told(words: str, batch: int, change: str) -> None:
+    decision = decide(words)
+    assert decision.settings is not None
+    assert decision.settings.batch == batch
+    assert ("effective" in decision.change) == bool(change)
+    assert change in decision.change
 
 
 @pytest.mark.parametrize(
@@ -90,7 +127,7 @@ def test_batches_are_halved_and_the_effective_batch_stays(words: str, expected: 
         ("python train.py --data d.yaml --weights w.pt", "--workers 4"),
         ("yolo train batch=16 workers=2", "workers=1"),
         ("python x.py --per_device_train_batch_size 8 --dataloader_num_workers 3", "--dataloader_num_workers 1"),
-        ("python x.py fit --data.batch_size 8 --data.num_workers 4", "--data.num_workers 2 --ckpt_path last"),
+        ("python x.py fit --data.batch_size 8 --data.num_workers 4", "--data.num_workers 2"),
     ],
 )
 def test_fewer_workers_if_ram_ran_out(words: str, expected: str) -> None:
@@ -105,51 +142,120 @@ def test_a_smaller_batch_if_ram_ran_out_without_workers() -> None:
     assert next_words(words, RAM).endswith("--workers 0 --batch 2")
 
 
-def test_yolov5_resumes_its_newest_checkpoint_with_the_smaller_batch_in_its_options(tmp_path: Path) -> None:
-    start = time.time()
-    for number, name in enumerate(("exp", "exp2", "exp3")):
-        last = tmp_path / "runs/train" / name / "weights/last.pt"
-        last.parent.mkdir(parents=True)
-        last.write_bytes(b"")
-        os.utime(last, (start - 1000 + number * 1000, start - 1000 + number * 1000))
-        (last.parent.parent / "opt.yaml").write_text("batch_size: 64\nworkers: 8\nimgsz: 640\n")
-    words = "python train.py --data d.yaml --weights w.pt --batch 64"
-    assert next_words(words, since=start) == (
-        "python train.py --data d.yaml --weights w.pt --batch 32 --resume runs/train/exp3/weights/last.pt"
-    )
-    assert (tmp_path / "runs/train/exp3/opt.yaml").read_text() == "batch_size: 32\nworkers: 8\nimgsz: 640\n"
-    assert "batch_size: 64" in (tmp_path / "runs/train/exp2/opt.yaml").read_text()
-    assert next_words(f"{words} --resume --img 320", since=start).endswith(
-        "--batch 32 --resume runs/train/exp3/weights/last.pt --img 320"
-    )
-    assert "--resume" not in next_words(words, since=start + 5000), "checkpoints of earlier runs are not those of this"
+OPTIONS = "batch_size: 64\nworkers: 8\nimgsz: 640\n"
+YOLOV5 = "python train.py --data d.yaml --weights w.pt --batch 64"
 
 
-def test_yolo_resumes_its_checkpoint(tmp_path: Path) -> None:
-    last = tmp_path / "runs/detect/train/weights/last.pt"
-    last.parent.mkdir(parents=True)
-    last.write_bytes(b"")
-    path = "runs/detect/train/weights/last.pt"
+def write_yolov5_run(name: str, age: float = 0.0, content: str = "weights") -> str:
+    write(Path("runs/train", name, "opt.yaml"), OPTIONS)
+    return str(write(Path("runs/train", name, "weights/last.pt"), content, age))
+
+
+def test_yolov5_resumes_its_checkpoint_with_the_smaller_batch_in_its_options() -> None:
+    write_yolov5_run("exp", age=1000)
+    checkpoint = write_yolov5_run("exp2")
+    start = time.time() - 100
+    assert next_words(YOLOV5, since=start) == (
+        f"python train.py --data d.yaml --weights w.pt --batch 32 --resume {checkpoint}"
+    )
+    assert Path("runs/train/exp2/opt.yaml").read_text() == OPTIONS.replace("batch_size: 64", "batch_size: 32")
+    assert Path("runs/train/exp/opt.yaml").read_text() == OPTIONS
+    assert "--resume" not in next_words(YOLOV5, since=start + 5000), "checkpoints of earlier runs are not those of this"
+
+
+def test_the_checkpoint_of_another_run_is_never_taken() -> None:
+    mine, other = write_yolov5_run("exp"), write_yolov5_run("exp2", age=-5)
+    unknown = restart(YOLOV5)
+    assert "--resume" not in unknown.words
+    assert "Several runs have written checkpoints" in unknown.note
+    assert Path("runs/train/exp2/opt.yaml").read_text() == OPTIONS
+    for name, checkpoint in (("exp", mine), ("exp2", other)):
+        output = f"Using 8 dataloader workers\r\nLogging results to \x1b[1mruns/train/{name}\x1b[0m\r\nStarting\r\n"
+        assert restart(YOLOV5, output=output).words[-2:] == ("--resume", checkpoint)
+    assert "--resume" not in next_words(YOLOV5, output="Logging results to runs/train/exp3\n"), "none was written yet"
+
+
+def test_a_checkpoint_whose_writing_was_interrupted_is_not_taken() -> None:
+    file = io.BytesIO()
+    torch.save({"epoch": 3}, file)
+    path = Path(write_yolov5_run("exp"))
+    path.write_bytes(file.getvalue()[:-10])
+    assert "--resume" not in next_words(YOLOV5)
+    path.write_bytes(file.getvalue())
+    assert "--resume" in next_words(YOLOV5)
+
+
+def test_yolov5_that_resumes_has_the_batch_of_its_options() -> None:
+    checkpoint = write_yolov5_run("exp", age=1000)
+    words = f"python train.py --data d.yaml --weights w.pt --resume {checkpoint} --img 320"
+    decision = decide(words, since=time.time())
+    assert decision.change == "batch 32 (was 64)"
+    assert decision.restart is not None
+    assert decision.restart.checkpoint == checkpoint
+    assert Path("runs/train/exp/opt.yaml").read_text() == OPTIONS.replace("batch_size: 64", "batch_size: 32")
+    assert "not on its command line" in decide("python train.py --data d --weights w --resume").why_not
+
+
+def test_options_that_can_not_be_written_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_yolov5_run("exp")
+
+    def fail(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(_saved_options, "write_atomically", fail)
+    assert "can't be changed in runs/train/exp/opt.yaml (Permission denied)" in restart(YOLOV5).note
+
+
+def test_yolo_resumes_its_checkpoint() -> None:
+    path = str(write(Path("runs/detect/train/weights/last.pt"), "weights"))
     assert next_words("yolo train model=yolo11n.pt batch=8") == f"yolo train model={path} batch=4 resume=True"
-    assert next_words("yolo train resume model=a.pt") == f"yolo train model={path} batch=8 resume=True"
+    elsewhere = write(Path("my runs/detect/train4/weights/last.pt"), "weights").absolute()
+    output = f"Logging results to \x1b[1m{elsewhere.parent.parent}\x1b[0m\n"
+    assert f"model={elsewhere}" in restart("yolo train model=a.pt", output=output).words
 
 
-def test_transformers_resumes_a_complete_checkpoint(tmp_path: Path) -> None:
-    for step, is_complete in ((500, True), (1000, False)):
-        folder = tmp_path / f"out/checkpoint-{step}"
-        folder.mkdir(parents=True)
-        if is_complete:
-            (folder / "trainer_state.json").write_text("{}")
+def test_yolo_that_resumes_has_the_batch_of_its_arguments() -> None:
+    path = write(Path("runs/detect/train/weights/last.pt"), "weights", age=1000)
+    words = f"yolo train resume model={path}"
+    assert "not on its command line" in decide(words).why_not
+    write(Path("runs/detect/train/args.yaml"), "task: detect\nbatch: 48\nnbs: 64\n")
+    assert decide(words, since=time.time()).change == "batch 24 (was 48), effective batch 72 (was 48)"
+    assert next_words(words, since=time.time()) == f"{words} batch=24"
+    assert decide(f"{words} batch=8").change == "batch 4 (was 8)"
+
+
+def test_transformers_resumes_a_complete_checkpoint() -> None:
+    write(Path("out/checkpoint-500/trainer_state.json"), "{}")
+    write(Path("out/checkpoint-1000/optimizer.pt"), "")
     changed = next_words("python x.py --output_dir out --per_device_train_batch_size 8")
     assert changed.endswith("--resume_from_checkpoint out/checkpoint-500")
 
 
-def test_lightning_resumes_its_newest_checkpoint(tmp_path: Path) -> None:
-    file = tmp_path / "lightning_logs/version_0/checkpoints/epoch=1.ckpt"
-    file.parent.mkdir(parents=True)
-    file.write_bytes(b"")
-    changed = next_words("python x.py fit --data.batch_size 8")
-    assert changed.endswith(f"--ckpt_path {file.relative_to(tmp_path)}")
+def test_the_batch_in_a_checkpoint_of_transformers_changes_with_the_argument() -> None:
+    """Two GPUs of one process share the saved batch."""
+    state = write(Path("out/checkpoint-5/trainer_state.json"), '{"train_batch_size": 16, "global_step": 5}')
+    note = restart("python x.py --output_dir out --per_device_train_batch_size 8").note
+    assert json.loads(state.read_text()) == {"train_batch_size": 8, "global_step": 5}
+    assert "train_batch_size" in note
+
+
+def test_lightning_resumes_its_newest_checkpoint() -> None:
+    words = "python x.py fit --data.batch_size 8"
+    old = write(Path("lightning_logs/version_0/checkpoints/epoch=0.ckpt"), "weights", age=10)
+    new = write(Path("lightning_logs/version_0/checkpoints/epoch=1.ckpt"), "weights")
+    assert next_words(words).endswith(f"--ckpt_path {new}")
+    new.unlink()
+    assert next_words(words).endswith(f"--ckpt_path {old}")
+    write(Path("lightning_logs/version_1/checkpoints/epoch=5.ckpt"), "weights")
+    assert "--ckpt_path" not in next_words(words), "it isn't known which of two runs is its own"
+
+
+def test_a_checkpoint_that_lightning_was_given_stays_until_there_is_a_newer_one() -> None:
+    words = "python x.py fit --data.batch_size 8 --ckpt_path base.ckpt"
+    assert next_words(words) == (
+        "python x.py fit --data.batch_size 4 --ckpt_path base.ckpt --trainer.accumulate_grad_batches 2"
+    )
+    assert restart(words).checkpoint == "base.ckpt"
 
 
 @pytest.mark.parametrize(
@@ -201,6 +307,13 @@ def test_other_failures_are_not_retried(kind: FailureKind) -> None:
     assert decide("yolo train batch=16", kind) == Decision()
 
 
+def test_a_failure_that_was_survived_is_not_retried() -> None:
+    policy = RetryPolicy(("yolo", "train"), max_retries=3)
+    assert policy.first_settings is not None
+    survived = replace(measured_finding(GPU, "text", {}), was_survived=True)
+    assert policy.decide(survived, FailedRun(policy.words, policy.first_settings), 0) == Decision()
+
+
 def test_placeholders_are_replaced() -> None:
     words = ("train", "--b={batch}", "--acc", "{accumulate}", "{resume}", '{"json": 1}')
     template = parse_template(words, 64, "--resume 'my last.pt'")
@@ -208,7 +321,8 @@ def test_placeholders_are_replaced() -> None:
     assert policy.first_words == ("train", "--b=64", "--acc", "1", '{"json": 1}')
     settings = policy.first_settings
     for batch in (32, 16):
-        decision = policy.decide(measured_finding(GPU, "", {}), settings, 0, 0.0)
+        assert settings is not None
+        decision = policy.decide(measured_finding(GPU, "", {}), FailedRun(words, settings), 0)
         settings = decision.settings
         assert decision.restart is not None
         assert decision.restart.words == (

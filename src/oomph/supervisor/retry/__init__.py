@@ -2,11 +2,13 @@
 
 from ._placeholders import Template, parse_template
 from ._policy import Decision, RetryPolicy, is_other_error, is_out_of_memory
+from ._program import FailedRun
 from ._settings import BatchSettings
 
 __all__ = [
     "BatchSettings",
     "Decision",
+    "FailedRun",
     "RetryPolicy",
     "Template",
     "is_other_error",

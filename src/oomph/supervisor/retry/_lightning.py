@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ._checkpoints import newest
+from ._checkpoints import newest_of_run
 from ._flags import Flag, Words, arguments_start
-from ._program import BatchFlags, Restart
+from ._program import BatchFlags, FailedRun, Restart
 from ._settings import BatchSettings
 
 _FLAGS = BatchFlags(
@@ -35,12 +35,11 @@ class Lightning:
         """Return the settings; None if the batch size is in a file, or is the data module's own default."""
         return _FLAGS.read(words)
 
-    def restart(self, words: Words, settings: BatchSettings, since: float) -> Restart:
-        """Resume the newest checkpoint below the root folder, with the same effective batch.
-
-        If none is there, Lightning searches itself: `last` starts from the beginning if it finds nothing, too.
-        """
-        smaller = _FLAGS.write(words, settings)
-        root = Path(_ROOT.read(words) or ".")
-        checkpoint = newest(root, ("**/checkpoints/*.ckpt",), since)
-        return Restart(_CHECKPOINT.write(smaller, checkpoint or "last"), str(checkpoint or ""))
+    def restart(self, run: FailedRun, settings: BatchSettings) -> Restart:
+        """Resume the newest checkpoint of this run below the root folder, with the same effective batch."""
+        root = Path(_ROOT.read(run.words) or ".")
+        checkpoint, why_not = newest_of_run([root], "**/checkpoints/*.ckpt", run.start)
+        smaller = _FLAGS.write(run.words, settings)
+        if checkpoint is None:
+            return Restart(smaller, _CHECKPOINT.read(run.words) or "", why_not)
+        return Restart(_CHECKPOINT.write(smaller, checkpoint), str(checkpoint))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...errors import UsageError, quote
 from ._flags import Flag, Words
-from ._program import Restart
+from ._program import FailedRun, Restart
 from ._settings import BatchSettings
 
 _BATCH, _ACCUMULATE, _RESUME = "{batch}", "{accumulate}", "{resume}"
@@ -34,9 +34,9 @@ class Template:
         uses_accumulate = any(_ACCUMULATE in word for word in words)
         return BatchSettings(self.batch, 1 if uses_accumulate else None, _WORKERS.read_number(words, None))
 
-    def restart(self, words: Words, settings: BatchSettings, since: float) -> Restart:
+    def restart(self, run: FailedRun, settings: BatchSettings) -> Restart:
         """Return the command with its placeholders replaced; it finds its checkpoint itself."""
-        del since
+        words = run.words
         if settings.workers is not None:
             words = _WORKERS.write(words, settings.workers)
         return Restart(self._fill(words, settings, self.resume), shlex.join(self.resume))

@@ -10,7 +10,7 @@ from ...failures import FailureKind, Family, Finding
 from ._flags import Words, launcher_flag
 from ._lightning import Lightning
 from ._placeholders import Template
-from ._program import Program, Restart
+from ._program import FailedRun, Program, Restart
 from ._settings import BatchSettings
 from ._transformers import Transformers
 from ._ultralytics import Ultralytics
@@ -97,26 +97,32 @@ class RetryPolicy:
                 "--batch and --resume-args"
             )
         if self.first_settings is None:
-            return f"the batch size of {program.name} is not on its command line"
+            return f"its batch size is not on its command line, as far as oomph knows {program.name}"
         return ""
 
-    def decide(self, finding: Finding | None, settings: BatchSettings | None, retries: int, since: float) -> Decision:
-        """Return what follows the death of a command that ran with some settings after a number of retries."""
-        if self.max_retries == 0 or finding is None or not is_out_of_memory(finding):
+    def decide(self, finding: Finding | None, run: FailedRun | None, retries: int) -> Decision:
+        """Return what follows the death of a command after a number of retries.
+
+        Args:
+            finding: Why it died; None if that isn't known.
+            run: The command; None if its settings aren't known.
+            retries: The number of retries so far.
+        """
+        if self.max_retries == 0 or finding is None or finding.was_survived or not is_out_of_memory(finding):
             return Decision()
         if why := self.why_never():
             return Decision(why_not=f"Not started again: {why}.")
         program = self.program
         assert program is not None  # noqa: S101  why_never has checked both
-        assert settings is not None  # noqa: S101
+        assert run is not None  # noqa: S101
         if retries >= self.max_retries:
             return Decision(why_not=f"Not started again: {retries} retries were used up (--retry).")
+        settings = run.settings
         is_host = finding.kind in _OUT_OF_HOST_MEMORY
         smaller = (settings.with_fewer_workers() if is_host else None) or settings.with_smaller_batch()
         if smaller is None:
             return Decision(why_not=f"Not started again: the batch of {settings.batch} can't be made smaller.")
-        restart = program.restart(self.words, smaller, since)
-        return Decision(restart, smaller, smaller.describe(settings))
+        return Decision(program.restart(run, smaller), smaller, smaller.describe(settings))
 
 
 def is_out_of_memory(finding: Finding) -> bool:

@@ -16,12 +16,29 @@ class Restart:
     Attributes:
         words: The command and its arguments.
         checkpoint: The checkpoint that it continues from; empty if it starts from the beginning.
-        note: What else was changed for it; mostly empty.
+        note: What else a user must know about it, as a sentence; mostly empty.
     """
 
     words: Words
     checkpoint: str = ""
     note: str = ""
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """A command that ran out of memory.
+
+    Attributes:
+        words: The command and its arguments, as they were at the first start.
+        settings: The settings that it failed with.
+        start: When it was started for the first time, in seconds since 1970; older checkpoints are those of other runs.
+        output: What it has written, with its escape sequences.
+    """
+
+    words: Words
+    settings: BatchSettings
+    start: float = 0.0
+    output: str = ""
 
 
 class Program(Protocol):
@@ -36,8 +53,8 @@ class Program(Protocol):
         """Return the settings of a command line of this program; None if the batch size is unknown."""
         ...
 
-    def restart(self, words: Words, settings: BatchSettings, since: float) -> Restart:
-        """Return the command line with other settings, from the newest checkpoint written since a time."""
+    def restart(self, run: FailedRun, settings: BatchSettings) -> Restart:
+        """Return the command line with other settings, from the newest checkpoint of the run."""
         ...
 
 
@@ -52,6 +69,7 @@ class BatchFlags:
         workers: The number of loader workers.
         workers_default: Its default; None if it has none.
         is_shared: True if the batch is divided among the ranks.
+        nominal: The batch that the program accumulates to by itself; None if it doesn't.
     """
 
     batch: Flag
@@ -60,6 +78,7 @@ class BatchFlags:
     workers: Flag
     workers_default: int | None
     is_shared: bool = False
+    nominal: int | None = None
 
     def read(self, words: Words) -> BatchSettings | None:
         """Return the settings of a command line; None if the batch size is unknown or automatic."""
@@ -68,7 +87,7 @@ class BatchFlags:
         if batch is None or batch < 1 or (self.accumulate is not None and not accumulate):
             return None
         workers = self.workers.read_number(words, self.workers_default)
-        return BatchSettings(batch, accumulate, workers, ranks_per_node(words) if self.is_shared else 1)
+        return BatchSettings(batch, accumulate, workers, ranks_per_node(words) if self.is_shared else 1, self.nominal)
 
     def write(self, words: Words, settings: BatchSettings) -> Words:
         """Return the command line with other settings; flags whose value stays are not touched."""

@@ -11,25 +11,36 @@ class BatchSettings:
 
     Attributes:
         batch: Batch size, as the command's flag has it.
-        accumulate: Number of batches whose gradients are accumulated; None if the program decides that itself.
+        accumulate: Number of batches whose gradients are accumulated; None if there is no flag for it.
         workers: Number of loader workers; None if there is no flag for them.
         multiple: The batch size stays a multiple of this: the number of ranks that share it.
+        nominal: The batch that the program accumulates to by itself, as YOLO does; None if it doesn't.
     """
 
     batch: int
     accumulate: int | None = 1
     workers: int | None = None
     multiple: int = 1
+    nominal: int | None = None
+
+    @property
+    def effective_batch(self) -> int | None:
+        """The number of samples of an update, or of a rank's part of it; None if it isn't known."""
+        if self.nominal is not None:
+            return self.batch * max(round(self.nominal / self.batch), 1)
+        return None if self.accumulate is None else self.batch * self.accumulate
 
     def with_smaller_batch(self) -> BatchSettings | None:
-        """Return settings with half the batch or less and the same effective batch; None if it can't be smaller."""
-        sizes = range(self.batch // 2, 0, -1)
-        if self.accumulate is None:
-            batch = next((size for size in sizes if size % self.multiple == 0), None)
-            return None if batch is None else replace(self, batch=batch)
-        total = self.batch * self.accumulate
-        batch = next((size for size in sizes if size % self.multiple == 0 and total % size == 0), None)
-        return None if batch is None else replace(self, batch=batch, accumulate=total // batch)
+        """Return settings with half the batch or less, and the same effective batch if possible; None at the smallest.
+
+        Without a flag for accumulation it is half the batch, unless another one of at least a quarter keeps the
+        effective batch.
+        """
+        sizes = [size for size in range(self.batch // 2, 0, -1) if size % self.multiple == 0]
+        smaller = [self._with_batch(size) for size in sizes]
+        near = [each for each in smaller if self.accumulate is not None or each.batch * 4 >= self.batch]
+        exact = next((each for each in near if each.effective_batch == self.effective_batch), None)
+        return exact or (smaller[0] if smaller and self.accumulate is None else None)
 
     def with_fewer_workers(self) -> BatchSettings | None:
         """Return settings with half the loader workers; None if there are none."""
@@ -42,8 +53,14 @@ class BatchSettings:
             for name, new, old in (
                 ("batch", self.batch, before.batch),
                 ("accumulation", self.accumulate, before.accumulate),
+                ("effective batch", self.effective_batch, before.effective_batch),
                 ("workers", self.workers, before.workers),
             )
             if new != old
         ]
         return ", ".join(changes)
+
+    def _with_batch(self, batch: int) -> BatchSettings:
+        if self.accumulate is None:
+            return replace(self, batch=batch)
+        return replace(self, batch=batch, accumulate=max(self.batch * self.accumulate // batch, 1))

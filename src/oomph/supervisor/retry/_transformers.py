@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from ._checkpoints import newest
 from ._flags import Flag, Words, has_flag
-from ._program import BatchFlags, Restart
+from ._program import BatchFlags, FailedRun, Restart
+from ._saved_options import write_options
 from ._settings import BatchSettings
 
 _BATCH = ("--per_device_train_batch_size", "--per-device-train-batch-size")
@@ -19,6 +21,7 @@ _FLAGS = BatchFlags(
 )
 _OUTPUT = Flag(("--output_dir", "--output-dir"))
 _RESUME = Flag(("--resume_from_checkpoint", "--resume-from-checkpoint"))
+_STATE = "trainer_state.json"  # written last
 
 
 class Transformers:
@@ -37,15 +40,34 @@ class Transformers:
         """Return the settings."""
         return _FLAGS.read(words)
 
-    def restart(self, words: Words, settings: BatchSettings, since: float) -> Restart:
+    def restart(self, run: FailedRun, settings: BatchSettings) -> Restart:
         """Resume the newest complete checkpoint in the output folder, with the same effective batch."""
-        smaller = _FLAGS.write(words, settings)
-        folder = _OUTPUT.read(words)
-        checkpoint = newest(Path(folder), ("checkpoint-*",), since, _is_complete) if folder else None
+        smaller = _FLAGS.write(run.words, settings)
+        folder = _OUTPUT.read(run.words)
+        checkpoint = newest(Path(folder), "checkpoint-*", run.start, _is_complete) if folder else None
         if checkpoint is None:
-            return Restart(smaller)
-        return Restart(_RESUME.write(smaller, checkpoint), str(checkpoint))
+            return Restart(smaller, _RESUME.read(run.words) or "")
+        note = _write_batch(checkpoint / _STATE, run.settings.batch, settings.batch)
+        return Restart(_RESUME.write(smaller, checkpoint), str(checkpoint), note)
 
 
 def _is_complete(checkpoint: Path) -> bool:
-    return (checkpoint / "trainer_state.json").is_file()  # written last
+    return (checkpoint / _STATE).is_file()
+
+
+def _write_batch(path: Path, before: int, after: int) -> str:
+    """Write the batch into a checkpoint; return what was changed, as a sentence.
+
+    Until 2026, transformers resumed with the batch of the checkpoint, which is that of all GPUs of a process, and not
+    with that of the arguments.
+    """
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+        saved = state["train_batch_size"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    if before == after or not isinstance(saved, int) or saved % before:
+        return ""
+    state["train_batch_size"] = saved // before * after
+    text = json.dumps(state, indent=2, sort_keys=True) + "\n"
+    return write_options(path, text, "train_batch_size", "transformers 4")

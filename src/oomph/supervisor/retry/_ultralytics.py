@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
-from ._checkpoints import newest
+from ._checkpoints import newest_of_run
 from ._flags import Flag, Words, script
-from ._program import BatchFlags, Restart
+from ._program import BatchFlags, FailedRun, Restart
 from ._settings import BatchSettings
 
+_NOMINAL = 64
 _FLAGS = BatchFlags(
     batch=Flag(("batch",)),
     batch_default=16,
@@ -16,7 +19,7 @@ _FLAGS = BatchFlags(
     workers=Flag(("workers",)),
     workers_default=8,
 )
-_MODEL, _RESUME, _PROJECT = Flag(("model",)), Flag(("resume",)), Flag(("project",))
+_MODEL, _RESUME, _PROJECT, _NBS = Flag(("model",)), Flag(("resume",)), Flag(("project",)), Flag(("nbs",))
 
 
 class Ultralytics:
@@ -32,14 +35,35 @@ class Ultralytics:
 
     def read(self, words: Words) -> BatchSettings | None:
         """Return the settings; None if the batch is automatic (batch=-1, batch=0.7)."""
-        return _FLAGS.read(words)
+        settings = _FLAGS.read(words)
+        if settings is None:
+            return None
+        settings = replace(settings, nominal=_NBS.read_number(words, _NOMINAL))
+        if not _resumes(words) or _FLAGS.batch.read(words) is not None:
+            return settings
+        batch = _saved_batch(Path(_MODEL.read(words) or ""))
+        return None if batch is None else replace(settings, batch=batch)
 
-    def restart(self, words: Words, settings: BatchSettings, since: float) -> Restart:
-        """Resume the newest last.pt of this run; the batch of the command line counts there."""
-        smaller = _FLAGS.write(words, settings)
-        checkpoint = newest(Path(_PROJECT.read(words) or "runs"), ("**/weights/last.pt",), since)
+    def restart(self, run: FailedRun, settings: BatchSettings) -> Restart:
+        """Resume the last.pt of this run; the batch of the command line counts there."""
+        folder = Path(_PROJECT.read(run.words) or "runs")
+        checkpoint, why_not = newest_of_run([folder], "**/weights/last.pt", run.start, run.output)
+        smaller = _FLAGS.write(run.words, settings)
         if checkpoint is None:
-            return Restart(smaller)
+            return Restart(smaller, (_MODEL.read(run.words) or "") if _resumes(run.words) else "", why_not)
         plain = tuple(word for word in smaller if word != "resume")
-        resumed = _RESUME.write(_MODEL.write(plain, checkpoint), "True")
-        return Restart(resumed, str(checkpoint))
+        return Restart(_RESUME.write(_MODEL.write(plain, checkpoint), "True"), str(checkpoint))
+
+
+def _resumes(words: Words) -> bool:
+    return "resume" in words or (_RESUME.read(words) or "False") != "False"
+
+
+def _saved_batch(checkpoint: Path) -> int | None:
+    """Return the batch of the run that a checkpoint belongs to, from its args.yaml."""
+    try:
+        text = (checkpoint.parent.parent / "args.yaml").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    batch = re.search(r"^batch: *(\d+) *$", text, re.MULTILINE)
+    return None if batch is None else int(batch[1])

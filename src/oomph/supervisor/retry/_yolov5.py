@@ -1,18 +1,19 @@
 """YOLOv5's train.py. It accumulates to a nominal batch of 64 images by itself.
 
 With --resume it takes all its options from the opt.yaml of the run, and ignores those of the command line. So the
-smaller batch is written there, too.
+batch of a run that resumes is read there, and the smaller one is written there.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
-from ...files import write_atomically
-from ._checkpoints import newest
+from ._checkpoints import newest_of_run
 from ._flags import Flag, Words, has_flag, script
-from ._program import BatchFlags, Restart
+from ._program import BatchFlags, FailedRun, Restart
+from ._saved_options import write_options
 from ._settings import BatchSettings
 
 _FLAGS = BatchFlags(
@@ -22,6 +23,7 @@ _FLAGS = BatchFlags(
     workers=Flag(("--workers",)),
     workers_default=8,
     is_shared=True,
+    nominal=64,
 )
 _PROJECT, _RESUME = Flag(("--project",)), Flag(("--resume",))
 _HEAD_BYTES = 4096
@@ -48,19 +50,30 @@ class Yolov5:
 
     def read(self, words: Words) -> BatchSettings | None:
         """Return the settings; None for --batch-size -1, where YOLOv5 chooses the batch itself."""
-        return _FLAGS.read(words)
+        settings = _FLAGS.read(words)
+        if settings is None or not has_flag(words, *_RESUME.names):
+            return settings
+        checkpoint = _resumed(words)
+        saved = None if checkpoint is None else _read_options(_options(checkpoint))
+        return None if saved is None else replace(settings, batch=saved[0], workers=saved[1])
 
-    def restart(self, words: Words, settings: BatchSettings, since: float) -> Restart:
-        """Resume the newest last.pt of this run with a smaller batch, or start again without one."""
-        smaller = _FLAGS.write(words, settings)
-        project = _PROJECT.read(words)
-        folders = [Path(project)] if project else [Path("runs"), Path(script(words)).parent / "runs"]
-        found = (newest(folder, ("**/weights/last.pt",), since) for folder in folders)
-        checkpoint = next((path for path in found if path is not None), None)
+    def restart(self, run: FailedRun, settings: BatchSettings) -> Restart:
+        """Resume the last.pt of this run with a smaller batch, or start again without one."""
+        project = _PROJECT.read(run.words)
+        folders = [Path(project)] if project else list({Path("runs"), Path(script(run.words)).parent / "runs"})
+        found, why_not = newest_of_run(folders, "**/weights/last.pt", run.start, run.output)
+        checkpoint = found or _resumed(run.words)
+        smaller = _FLAGS.write(run.words, settings)
         if checkpoint is None:
-            return Restart(smaller)
-        note = _write_options(checkpoint.parent.parent / "opt.yaml", settings)
+            return Restart(smaller, note=why_not)
+        note = _write_options(_options(checkpoint), settings)
         return Restart(_with_resume(smaller, str(checkpoint)), str(checkpoint), note)
+
+
+def _resumed(words: Words) -> Path | None:
+    """Return the checkpoint that the command names; without a name, YOLOv5 takes the newest of all runs."""
+    value = _RESUME.read(words)
+    return None if value is None or value.startswith("-") else Path(value)
 
 
 def _with_resume(words: Words, checkpoint: str) -> Words:
@@ -73,16 +86,30 @@ def _with_resume(words: Words, checkpoint: str) -> Words:
     return _RESUME.write(words, checkpoint)
 
 
-def _write_options(path: Path, settings: BatchSettings) -> str:
-    """Write the batch and workers into the saved options of the run; return what was changed."""
+def _options(checkpoint: Path) -> Path:
+    return checkpoint.parent.parent / "opt.yaml"
+
+
+def _read_text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def _read_options(path: Path) -> tuple[int, int] | None:
+    """Return batch and workers of the saved options; None if they aren't there."""
+    text = _read_text(path)
+    batch, workers = (re.search(rf"^{name}: *(\d+) *$", text, re.MULTILINE) for name in ("batch_size", "workers"))
+    return None if batch is None or workers is None else (int(batch[1]), int(workers[1]))
+
+
+def _write_options(path: Path, settings: BatchSettings) -> str:
+    """Write batch and workers into the saved options of the run; return what was changed, as a sentence."""
+    text = _read_text(path)
     changed = re.sub(r"^batch_size: *-?\d+ *$", f"batch_size: {settings.batch}", text, flags=re.MULTILINE)
     if settings.workers is not None:
         changed = re.sub(r"^workers: *\d+ *$", f"workers: {settings.workers}", changed, flags=re.MULTILINE)
     if changed == text:
         return ""
-    write_atomically(path, lambda file: file.write(changed.encode()))
-    return f"batch_size and workers were also changed in {path}, where YOLOv5 reads them when it resumes"
+    return write_options(path, changed, "batch_size and workers", "YOLOv5")
