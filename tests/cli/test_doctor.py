@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -37,8 +38,13 @@ def test_json_is_one_document_and_nothing_else() -> None:
 def test_doctor_takes_less_than_a_second() -> None:
     # CPU time with the imports, because other tests may keep the cores busy. The rest is a pause of 0.2 seconds.
     code = "import sys, time; from oomph.cli import run; run(['doctor']); sys.stderr.write(str(time.process_time()))"
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert float(process.stderr) < 0.8
+    seconds = math.inf
+    for _ in range(5):  # a busy machine has slower cores, too
+        process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        seconds = min(seconds, float(process.stderr))
+        if seconds < 0.8:
+            break
+    assert seconds < 0.8
 
 
 def test_other_machine_is_checked_from_its_file(capsys: pytest.CaptureFixture[str]) -> None:

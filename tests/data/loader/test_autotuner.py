@@ -76,7 +76,7 @@ def test_waiting_consumer_gets_threads_and_the_same_batches(tmp_path: Path) -> N
 def test_slow_consumer_needs_fewer_threads(tmp_path: Path) -> None:
     files = save_photos(tmp_path, 4) * 16
     loader = Loader(files, 32, 2, options=plan_without_cache(ImageIndex.of(files), 2))
-    for _ in range(5):  # on a busy machine even this consumer waits at first
+    for _ in range(20):  # on a busy machine even this consumer waits at first
         consumed = []
         for batch in loader:
             consumed += batch.indices.tolist()

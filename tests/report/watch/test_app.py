@@ -50,7 +50,7 @@ def test_arrows_select_a_process_and_show_its_details() -> None:
         assert line_of(app, ">9")
         await pilot.press("down")
         assert line_of(app, ">8")
-        assert "python 8, RAM 1.1 GiB in 2 processes, GPU 0 8 GiB" in text(app)
+        await until(pilot, lambda: "python 8, RAM 1.1 GiB in 2 processes, GPU 0 8 GiB" in text(app))
         await until(pilot, lambda: "Record run.jsonl: step 8" in text(app))
         await pilot.press("down", "down", "down")
         assert line_of(app, ">7")

@@ -71,6 +71,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("yolo train model=yolo11n.pt batch=12 nbs=24", "yolo train model=yolo11n.pt batch=6 nbs=24"),
         ("yolo detect train model=yolo11n.pt batch=6", "yolo detect train model=yolo11n.pt batch=3"),
         ("yolo mode=train model=yolo11n.pt", "yolo mode=train model=yolo11n.pt batch=8"),
+        ("python /opt/bin/yolo train batch=4", "python /opt/bin/yolo train batch=2"),
         (
             "python run_glue.py --per_device_train_batch_size 32 --gradient_accumulation_steps 2",
             "python run_glue.py --per_device_train_batch_size 16 --gradient_accumulation_steps 4",

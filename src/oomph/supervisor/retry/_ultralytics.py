@@ -30,7 +30,7 @@ class Ultralytics:
     @staticmethod
     def matches(words: Words) -> bool:
         """Return True for training by the yolo command."""
-        is_yolo = Path(words[0]).name == "yolo" or script(words) == "ultralytics"
+        is_yolo = "yolo" in {Path(word).name for word in words[:2]} or script(words) == "ultralytics"
         return is_yolo and bool({"train", "mode=train"} & set(words))
 
     def read(self, words: Words) -> BatchSettings | None:
