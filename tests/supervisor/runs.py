@@ -35,12 +35,12 @@ class Ended:
     stderr: bytes
 
 
-def run(arguments: Sequence[str | Path], cwd: Path, *, stdin: bytes = b"", **environment: str) -> Ended:
+def run(arguments: Sequence[str | Path], cwd: Path, stdin: bytes = b"", **environment: Any) -> Ended:
     """Run `oomph run` with pipes."""
-    return run_program([*OOMPH, *map(str, arguments)], cwd, stdin=stdin, **environment)
+    return run_program([*OOMPH, *map(str, arguments)], cwd, stdin, **environment)
 
 
-def run_program(argv: Sequence[str], cwd: Path, *, stdin: bytes = b"", **environment: str) -> Ended:
+def run_program(argv: Sequence[str], cwd: Path, stdin: bytes = b"", **environment: Any) -> Ended:
     """Run a program that becomes `oomph run`."""
     pipe = subprocess.PIPE
     with started(argv, cwd, stdin=pipe, stderr=pipe, env={**os.environ, **environment}) as process:

@@ -81,7 +81,7 @@ def test_the_kernels_counts_explain_a_kill(tmp_path: Path) -> None:
 
 def test_kills_of_earlier_hours_explain_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     now, count = [0.0], [7]
-    monkeypatch.setattr(_kernel_kills.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("oomph.supervisor._kernel_kills.time.monotonic", lambda: now[0])
     monkeypatch.setattr(_kernel_kills, "_count", lambda: count[0])
     counter = KillCounter()
     count[0] = 9

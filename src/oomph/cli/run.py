@@ -126,7 +126,7 @@ def _check_json(path: Path) -> None:
         raise not_writable(path.parent, error) from None
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         problem = "is a folder" if path.is_dir() else "can't be written"
-        raise UsageError(f"--json is {quote(str(path))}, which {problem}", "name a file in a folder that can be written")
+        raise UsageError(f"--json is {quote(str(path))}, which {problem}", "name a file that can be written")
 
 
 def _tell(sentence: str) -> None:

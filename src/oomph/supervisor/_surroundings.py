@@ -50,8 +50,8 @@ def _about_place(environ: Mapping[str, str]) -> Iterator[str]:
     elif "SLURM_JOB_ID" in environ:
         task = environ.get("SLURM_PROCID", "0")
         yield (
-            f"Slurm job {environ['SLURM_JOB_ID']}, task {task}: Slurm's memory limit counts where its cgroup is "
+            f"Slurm job {environ['SLURM_JOB_ID']}, task {task}: Slurm's memory limit applies where its cgroup is "
             "visible, and Slurm may send SIGKILL without a message at the time limit."
         )
     elif Path("/.dockerenv").exists() or Path("/run/.containerenv").exists() or "KUBERNETES_SERVICE_HOST" in environ:
-        yield "In a container: its memory limit counts, and GPU memory can't be attributed to processes."
+        yield "In a container: the container's memory limit applies, and GPU memory can't be attributed to processes."

@@ -204,7 +204,7 @@ def test_options_that_can_not_be_written_are_told(monkeypatch: pytest.MonkeyPatc
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(_saved_options, "write_atomically", fail)
-    assert "can't be changed in runs/train/exp/opt.yaml (Permission denied)" in restart(YOLOV5).note
+    assert "runs/train/exp/opt.yaml can't be changed (Permission denied)" in restart(YOLOV5).note
 
 
 def test_yolo_resumes_its_checkpoint() -> None:

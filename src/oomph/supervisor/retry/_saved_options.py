@@ -14,11 +14,11 @@ def write_options(path: Path, text: str, names: str, program: str) -> str:
         path: The file.
         text: Its new content.
         names: The options that differ.
-        program: The program that reads them.
+        program: The program that reads it.
     """
-    reason = f"where {program} reads the batch when it resumes."
+    reason = f"{program} reads the batch there when it resumes."
     try:
         write_atomically(path, lambda file: file.write(text.encode()))
     except OSError as error:
-        return f"{names} can't be changed in {path} ({error.strerror}), {reason}"
-    return f"{names} were also changed in {path}, {reason}"
+        return f"{path} can't be changed ({error.strerror}), and {reason}"
+    return f"{path} was changed, too ({names}): {reason}"
