@@ -56,8 +56,8 @@ print("steps", trainer.state.global_step, flush=True)
 def retry(command: list[str | Path], folder: Path, **environment: str) -> tuple[Ended, list[dict[str, Any]]]:
     """Run a command that is started again; return its end and the attempts."""
     paths = [str(folder), str(BENCHMARKS), os.environ.get("PYTHONPATH", "")]
-    words = ["--retry", "--json", "result.json", "--", *command]
-    ended = run(words, folder, **{**environment, "PYTHONPATH": os.pathsep.join(paths)})
+    variables: dict[str, Any] = {**environment, "PYTHONPATH": os.pathsep.join(paths)}
+    ended = run(["--retry", "--json", "result.json", "--", *command], folder, **variables)
     assert ended.returncode == 0, ended.stderr.decode()
     return ended, json.loads((folder / "result.json").read_text())["attempts"]
 
