@@ -40,22 +40,25 @@ class CommandRun:
         adopt_orphans()
         streams = read_streams()
         words, settings = self.request.policy.first_words, self.request.policy.first_settings
-        notes, since = describe_surroundings(words), time.time()
+        notes, checkpoint = describe_surroundings(words), ""
         for note in notes:
             self.tell(note)
         attempts: list[Attempt] = []
         with Recorder(self.request.files.record) as recorder, _log(self.request.files, streams) as log:
             while True:
                 self._write_command(recorder, words, len(attempts) + 1)
+                start = time.time()
                 attempt, output = self._attempt(words, streams, recorder, log)
                 attempts.append(attempt)
-                run = None if settings is None else FailedRun(self.request.policy.words, settings, since, output)
+                given = self.request.policy.words
+                run = None if settings is None else FailedRun(given, settings, start, checkpoint, output)
                 decision = self._decide(attempt, run, len(attempts) - 1)
                 if decision.restart is None:
                     _write_end(recorder, attempts[-1])
                     return RunResult(tuple(attempts), self.request.files, notes, decision.why_not)
                 self._tell_restart(recorder, decision, attempts)
                 words, settings = decision.restart.words, decision.settings
+                checkpoint = decision.restart.checkpoint
                 kill_descendants(os.getpid())  # what it left running may still use the memory
 
     def _decide(self, attempt: Attempt, run: FailedRun | None, retries: int) -> Decision:

@@ -24,7 +24,7 @@ GPU, RAM = FailureKind.CUDA_OOM, FailureKind.OOM_KILL
 def decide(words: str, kind: FailureKind = GPU, *, since: float = 0.0, retries: int = 0, output: str = "") -> Decision:
     policy = RetryPolicy(tuple(words.split()), max_retries=3)
     settings = policy.first_settings
-    run = None if settings is None else FailedRun(policy.words, settings, since, output)
+    run = None if settings is None else FailedRun(policy.words, settings, since, output=output)
     return policy.decide(measured_finding(kind, "text", {}), run, retries)
 
 
@@ -249,6 +249,20 @@ def test_lightning_resumes_its_newest_checkpoint() -> None:
     assert next_words(words).endswith(f"--ckpt_path {old}")
     write(Path("lightning_logs/version_1/checkpoints/epoch=5.ckpt"), "weights")
     assert "--ckpt_path" not in next_words(words), "it isn't known which of two runs is its own"
+
+
+def test_without_a_new_checkpoint_a_run_continues_the_one_before() -> None:
+    policy = RetryPolicy(("python", "x.py", "fit", "--data.batch_size", "8"), max_retries=3)
+    first = str(write(Path("lightning_logs/version_0/checkpoints/epoch=0.ckpt"), "weights", age=100))
+    run = FailedRun(policy.words, BatchSettings(4, 2), time.time() - 50, first)
+    finding = measured_finding(GPU, "text", {})
+    assert policy.decide(finding, run, 1).restart == Restart(
+        (*policy.words[:-1], "2", "--trainer.accumulate_grad_batches", "4", "--ckpt_path", first), first
+    )
+    second = str(write(Path("lightning_logs/version_1/checkpoints/epoch=1.ckpt"), "weights"))
+    restart = policy.decide(finding, run, 1).restart
+    assert restart is not None
+    assert restart.checkpoint == second, "each start of Lightning has a folder of its own"
 
 
 def test_a_checkpoint_that_lightning_was_given_stays_until_there_is_a_newer_one() -> None:

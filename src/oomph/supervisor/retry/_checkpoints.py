@@ -8,6 +8,8 @@ import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from ._program import FailedRun
+
 _MAX_FILES = 100_000
 _CLOCK_SLACK = 2.0  # seconds; some file systems store whole or even seconds only
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
@@ -27,26 +29,30 @@ def newest(folder: Path, pattern: str, since: float, is_complete: Callable[[Path
     return next(iter(_written([folder], pattern, since, is_complete)), None)
 
 
-def newest_of_run(folders: Iterable[Path], pattern: str, since: float, output: str = "") -> tuple[Path | None, str]:
+def newest_of_run(run: FailedRun, folders: Iterable[Path], pattern: str) -> tuple[Path | None, str]:
     """Return the newest checkpoint of a run, or a sentence why it isn't known.
 
     A run has a folder of its own, with checkpoints in a folder of that, and other runs may be beside it. Its output may
-    name its folder; otherwise it is the only one that was written to.
+    name its folder; otherwise it is the only one that was written to. Without a new checkpoint, it is the one that the
+    run continued.
 
     Args:
+        run: The run.
         folders: Where runs have their folders.
         pattern: A pattern of `Path.glob`, for files in a folder of a run's folder.
-        since: As of `newest`.
-        output: The output of the run.
     """
-    named = _RESULT_FOLDER.findall(_COLOR.sub("", output))
+    continued = Path(run.checkpoint) if run.checkpoint else None
+    named = _RESULT_FOLDER.findall(_COLOR.sub("", run.output))
     if named:
-        return newest(Path(named[-1].strip()), pattern, since, is_whole), ""
-    paths = _written(folders, pattern, since, is_whole)
+        return newest(Path(named[-1].strip()), pattern, run.start, is_whole) or continued, ""
+    paths = _written(folders, pattern, run.start, is_whole)
     runs = sorted({str(path.parent.parent) for path in paths})
     if len(runs) > 1:
-        return None, f"Several runs have written checkpoints meanwhile, and it isn't known which is its own: {runs}."
-    return (paths[0] if paths else None), ""
+        note = (
+            f"Several runs have written checkpoints meanwhile, and it isn't known which is its own: {', '.join(runs)}."
+        )
+        return continued, note
+    return (paths[0] if paths else continued), ""
 
 
 def is_whole(path: Path) -> bool:

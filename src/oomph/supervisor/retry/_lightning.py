@@ -38,8 +38,8 @@ class Lightning:
     def restart(self, run: FailedRun, settings: BatchSettings) -> Restart:
         """Resume the newest checkpoint of this run below the root folder, with the same effective batch."""
         root = Path(_ROOT.read(run.words) or ".")
-        checkpoint, why_not = newest_of_run([root], "**/checkpoints/*.ckpt", run.start)
+        checkpoint, why_not = newest_of_run(run, [root], "**/checkpoints/*.ckpt")
         smaller = _FLAGS.write(run.words, settings)
         if checkpoint is None:
             return Restart(smaller, _CHECKPOINT.read(run.words) or "", why_not)
-        return Restart(_CHECKPOINT.write(smaller, checkpoint), str(checkpoint))
+        return Restart(_CHECKPOINT.write(smaller, checkpoint), str(checkpoint), why_not)

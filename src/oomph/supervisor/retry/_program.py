@@ -31,13 +31,15 @@ class FailedRun:
     Attributes:
         words: The command and its arguments, as they were at the first start.
         settings: The settings that it failed with.
-        start: When it was started for the first time, in seconds since 1970; older checkpoints are those of other runs.
-        output: What it has written, with its escape sequences.
+        start: When it was started the last time, in seconds since 1970; older checkpoints may be those of other runs.
+        checkpoint: The checkpoint that it continued then; empty if there was none.
+        output: What it has written since, with its escape sequences.
     """
 
     words: Words
     settings: BatchSettings
     start: float = 0.0
+    checkpoint: str = ""
     output: str = ""
 
 

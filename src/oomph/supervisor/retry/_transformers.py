@@ -44,7 +44,8 @@ class Transformers:
         """Resume the newest complete checkpoint in the output folder, with the same effective batch."""
         smaller = _FLAGS.write(run.words, settings)
         folder = _OUTPUT.read(run.words)
-        checkpoint = newest(Path(folder), "checkpoint-*", run.start, _is_complete) if folder else None
+        found = newest(Path(folder), "checkpoint-*", run.start, _is_complete) if folder else None
+        checkpoint = found or (Path(run.checkpoint) if run.checkpoint else None)
         if checkpoint is None:
             return Restart(smaller, _RESUME.read(run.words) or "")
         note = _write_batch(checkpoint / _STATE, run.settings.batch, settings.batch)

@@ -47,12 +47,12 @@ class Ultralytics:
     def restart(self, run: FailedRun, settings: BatchSettings) -> Restart:
         """Resume the last.pt of this run; the batch of the command line counts there."""
         folder = Path(_PROJECT.read(run.words) or "runs")
-        checkpoint, why_not = newest_of_run([folder], "**/weights/last.pt", run.start, run.output)
+        checkpoint, why_not = newest_of_run(run, [folder], "**/weights/last.pt")
         smaller = _FLAGS.write(run.words, settings)
         if checkpoint is None:
             return Restart(smaller, (_MODEL.read(run.words) or "") if _resumes(run.words) else "", why_not)
         plain = tuple(word for word in smaller if word != "resume")
-        return Restart(_RESUME.write(_MODEL.write(plain, checkpoint), "True"), str(checkpoint))
+        return Restart(_RESUME.write(_MODEL.write(plain, checkpoint), "True"), str(checkpoint), why_not)
 
 
 def _resumes(words: Words) -> bool:

@@ -61,12 +61,12 @@ class Yolov5:
         """Resume the last.pt of this run with a smaller batch, or start again without one."""
         project = _PROJECT.read(run.words)
         folders = [Path(project)] if project else list({Path("runs"), Path(script(run.words)).parent / "runs"})
-        found, why_not = newest_of_run(folders, "**/weights/last.pt", run.start, run.output)
+        found, why_not = newest_of_run(run, folders, "**/weights/last.pt")
         checkpoint = found or _resumed(run.words)
         smaller = _FLAGS.write(run.words, settings)
         if checkpoint is None:
             return Restart(smaller, note=why_not)
-        note = _write_options(_options(checkpoint), settings)
+        note = " ".join(filter(None, (why_not, _write_options(_options(checkpoint), settings))))
         return Restart(_with_resume(smaller, str(checkpoint)), str(checkpoint), note)
 
 
