@@ -16,6 +16,7 @@ from ..errors import MissingFile, UsageError
 from ._devices import device_name
 from ._options import Json, network_name
 from ._runs import NEWEST, create_run_dir, find_run, not_writable
+from ._signals import report_lost_rank
 
 if TYPE_CHECKING:
     from ..detect import SavedConfig, TrainConfig
@@ -153,6 +154,8 @@ def _train(request: _Request, *, as_json: bool) -> None:
     with init_distributed(request.values.get("device")) as dist, contextlib.ExitStack() as stack:
         if not dist.is_main:
             logging.getLogger("oomph").setLevel(logging.ERROR)  # warnings come from rank 0 alone
+        if dist.is_distributed:
+            stack.enter_context(report_lost_rank())
         # On rank 0 alone: other ranks would see folders and files that are still being written.
         config, notes, is_resumed = dist.broadcast(lambda: _build_config(request, stack))
         quiet = as_json or not dist.is_main

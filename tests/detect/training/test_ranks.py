@@ -105,7 +105,6 @@ def assert_validation_is_distributed_and_scored_once(runs: Path) -> None:
 
 @on_linux
 @pytest.mark.large
-@pytest.mark.large
 def test_the_command_ends_with_a_reason_when_a_rank_dies(data: Path, tmp_path: Path) -> None:
     flags = ["train", "--data", str(data), "--cfg", "n", "--img", "64", "--batch", "8", "--epochs", "99"]
     command = torchrun("-m", "oomph", *flags, "--device", "cpu", "--workers", "1", folder=tmp_path)
