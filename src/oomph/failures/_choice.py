@@ -7,7 +7,14 @@ from collections.abc import Iterable
 from . import _common_advice as common
 from ._details import Detail
 from ._gpu_advice import less_gpu_memory
-from ._host_advice import compile_advice, less_ram, more_memory, shared_memory_advice, swap_advice
+from ._host_advice import (
+    compile_advice,
+    less_ram,
+    more_memory,
+    pinned_advice,
+    shared_memory_advice,
+    swap_advice,
+)
 from ._kinds import Advice, Cause, FailureKind, Family, Resource
 from ._situation import Place, Situation, Speaker, System
 from ._wording_advice import wording_advice
@@ -43,6 +50,7 @@ _ROCM_SMI = Advice(
     "List the processes on the GPU, and stop those that shouldn't run (an older run, a notebook):",
     "$ rocm-smi --showpids",
 )
+_NPU_SMI = Advice("List the processes on the NPU, and stop those that shouldn't run:", "$ npu-smi info")
 _HUGE_ARRAY = (
     Advice("If most values are zero (one-hot, pairs), keep the array sparse:", "x = scipy.sparse.csr_matrix(x)"),
     Advice("If the size is right, compute it in chunks, with a smaller dtype:", 'x[start:stop].astype("float32")'),
@@ -64,8 +72,10 @@ _OTHER_FRAMEWORKS = frozenset(
         Speaker.CUPY,
         Speaker.RAPIDS,
         Speaker.ONNXRUNTIME,
+        Speaker.TENSORRT,
         Speaker.LLAMA_CPP,
         Speaker.VLLM,
+        Speaker.JOBLIB,
     }
 )
 
@@ -77,7 +87,7 @@ def choose_advice(
     derived = [*(advice for detail in details for advice in detail.advice), *wording_advice(message[:_MAX_WORDING])]
     by_situation = _by_situation(cause, situation, resource, message.partition("\n")[0], limit)
     fitting = (advice for advice in (*derived, *by_situation) if _fits(advice, cause.kind, situation))
-    return tuple(dict.fromkeys(_translated(advice, cause.kind) for advice in fitting))[:MAX_ADVICE]
+    return tuple(dict.fromkeys(_translated(advice, cause.kind, message) for advice in fitting))[:MAX_ADVICE]
 
 
 def _by_situation(
@@ -90,6 +100,8 @@ def _by_situation(
         return _ram_advice(cause, situation, evidence, limit)
     if kind in _GPU_KINDS and resource is Resource.RAM:
         return (*less_ram(situation), common.CHUNKS, common.DOCTOR)
+    if kind is FailureKind.PINNED:
+        return (*pinned_advice(situation), *cause.advice)
     if kind in {FailureKind.LIBRARY_OOM, FailureKind.LIBRARY_ERROR, FailureKind.DRIVER_OOM}:
         by_speaker = less_gpu_memory(situation)
         if situation.speaker in _OTHER_FRAMEWORKS and kind is FailureKind.LIBRARY_ERROR:
@@ -121,8 +133,13 @@ def _ram_advice(cause: Cause, situation: Situation, evidence: str, limit: float 
     return (*less[:2], *more, *cause.advice)
 
 
-def _translated(advice: Advice, kind: FailureKind) -> Advice:
-    return _ROCM_SMI if kind is FailureKind.HIP_OOM and "nvidia-smi" in advice.command else advice
+def _translated(advice: Advice, kind: FailureKind, message: str) -> Advice:
+    """Return the advice with the tool of the device's maker."""
+    if "nvidia-smi" not in advice.command:
+        return advice
+    if "NPU out of memory" in message:
+        return _NPU_SMI
+    return _ROCM_SMI if kind is FailureKind.HIP_OOM else advice
 
 
 def _fits(advice: Advice, kind: FailureKind, situation: Situation) -> bool:

@@ -26,7 +26,7 @@ _MIN_UNALLOCATED_BYTES, _MIN_UNALLOCATED_FRACTION = 256 * MIB, 0.04
 # Memory of listed processes is reported from this size and fraction on: desktops and drivers use less.
 _MIN_LISTED_BYTES, _MIN_LISTED_FRACTION = GIB // 2, 0.02
 # Memory that is only a difference contains the CUDA context of this process.
-_MIN_HIDDEN_BYTES, _MIN_HIDDEN_FRACTION = GIB, 0.08
+_MIN_HIDDEN_BYTES, _MIN_HIDDEN_FRACTION = 3 * GIB // 2, 0.08
 _MIN_HIDDEN_BESIDE_PROCESS_BYTES, _MIN_HIDDEN_BESIDE_PROCESS_FRACTION = GIB // 2, 0.05
 # torch rounds the sizes that it prints, so only more than this factor of the capacity is a spill.
 _SPILL_FACTOR = 1.01
@@ -213,9 +213,10 @@ def _fragmentation(numbers: MessageNumbers, situation: Situation) -> Iterator[De
     if is_large and unallocated >= (numbers.requested or 0) / 2:
         advice = common.EXPANDABLE_SEGMENTS
         if not situation.has_expandable_segments:
+            command = "export" if situation.has_shell_tools else "set"
             advice = Advice(
-                "Limit the size of blocks that are split (Windows and WSL have no expandable segments):",
-                "$ set PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128",
+                "Limit the size of blocks that are split (expandable segments need torch 2.1, and no Windows or WSL):",
+                f"$ {command} PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128",
             )
         yield Detail(
             f"{format_size(unallocated)} is reserved but unused, in blocks that are too small (fragmentation).",

@@ -153,6 +153,13 @@ _BY_SPEAKER: dict[Speaker, tuple[Advice, ...]] = {
         ),
         Advice("Stop other processes on the GPU:", "$ nvidia-smi"),
     ),
+    Speaker.TENSORRT: (
+        Advice("Limit the builder's workspace:", "$ trtexec --memPoolSize=workspace:4096 …"),
+        Advice(
+            "Build for smaller batches or shapes:", "$ trtexec --optShapes=x:1x3x640x640 --maxShapes=x:4x3x640x640 …"
+        ),
+        common.PROCESSES_ON_GPU,
+    ),
 }
 _BY_PHASE: dict[Phase, Advice] = {
     Phase.SAVING: Advice(

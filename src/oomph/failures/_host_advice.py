@@ -49,6 +49,10 @@ _PAGE_FILE = Advice(
     "Let Windows manage the page file, or enlarge it: Advanced > Performance > Virtual memory in:",
     "$ SystemPropertiesAdvanced.exe",
 )
+_UNPINNED_OFFLOAD = Advice(
+    "Don't pin what is offloaded:",
+    '"zero_optimization": {"offload_optimizer": {"device": "cpu", "pin_memory": false}}',
+)
 _SWAP = Advice(
     "Add swap as a reserve, if you may:",
     "$ sudo fallocate -l 32G /swapfile && sudo mkswap /swapfile && sudo swapon /swapfile",
@@ -62,7 +66,10 @@ _BY_SPEAKER: dict[Speaker, tuple[Advice, ...]] = {
         Advice(
             "Use fewer background workers, each of which holds volumes in RAM:", "$ nnUNet_n_proc_DA=4 nnUNetv2_train …"
         ),
-        Advice("In preprocessing and prediction, use fewer processes:", "$ nnUNetv2_predict … -npp 1 -nps 1"),
+        Advice(
+            "In preprocessing and prediction, use fewer processes:",
+            "$ nnUNetv2_plan_and_preprocess … -np 2; nnUNetv2_predict … -npp 1 -nps 1",
+        ),
     ),
     Speaker.JOBLIB: (
         Advice("Use fewer processes: each has its own copy of the data.", "Parallel(n_jobs=2, pre_dispatch=2)"),
@@ -170,6 +177,12 @@ def swap_advice(situation: Situation) -> tuple[Advice, ...]:
     """Return advice to add swap, where that is possible."""
     hosted = {Place.COLAB, Place.KAGGLE, Place.SLURM, Place.KUBERNETES, Place.DOCKER, Place.PBS, Place.LSF}
     return () if situation.places & hosted or not situation.has_shell_tools else (_SWAP,)
+
+
+def pinned_advice(situation: Situation) -> tuple[Advice, ...]:
+    """Return how to pin less with a library, and more on a system."""
+    advice = (_UNPINNED_OFFLOAD,) if situation.speaker is Speaker.DEEPSPEED else ()
+    return (*advice, _MORE_WSL_MEMORY) if situation.system is System.WSL else advice
 
 
 def shared_memory_advice(situation: Situation) -> tuple[Advice, ...]:

@@ -60,6 +60,7 @@ _SIZE_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("allowed", r"memory fraction\)\s{0,40}: SIZE"),
         ("other_allocations", r"other allocations: SIZE"),
         ("rss", r"anon-rss:SIZE"),
+        ("rss", r"VmRSS SIZE"),
         ("rss", r"\b[Mm]ax ?RSS[=: ]{1,3}SIZE"),
         ("used", r"\bwas running was SIZE"),
         ("used", r"job killed: \w*mem SIZE"),

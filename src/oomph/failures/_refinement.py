@@ -11,6 +11,7 @@ from ._situation import TORCH_SPEAKERS, Situation, Speaker, System
 from .causes import CAUSES
 
 _NEAR = 3000  # characters before a line that belong to its traceback
+_CALLS = 800  # characters before a line with the innermost calls
 
 # Shared memory: what NCCL, torch and multiprocessing's locks use has "no space left" when /dev/shm is full.
 _SHM = re.compile(
@@ -28,12 +29,22 @@ _HOST_ALLOCATOR = re.compile(
 _KERNEL_WORDING = (
     r"[Oo]ut of memory: Kill|oom-kill|oom_kill|oom_reaper|[Mm]emory cgroup out of memory|OOM killer",
     r"invoked oom-killer|systemd-oomd|OOMKilled|using all available RAM|out-of-memory killer|Out Of Memory",
-    r"tried to allocate more memory than is available|cc1(?:plus)?\b|exceeded memory",
+    r"tried to allocate more memory than is available|cc1(?:plus)?\b|exceeded memory|\bearlyoom\b|\bnohang\b",
 )
 _KERNEL_WORDS = re.compile("|".join(_KERNEL_WORDING))
 
 
 _LOST_CONNECTION = re.compile(r"got 0 bytes|[Cc]onnection (?:reset|closed|refused)|recvBytes")
+_OTHER_DEVICE = re.compile(r"\b(?:NPU|MLU|MUSA|HPU|GCU|SDAA) out of memory")
+_PINNING = re.compile(r"\bpin_memory\(")
+_OLD_ALLOCATOR = re.compile(r"/THC/generic/THCStorage|/THC/THCTensor|THCCachingAllocator")
+_HOSTED = re.compile(r"\b[Cc]olab\b|/content/|[Kk]aggle")
+_LATE_KINDS = {
+    FailureKind.DEVICE_ASSERT,
+    FailureKind.LIBRARY_OOM,
+    FailureKind.LIBRARY_ERROR,
+    FailureKind.LAUNCH_FAILED,
+}
 _ULIMIT_V = re.compile(r"ulimit -S?v\b|RLIMIT_AS|virtual memory .{0,20}\(kbytes, -v\)")
 _FRAMEWORKS = {Speaker.DARKNET, Speaker.MXNET, Speaker.TENSORFLOW, Speaker.JAX, Speaker.PADDLE, Speaker.LLAMA_CPP}
 _HOST_KINDS = {
@@ -51,27 +62,46 @@ def refine_kind(
     """Return the kind that the numbers and the text around a line show."""
     if kind in _HOST_KINDS and _ULIMIT_V.search(surroundings):
         return FailureKind.ADDRESS_SPACE
-    if kind is FailureKind.DRIVER_OOM and speaker in _FRAMEWORKS:
-        kind = FailureKind.FRAMEWORK_OOM
-    elif kind is FailureKind.FRAMEWORK_OOM and speaker in TORCH_SPEAKERS - {Speaker.VLLM, Speaker.RAY}:
+    if kind is FailureKind.DRIVER_OOM:
+        kind = _refine_driver_oom(message, surroundings, speaker)
+    elif kind is FailureKind.FRAMEWORK_OOM and _is_of_torch(message, speaker):
         kind = FailureKind.CUDA_OOM
     line = message.partition("\n")[0]
-    near = f"{surroundings[-_NEAR:]}\n{line}"
     if is_impossible(kind, numbers):
         return FailureKind.IMPOSSIBLE_SIZE
     if kind is FailureKind.DISK_FULL:
-        return _refine_no_space(near)
-    if kind in {
-        FailureKind.DEVICE_ASSERT,
-        FailureKind.LIBRARY_OOM,
-        FailureKind.LIBRARY_ERROR,
-        FailureKind.LAUNCH_FAILED,
-    }:
-        text = f"{surroundings}\n{message}"
-        if _VALUE_ASSERT.search(text):
-            return FailureKind.VALUE_ASSERT
-        if kind is not FailureKind.DEVICE_ASSERT and (_INDEX_ASSERT.search(text) or "device-side assert" in text):
-            return FailureKind.DEVICE_ASSERT
+        return _refine_no_space(f"{surroundings[-_NEAR:]}\n{line}")
+    if kind is FailureKind.STOPPED:
+        return _refine_stop(line, f"{surroundings}\n{message}")
+    if kind in _LATE_KINDS:
+        return _refine_late_error(kind, f"{surroundings}\n{message}")
+    return kind
+
+
+def _refine_driver_oom(message: str, surroundings: str, speaker: Speaker) -> FailureKind:
+    if speaker in _FRAMEWORKS:
+        return FailureKind.FRAMEWORK_OOM
+    if _PINNING.search(surroundings[-_CALLS:]):
+        return FailureKind.PINNED
+    return FailureKind.CUDA_OOM if _OLD_ALLOCATOR.search(message) else FailureKind.DRIVER_OOM
+
+
+def _is_of_torch(message: str, speaker: Speaker) -> bool:
+    return speaker in TORCH_SPEAKERS - {Speaker.VLLM, Speaker.RAY} and not _OTHER_DEVICE.search(message)
+
+
+def _refine_stop(line: str, text: str) -> FailureKind:
+    """Return the kind of a stop; a hosted notebook that is out of RAM shows ^C although nobody has pressed it."""
+    is_by_hand = "^C" not in line or "KeyboardInterrupt" in text
+    return FailureKind.STOPPED if is_by_hand or not _HOSTED.search(text) else FailureKind.NOTEBOOK_DIED
+
+
+def _refine_late_error(kind: FailureKind, text: str) -> FailureKind:
+    """Return the kind of an error that the GPU reports late, for an earlier one."""
+    if _VALUE_ASSERT.search(text):
+        return FailureKind.VALUE_ASSERT
+    if kind is not FailureKind.DEVICE_ASSERT and (_INDEX_ASSERT.search(text) or "device-side assert" in text):
+        return FailureKind.DEVICE_ASSERT
     return kind
 
 

@@ -28,6 +28,7 @@ class Speaker(enum.Enum):
     TENSORFLOW = "tensorflow"
     CUPY = "cupy"
     ONNXRUNTIME = "onnxruntime"
+    TENSORRT = "tensorrt"
     PYTORCH = "pytorch"
     RAY = "ray"
     JOBLIB = "joblib"
@@ -78,17 +79,26 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True)
 class Situation:
-    """Who reports a failure, on which system, in which places, and what the program was doing."""
+    """Who reports a failure, on which system, in which places, and what the program was doing.
+
+    Attributes:
+        speaker: The library or program.
+        system: The operating system.
+        places: Schedulers, containers, services and logs.
+        phase: What the program was doing.
+        is_old_torch: True if the message has the form of torch before 2.1.
+    """
 
     speaker: Speaker = Speaker.UNKNOWN
     system: System = System.UNKNOWN
     places: frozenset[Place] = frozenset()
     phase: Phase = Phase.UNKNOWN
+    is_old_torch: bool = False
 
     @property
     def has_expandable_segments(self) -> bool:
-        """True unless the system is known not to support torch's expandable segments."""
-        return self.system not in {System.WINDOWS, System.WSL, System.MACOS}
+        """True unless the system or the version of torch is known not to support expandable segments."""
+        return not self.is_old_torch and self.system not in {System.WINDOWS, System.WSL, System.MACOS}
 
     @property
     def has_shell_tools(self) -> bool:
@@ -142,6 +152,7 @@ _SPEAKERS = _patterns(
         ),
         Speaker.CUPY: r"\bcupy\b",
         Speaker.ONNXRUNTIME: r"onnxruntime|\bORT\b|BFCArena",
+        Speaker.TENSORRT: r"\[TRT\]|TensorRT|\btrtexec\b|IBuilderConfig|[Ss]kipping tactic",
         Speaker.PYTORCH: (
             r"\btorch\b|PyTorch|pytorch|c10::|DefaultCPUAllocator|DataLoader worker|THCudaCheck",
             r"cuda runtime error|CUDA out of memory|\bTHC\b|aten/",
@@ -158,7 +169,7 @@ _SYSTEMS = _patterns(
         System.WSL: r"\bWSL2?\b|microsoft-standard|/mnt/[a-z]/|/usr/lib/wsl",
         System.WINDOWS: (
             r"\b[A-Za-z]:\\\\?\w|WinError|\bWindows\b|\.exe\b|\.dll\b|0xC0000|32212\d{5}|PowerShell",
-            r"CategoryInfo|PS [A-Z]:",
+            r"CategoryInfo|PS [A-Z]:|\\(?:[Ll]ib|site-packages|Scripts|Users)\\",
         ),
         System.MACOS: r"/Users/|\bMPS\b|\bmacOS\b|[Dd]arwin|/opt/homebrew|Metal\b|arm64-apple",
         System.LINUX: (
@@ -172,7 +183,7 @@ _PLACES = _patterns(
         Place.SLURM: r"slurm|SLURM|Slurm|\bsrun\b|\bsbatch\b|\bsacct\b|\bseff\b|StepId=|OUT_OF_ME",
         Place.PBS: r"\bPBS\b|\bqsub\b|=>> PBS",
         Place.LSF: r"TERM_MEMLIMIT|\bbsub\b|\bLSF\b|LSBATCH",
-        Place.GRID_ENGINE: r"h_vmem|\bqrsh\b|\bSGE\b|[Gg]rid ?[Ee]ngine",
+        Place.GRID_ENGINE: r"h_vmem|[Mm]ax ?vmem|\bqrsh\b|\bSGE\b|[Gg]rid ?[Ee]ngine",
         Place.HTCONDOR: r"[Cc]ondor\b|request_memory",
         Place.KUBERNETES: (
             r"kubectl|Reason:\s+OOMKilled|[Kk]ubernetes|\bkubelet\b|\bk8s\b|\bPod\b|\bpod/|Evicted",
@@ -220,6 +231,8 @@ _PHASES = _patterns(
         Phase.PREPROCESSING: r"preprocess|plan_and_preprocess|build_vocab|\.map\(|tokeniz",
     }
 )
+# Since 2.1, torch writes "GPU 0 has a total capacity of".
+_OLD_TORCH = re.compile(r"\d [KMGT]iB total capacity; |THCStorage|THCudaCheck|cuda runtime error \(2\)")
 # Speakers that run on torch: only these can raise torch's own errors.
 TORCH_SPEAKERS = frozenset(
     {
@@ -244,7 +257,8 @@ def read_situation(message: str, surroundings: str) -> Situation:
     system = _first(_SYSTEMS, wide, System.UNKNOWN)
     if Place.COLAB in places or Place.KAGGLE in places:
         system = System.LINUX
-    return Situation(_speaker(message, wide), system, places, _first(_PHASES, wide, Phase.UNKNOWN))
+    phase = _first(_PHASES, wide, Phase.UNKNOWN)
+    return Situation(_speaker(message, wide), system, places, phase, _OLD_TORCH.search(message) is not None)
 
 
 def _speaker(message: str, wide: str) -> Speaker:

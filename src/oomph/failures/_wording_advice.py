@@ -23,6 +23,21 @@ _TABLE: tuple[tuple[str, Advice], ...] = (
         ),
     ),
     (
+        r"static TLS block",
+        Advice(
+            "Other libraries left no space for this one. Import it before them, or load it with the program:",
+            "$ LD_PRELOAD=/path/of/the/library/in/the/message.so python train.py",
+        ),
+    ),
+    (
+        r"Can't pickle|cannot pickle",
+        Advice(
+            "Spawned workers can't receive lambdas and functions inside functions: move them to the top level of a "
+            "module, or load without workers:",
+            "DataLoader(dataset, num_workers=0)",
+        ),
+    ),
+    (
         r"GLIBCXX_|CXXABI_|libstdc\+\+",
         Advice(
             "The library needs a newer libstdc++ than the system's. Install it, and let it be found first:",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -137,7 +138,7 @@ def test_words_of_every_rule_are_found_by_the_index(rule: Rule) -> None:
     index = WordIndex(searched)
     line = to_shapes(f"2026 12: a{searched[number]}b 3".encode())
     if number in index.without_letters:
-        assert not any(map(str.isalpha, searched[number]))
+        assert not re.search("[A-Za-z]", searched[number])
     else:
         assert number in index.find(line)
         assert number in index.find_all([line, b"nothing"])

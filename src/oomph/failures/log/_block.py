@@ -57,6 +57,11 @@ class Block:
         """True if the lines have few shapes."""
         return len(self._examples) <= _MAX_SHAPES
 
+    @cached_property
+    def is_ascii(self) -> bool:
+        """True if no line has other characters."""
+        return self._text.isascii()
+
     def lines_with(self, words: bytes, numbers: Sequence[int], count: int) -> list[int]:
         """Return the first and the last of some lines that contain words."""
         if len(numbers) > _MANY_LINES and words not in self._text:

@@ -28,6 +28,7 @@ _QUOTE = re.compile(r"^\s*(?:[>|]\s?)+")
 _SOURCE_LINE = re.compile(
     r"^\s*(?:[|#>-]*\s*)?(?:\d+\s+)?(?:except|if|elif|raise|assert|return|print|logger|log)\b.*[\"'(:]"
 )
+_COMMIT = re.compile(r"^\s*[0-9a-f]{7,12} (?!\d)")
 _FRAME = re.compile(r'^(.{0,60}?)\s+File "[^"]{1,300}", line \d+')
 _NEW_RECORD = re.compile(
     rf'\s*(?:File "|Traceback \(|```|\[?(?:{_TIME})|\[(?:rank|default)?\d+\]|[\w.]+(?:Error|Exception): )'
@@ -99,12 +100,22 @@ class LogLine:
 
     @cached_property
     def is_source(self) -> bool:
-        """True for source code in a traceback, which says what could happen and not what happened."""
+        """True for source code in a traceback and lists of commits: they say what could happen, not what happened."""
         start = self.line[:_MAX_SOURCE]
         if _SOURCE_LINE.match(start) or _SOURCE_LINE.match(_undecorate(start)):
             return True
+        if _COMMIT.match(start) and any(_COMMIT.match(line) for line in self._neighbors):
+            return True
         frame = _FRAME.match(_decode(self._lines[max(self.number - 1, 0)][:_MAX_SOURCE]))
         return frame is not None and start.startswith(frame[1] + "    ")
+
+    @property
+    def _neighbors(self) -> tuple[str, ...]:
+        return tuple(
+            _decode(self._lines[number][:_MAX_SOURCE])
+            for number in (self.number - 1, self.number + 1)
+            if 0 <= number < len(self._lines)
+        )
 
     def forms(self, words: str, *, with_joined: bool) -> Iterator[Form]:
         """Yield forms of the line that contain words.

@@ -148,7 +148,8 @@ class LogScanner:
         by_shape = block.is_uniform or is_whole
         places = set(self._places_by_shape(block, is_whole=is_whole) if by_shape else self._places_by_words(block))
         for searched in self._index.without_letters:
-            places.update((number, searched) for number in block.find(_WORDS[searched], _MAX_TRIED))
+            if _WORDS[searched].isascii() or not block.is_ascii:
+                places.update((number, searched) for number in block.find(_WORDS[searched], _MAX_TRIED))
         if is_whole:
             across = self._index.find_across(block.cleaned[shape] for shape in block.shapes[1:])
             places.update((number + 1, searched) for number, searched in across)

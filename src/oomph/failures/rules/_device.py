@@ -9,6 +9,9 @@ DEVICE_RULES = (
     # RAPIDS' allocator: its C++ exception would otherwise look like one of host memory.
     rule(FailureKind.DRIVER_OOM, "std::bad_alloc", r"std::bad_alloc: (?:out_of_memory: )?CUDA error"),
     rule(FailureKind.DRIVER_OOM, "aximum pool size exceeded"),
+    rule(
+        FailureKind.FRAMEWORK_OOM, "Memory allocation error on worker", r"Memory allocation error on worker \d+: .*cuda"
+    ),
     rule(FailureKind.CUDA_OOM, "would exceed allowed memory"),
     rule(FailureKind.IMPOSSIBLE_SIZE, "Tried to allocate more than 1EB"),
     # torch asks NVML about other processes while it writes the message; on MIG that fails.
@@ -62,6 +65,12 @@ DEVICE_RULES = (
     rule(FailureKind.DRIVER_OOM, "Error 2: out of memory"),
     rule(FailureKind.DRIVER_OOM, "Cuda failure", r"Cuda failure .{0,30}out of memory"),
     rule(FailureKind.DRIVER_OOM, "CUDA failure 2"),
+    rule(FailureKind.FRAMEWORK_OOM, "Error Code 2: OutOfMemory"),
+    rule(
+        FailureKind.FRAMEWORK_OOM,
+        " out of memory",
+        r"\b(?:NPU|MLU|MUSA|HPU|GCU|SDAA|PrivateUse\w*) out of memory\.?\s+Tried\s+to\s+allocate",
+    ),
     rule(FailureKind.FRAMEWORK_OOM, "could not be allocated", r"Requested amount of GPU memory \(\d+ bytes\)"),
     rule(FailureKind.LIBRARY_OOM, "CUBLAS_STATUS_ALLOC_FAILED"),
     rule(FailureKind.LIBRARY_OOM, "CUDNN_STATUS_ALLOC_FAILED"),
@@ -121,6 +130,11 @@ DEVICE_RULES = (
     rule(FailureKind.FRAMEWORK_OOM, "cupy", r"cupy[\w.]*OutOfMemoryError"),
     rule(FailureKind.FRAMEWORK_OOM, "Failed to allocate memory for requested buffer of size"),
     rule(FailureKind.FRAMEWORK_OOM, "ResourceExhaustedError:", r"ResourceExhaustedError:[\s\S]{0,200}[Oo]ut of memory"),
+    rule(
+        FailureKind.FRAMEWORK_OOM,
+        "ResourceExhaustedError: Graph execution error",
+        r"ResourceExhaustedError: Graph execution error(?![\s\S]{0,3900}No space left)",
+    ),
     rule(FailureKind.FRAMEWORK_OOM, "No available memory for the cache blocks"),
     rule(FailureKind.TOO_MANY_ELEMENTS, "INT_MAX", r"(?:more|less|fewer|greater) than INT_MAX|<=? ?INT_MAX"),
     rule(FailureKind.TOO_MANY_ELEMENTS, "input tensor is too large"),

@@ -6,6 +6,7 @@ from ._device import DEVICE_RULES
 from ._host import HOST_RULES
 from ._kills import KILL_RULES
 from ._last_resort import LAST_RESORT_RULES
+from ._localized import LOCALIZED_RULES
 from ._misnomers import MISNOMER_RULES
 from ._numerics import NUMERICS_RULES
 from ._other import OTHER_RULES
@@ -22,5 +23,6 @@ RULES: tuple[Rule, ...] = (
     *RANK_RULES,
     *NUMERICS_RULES,
     *OTHER_RULES,
+    *LOCALIZED_RULES,
     *LAST_RESORT_RULES,
 )

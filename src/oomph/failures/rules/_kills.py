@@ -74,7 +74,10 @@ KILL_RULES = (
     # Glued to a progress bar.
     rule(FailureKind.OOM_KILL, "Killed", r"(?:[\]%|]|\d(?:s|it/s|s/it)?)Killed\s*$"),
     rule(FailureKind.OOM_KILL, "Killed", r"srun: error: .*: tasks? [\d,-]+: Killed"),
-    rule(FailureKind.OOM_KILL, "killed", r"^(?:zsh: killed\s|\[\d+\][+-]?\s+[+-]?\s*\d*\s*killed\s)"),
+    rule(FailureKind.OOM_KILL, "zsh: killed", r"(?<!\w)zsh: killed\s"),
+    rule(FailureKind.OOM_KILL, "killed", r"^\[\d+\][+-]?\s+[+-]?\s*\d*\s*killed\s"),
+    rule(FailureKind.OOM_KILL, "sending SIG", r"\b(?:earlyoom|nohang)\b.*sending SIG(?:TERM|KILL) to process"),
+    rule(FailureKind.OOM_KILL, "signal KILL", r"(?:through|by|with) signal KILL\b"),
     rule(
         FailureKind.OOM_KILL,
         "ignal 9",
@@ -90,6 +93,8 @@ KILL_RULES = (
         rf"(?:{_BY}(?:signal )?|died with <Signals\.|signal: 9,? ?\(?|received (?:signal )?|due to )\s*SIGKILL",
     ),
     *(rule(FailureKind.OOM_KILL, words, STATUS + r"-9\b") for words in _spaced("-9")),
+    # -9 of a process in a container, as one byte.
+    *(rule(FailureKind.OOM_KILL, words, STATUS + r"247\b") for words in _spaced("247")),
     # After the rules above, which name the reason: a notebook only sees that its process has ended.
     rule(
         FailureKind.NOTEBOOK_DIED,

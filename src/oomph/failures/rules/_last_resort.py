@@ -14,8 +14,10 @@ _PROSE_WORDS = (
     r"handl\w+|never|no|without|zero|check\w*|catch\w*|except|fix\w*|how|why|because|when",
     r"(?<!GPU )(?<!device )(?<!rank )0(?= (?:out|oom|OOM))",
     r"before|until|unless|instead|like|e\.g|about|[Dd]id|[Dd]oes|[Cc]ould it",
+    r"[Ss]kipping tactic",  # TensorRT tries another one
 )
-_PROSE = rf"(?:\b(?:{'|'.join(_PROSE_WORDS)})\b|\?)"
+_COMMENT = r"(?<=\S) +# "  # behind code or a setting
+_PROSE = rf"(?:\b(?:{'|'.join(_PROSE_WORDS)})\b|\?|{_COMMENT})"
 _GPU = r"(?:GPU|CUDA|[Cc]uda|device|VRAM|vram|HIP|TPU|hbm|HBM)"
 _ERROR = r"(?:[Ee]rror|ERROR|Exception|FATAL|[Ff]atal|CRITICAL|panic\w*|terminat\w+|abort\w*|fail\w*)"
 _NOT_AFTER = r"(?! (?:budget|events?|issues?|errors? (?:can|may|occur)|here|killer|score))"

@@ -39,6 +39,12 @@ WORKER_RULES = (
     rule(FailureKind.WORKER_KILLED, "orker exited prematurely", r"orker exited prematurely: signal 9"),
     rule(FailureKind.WORKER_KILLED, "was sent SIGKILL"),
     rule(FailureKind.WORKER_EXITED, "background workers are no longer alive"),
+    rule(
+        FailureKind.WORKER_EXITED,
+        "ackground worker is 6 feet under",
+        r"^(?!.*\braise\b).*[Bb]ackground worker is 6 feet",
+    ),
+    rule(FailureKind.WORKER_EXITED, "of your background processes is missing"),
     rule(FailureKind.WORKER_EXITED, "abruptly died", r"subprocesses has abruptly died"),
     rule(FailureKind.WORKER_EXITED, "in the process pool was terminated abruptly"),
     # The child of a spawn ends before it has read what the parent sends.
