@@ -74,7 +74,7 @@ def test_wrong_flags_are_one_sentence(flags: list[str], message: str, capsys: py
     assert message in error_of(["a.pt", "b.pt", *FLAGS, *flags], capsys)
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     flags = [*FLAGS, "--gpu", "cpu", "--batch", "2", "--max-latency", "100", "--max-memory", "1GiB", "--plot", "x.png"]
     assert run(["shrink", "compare", "a.pt", "b.pt", *flags, "--json"]) == 0

@@ -35,6 +35,7 @@ def demo_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.medium
 @pytest.mark.usefixtures("demo_folder", "quick_predictions")
+@pytest.mark.large
 def test_a_student_is_measured_beside_its_teacher(capsys: pytest.CaptureFixture[str]) -> None:
     save_weights(Path("n.pt"), yolov5("n", 4), DEMO_NAMES)
     Path("settings.yaml").write_text("distill: both\ndistill_gain: 2\n")

@@ -76,7 +76,7 @@ def test_train_val_and_detect(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert len(list(Path("runs/detect/exp").glob("*.jpg"))) == 4
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_a_small_backbone_is_trained_scored_and_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = str(write_demo_dataset(tmp_path / "data", DemoSize(train=8, val=4)))
     flags = ["--data", data, "--img", "64", "--batch", "4", "--epochs", "1", "--device", "cpu"]

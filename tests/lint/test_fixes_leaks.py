@@ -20,6 +20,7 @@ SYMPTOMS = {
 pytestmark = pytest.mark.medium
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("rule", SYMPTOMS)
 def test_fixed_script_trains_the_same_without_the_mistake(rule: str, tmp_path: Path) -> None:
     source = (SCRIPTS / f"{rule.replace('-', '_')}.py").read_text(encoding="utf-8")

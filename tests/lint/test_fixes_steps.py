@@ -14,29 +14,34 @@ SCRIPTS = Path(__file__).parent / "scripts"
 pytestmark = pytest.mark.medium
 
 
+@pytest.mark.large
 def test_moved_zero_grad_lets_gradients_add_up(tmp_path: Path) -> None:
     before, after = _losses("grad-zeroed-while-accumulating", tmp_path)
     assert after < before
 
 
+@pytest.mark.large
 def test_zeroed_gradients_train(tmp_path: Path) -> None:
     before, after = _losses("grad-never-zeroed", tmp_path)
     assert after < 0.8
     assert not before < 2 * after
 
 
+@pytest.mark.large
 def test_divided_loss_trains_at_the_stated_rate(tmp_path: Path) -> None:
     before, after = _losses("loss-not-divided", tmp_path)
     assert after < 0.8
     assert not before < after
 
 
+@pytest.mark.large
 def test_unscaled_gradients_are_clipped_less(tmp_path: Path) -> None:
     before, after = _losses("clip-without-unscale", tmp_path)
     assert before > 1.0  # hardly moved from its start
     assert after < 0.8
 
 
+@pytest.mark.large
 def test_updated_scaler_runs_on(tmp_path: Path) -> None:
     script, fixed = _fix("scaler-not-updated")
     wrong = _run(script, tmp_path)
@@ -47,6 +52,7 @@ def test_updated_scaler_runs_on(tmp_path: Path) -> None:
     assert float(right.stdout) < 0.8
 
 
+@pytest.mark.large
 def test_new_amp_gives_the_same_loss_without_warnings(tmp_path: Path) -> None:
     script, fixed = _fix("deprecated-amp")
     wrong, right = _run(script, tmp_path), _run(fixed, tmp_path)

@@ -157,6 +157,7 @@ def test_line_of_four_megabytes(tmp_path: Path) -> None:
     assert measured(path)[2] < 3_000
 
 
+@pytest.mark.large
 def test_hundred_thousand_lines_in_one_file(tmp_path: Path) -> None:
     path = tmp_path / "a.py"
     path.write_text("import torch\n" + "loss = f(x)\nloss.backward()\noptimizer.step()\n" * 33_333)

@@ -102,6 +102,7 @@ def main{number}():
 '''
 
 
+@pytest.mark.large
 def test_hundred_thousand_lines_of_training_code(tmp_path: Path) -> None:
     lines = 0
     number = 0

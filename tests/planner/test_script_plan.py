@@ -38,8 +38,8 @@ def carried_out(plan: Plan, file: Path, *arguments: str) -> Prediction:
     return predict_trace(capture.trace, plan.settings, H200)
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize("flags", [(), pytest.param(("--closure",), marks=pytest.mark.large)])
+@pytest.mark.large
+@pytest.mark.parametrize("flags", [(), ("--closure",)])
 def test_plan_carried_out_by_hand_needs_what_it_says(flags: tuple[str, ...], tmp_path: Path) -> None:
     plan = plan_script(script("plannable.py", *flags), H200, budget=budget(0.6))
     assert (plan.requested.batch, plan.requested.micro_batch) == (64, None)

@@ -35,7 +35,7 @@ def test_names_are_as_short_as_they_can_be(files: list[str], names: tuple[str, .
     assert name_files([Path(file) for file in files]) == names
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_weights_are_measured_and_their_training_is_predicted(tmp_path: Path, data: Path) -> None:
     files = (write_weights(tmp_path / "s.pt", "s"), write_weights(tmp_path / "n.pt", "n"))
     logged: list[str] = []

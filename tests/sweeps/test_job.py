@@ -79,7 +79,7 @@ def is_on_front(summary: Any, result: SweepResult) -> bool:
     return all(other.metrics["output"].mean < score or other.memory > summary.memory for other in others)
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_a_job_with_a_step_and_two_seeds_that_differ() -> None:
     result = sweep("step_job", size=[(16, 24)], seeds=2, minimize=True)
     assert [row.cell.name for row in result.results] == ["batch=4,size=16x24,seed=0", "batch=4,size=16x24,seed=1"]
@@ -88,7 +88,7 @@ def test_a_job_with_a_step_and_two_seeds_that_differ() -> None:
     assert (result.summaries[0].seeds, result.summaries[0].metrics["output"].mean) == (2, (first + second) / 2)
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_a_cell_that_cannot_fit_is_a_row_and_a_batch_that_does_not_is_split() -> None:
     small, split, large = sweep(batch=16, size=(16, 160, 2048), budget="ram=500MiB").results
     assert (small.status, split.status) == (Status.DONE, Status.DONE), split.why

@@ -72,6 +72,7 @@ def test_a_student_is_trained_saved_and_resumed_bit_for_bit(demo_data: Path, tmp
 
 @pytest.mark.medium
 @pytest.mark.usefixtures("quick_predictions")
+@pytest.mark.large
 def test_a_teacher_changes_what_is_learned_but_not_without_weight(demo_data: Path, tmp_path: Path) -> None:
     torch.manual_seed(3)
     default_anchors = tmp_path / "teacher.pt"
