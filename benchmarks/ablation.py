@@ -26,16 +26,17 @@ def do_nothing(*_: object) -> Iterator[None]:
 
 def variants() -> dict[str, Any]:
     """Return the context that switches each correction off."""
-    from oomph.trace import _allocation_recorder, _cuda_rules, _device, _step
+    from oomph.trace import _allocation_recorder, _device, _step
+    from oomph.trace.kernels import CUDA_RULES
 
-    convolutions = {key for key in _cuda_rules.CUDA_RULES if "convolution" in key}
-    reductions = {key for key in _cuda_rules.CUDA_RULES if ".sum." in key or ".mean." in key}
+    convolutions = {key for key in CUDA_RULES if "convolution" in key}
+    reductions = {key for key in CUDA_RULES if ".sum." in key or ".mean." in key}
     return {
         "everything on": do_nothing,
         "matrix workspaces off": lambda: mock.patch.object(_device.CudaDevice, "cublas_workspace", 0),
         "convolution workspaces off": lambda: _without(_allocation_recorder, convolutions),
         "scratch memory of reductions off": lambda: _without(_allocation_recorder, reductions),
-        "all temporaries within operations off": lambda: _without(_allocation_recorder, set(_cuda_rules.CUDA_RULES)),
+        "all temporaries within operations off": lambda: _without(_allocation_recorder, set(CUDA_RULES)),
         "CUDA's autocast lists off": lambda: mock.patch.object(_step, "CudaAutocast", do_nothing),
         "CUDA's attention, dropout and recurrent kernels off": lambda: mock.patch.object(
             _step, "CudaKernels", do_nothing

@@ -51,7 +51,7 @@ def cases() -> Iterator[dict[str, Any]]:
 def compare(case: dict[str, Any]) -> tuple[str, str]:
     """Return the kernels that torch and oomph choose."""
     from oomph.trace import CudaDevice
-    from oomph.trace._attention import AttentionCall, choose_backend
+    from oomph.trace.kernels._attention import AttentionCall, choose_backend
 
     options: dict[str, Any] = {"device": "cuda", "dtype": case["dtype"], "requires_grad": True}
     key_heads = {"equal": 8, "grouped": 2, "broadcast": 1}[case["heads"]]

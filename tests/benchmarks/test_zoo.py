@@ -30,8 +30,8 @@ sys.path.append(str(REPO / "benchmarks"))
 from predict_all import predict_named  # noqa: E402  needs the path above
 from zoo import configs, measurements  # noqa: E402
 
-RECURRENT = json.loads((REPO / "tests/trace/recorded/recurrent_h200.json").read_text())
-REQUESTS = json.loads(gzip.decompress((REPO / "tests/trace/recorded/requests_h200.json.gz").read_bytes()))
+RECURRENT = json.loads((REPO / "tests/trace/kernels/recorded/recurrent_h200.json").read_text())
+REQUESTS = json.loads(gzip.decompress((REPO / "tests/trace/kernels/recorded/requests_h200.json.gz").read_bytes()))
 ZOO = Path(sys.prefix) / "zoo"  # the zoo's packages, which the other tests must not see
 ALLOCATORS = ("expandable", "default")
 MEASURED = {allocator: measurements(allocator) for allocator in ALLOCATORS}

@@ -16,14 +16,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
-from ._cpu_rules import CPU_RULES
-from ._cuda_rules import CUBLAS_OPS, CUDA_RULES
 from ._device import CpuDevice, CudaDevice
 from ._inplace_sums import merge_sums
 from ._op_cost import op_cost
-from ._rules import AllocateResult, FreeTemporaries, RuleStep
 from ._trace import TO_HOST, CodeLine, Guess, ModuleCall, OpCost, Phase, Storage, StorageKind, Trace
 from .fake import ValueTracker, running_stack
+from .kernels import CPU_RULES, CUBLAS_OPS, CUDA_RULES, AllocateResult, FreeTemporaries, RuleStep
 
 # Operations whose result autograd writes into an argument, though not for fake tensors, and the autograd nodes that
 # do so.

@@ -33,7 +33,6 @@ from ..patches import (
 from ..settings import Settings
 from ._allocation_recorder import AllocationRecorder
 from ._cuda_autocast import CudaAutocast
-from ._cuda_kernels import CudaKernels
 from ._device import CpuDevice, CudaDevice
 from ._failures import explain, limit
 from ._fake_job import (
@@ -48,9 +47,9 @@ from ._fake_job import (
 from ._memory_savers import TracedHostMemory, step_eight_bit
 from ._module_calls import report_modules
 from ._ranks import REPLICATED, SHARDED, add_buckets, fake_ranks, record_shards, shard_model
-from ._recurrent import flatten_weights
 from ._trace import COMPILED, Guess, Phase, StorageKind, Trace
 from .fake import DataAssumptions, EndlessLoop, FakeWorld, eager_code, preserve_global_state, untraced_transformers
+from .kernels import CudaKernels, flatten_weights
 
 STEPS = 3
 RANDOM_BRANCH = "a random draw decides, and the branch that needs more memory counts"

@@ -19,11 +19,11 @@ from torch.utils._foreach_utils import _foreach_supported_types
 
 from ...patches import apply_settings
 from ...settings import Settings
-from .._cuda_kernels import CudaKernels
 from .._device import CpuDevice, CudaDevice, EmulatedDevice
 from .._memory_savers import TracedHostMemory
 from .._trace import Phase, Trace
 from ..fake import DataAssumptions, ValueTracker, untraced_transformers
+from ..kernels import CudaKernels
 from ._cuda_module import emulated_cuda, replace_attribute
 from ._data_parallel import install_data_parallel
 from ._evaluation import RepeatedEvaluations

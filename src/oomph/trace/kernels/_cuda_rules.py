@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._device import CudaDevice
 from . import _ampere_convolutions as ampere
 from ._convolution_workspaces import (
     ConvolutionShape,
@@ -19,7 +20,6 @@ from ._convolution_workspaces import (
     input_gradient_workspace,
     weight_gradient_workspace,
 )
-from ._device import CudaDevice
 from ._reduction import ReductionShape, scratch_sizes
 from ._rules import AllocateResult, AllocateTemporary, RuleStep, contiguous_copy, held_copy, layout_of, nbytes
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from .._device import CudaDevice
 from ._attention import AttentionCall, run_attention
-from ._device import CudaDevice
 from ._recurrent import RecurrentConfig, run_recurrent
 from ._rules import layout_of
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..units import MIB
-from ._trace import RECURRENT_ESTIMATE
+from ...units import MIB
+from .._trace import RECURRENT_ESTIMATE
 
 # Elements that the backward pass needs per layer, direction, token and unit.
 _RESERVE = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}

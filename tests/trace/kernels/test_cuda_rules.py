@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from oomph.trace import CudaDevice
-from oomph.trace._cuda_rules import CUDA_RULES
-from oomph.trace._rules import AllocateTemporary
+from oomph.trace.kernels._cuda_rules import CUDA_RULES
+from oomph.trace.kernels._rules import AllocateTemporary
 from oomph.units import MIB
 
 FILE = Path(__file__).parent / "recorded/operations_h200.json.gz"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ._device import CudaDevice
+from .._device import CudaDevice
 
 _MAX_THREADS = 512
 _WARP = 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oomph.trace import CudaDevice
-from oomph.trace._reduction import ReductionShape, scratch_sizes
+from oomph.trace.kernels._reduction import ReductionShape, scratch_sizes
 
 
 @pytest.mark.parametrize(

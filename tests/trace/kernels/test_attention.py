@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from oomph.job import Job
 from oomph.settings import Settings
 from oomph.trace import CudaDevice, Phase, trace_step
-from oomph.trace._attention import AttentionBackend, AttentionCall, choose_backend
+from oomph.trace.kernels._attention import AttentionBackend, AttentionCall, choose_backend
 
 HOPPER, AMPERE, TURING = CudaDevice(), CudaDevice(capability=(8, 6)), CudaDevice(capability=(7, 5))
 BLACKWELL = CudaDevice(capability=(10, 0))

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from oomph.job import Job
 from oomph.settings import Settings
 from oomph.trace import CudaDevice, Phase, trace_step
-from oomph.trace._ampere_convolutions import forward_workspace
-from oomph.trace._convolution_workspaces import ConvolutionShape
+from oomph.trace.kernels._ampere_convolutions import forward_workspace
+from oomph.trace.kernels._convolution_workspaces import ConvolutionShape
 
 WIDE = ConvolutionShape(
     batch=8,

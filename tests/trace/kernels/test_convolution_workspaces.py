@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oomph.trace._convolution_workspaces import (
+from oomph.trace.kernels._convolution_workspaces import (
     ConvolutionShape,
     forward_workspace,
     input_gradient_workspace,
@@ -17,7 +17,7 @@ from oomph.trace._convolution_workspaces import (
 )
 from oomph.units import MIB
 
-FILE = Path(__file__).parents[2] / "benchmarks/results/convolutions-h200-2026-11-15.csv"
+FILE = Path(__file__).parents[3] / "benchmarks/results/convolutions-h200-2026-11-15.csv"
 ROWS = list(csv.DictReader(FILE.read_text().splitlines()))
 
 

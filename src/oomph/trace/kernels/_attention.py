@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ._device import CudaDevice
+from .._device import CudaDevice
 
 
 class AttentionBackend(enum.Enum):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from oomph.trace._recurrent import RecurrentShape, flatten_weights
+from oomph.trace.kernels._recurrent import RecurrentShape, flatten_weights
 
-FILE = Path(__file__).parents[2] / "benchmarks/results/recurrent-h200-2026-11-15.csv"
+FILE = Path(__file__).parents[3] / "benchmarks/results/recurrent-h200-2026-11-15.csv"
 ROWS = list(csv.DictReader(FILE.read_text().splitlines()))
 KINDS = {"LSTM": ("lstm", 4), "GRU": ("gru", 3), "RNN": ("rnn_tanh", 1)}
 
