@@ -17,7 +17,6 @@ from oomph.supervisor._surroundings import describe_surroundings
         ("ssh box python train.py", {}, "below ssh"),
         ("python train.py", {"RANK": "2", "WORLD_SIZE": "8"}, "rank 2 of 8"),
         ("python train.py", {"SLURM_JOB_ID": "77", "SLURM_PROCID": "1"}, "Slurm job 77, task 1"),
-        ("python train.py", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "In a container"),
     ],
 )
 def test_one_sentence_per_limit_of_supervision(command: str, environ: dict[str, str], text: str) -> None:

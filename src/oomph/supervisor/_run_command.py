@@ -100,9 +100,8 @@ class CommandRun:
         assert restart is not None  # noqa: S101  the caller has checked it
         finding = None if attempt.explanation is None else attempt.explanation.failure
         assert finding is not None  # noqa: S101  it is why the command is started again
-        origin = f" from {restart.checkpoint}" if restart.checkpoint else " from the beginning"
         self.tell(
-            f"{finding.cause.title} ({attempt.ending}). Starting it again with {decision.change}{origin} "
+            f"{finding.cause.title} ({attempt.ending}). Starting it again with {decision.change} {restart.origin} "
             f"(retry {len(attempts)} of {self.request.policy.max_retries})."
         )
         if restart.note:

@@ -1,4 +1,4 @@
-"""What oomph can't see or control of a command: one sentence per launcher, scheduler and container."""
+"""What oomph can't see or control of a command: one sentence per launcher and scheduler."""
 
 from __future__ import annotations
 
@@ -53,5 +53,3 @@ def _about_place(environ: Mapping[str, str]) -> Iterator[str]:
             f"Slurm job {environ['SLURM_JOB_ID']}, task {task}: Slurm's memory limit applies where its cgroup is "
             "visible, and Slurm may send SIGKILL without a message at the time limit."
         )
-    elif Path("/.dockerenv").exists() or Path("/run/.containerenv").exists() or "KUBERNETES_SERVICE_HOST" in environ:
-        yield "In a container: the container's memory limit applies, and GPU memory can't be attributed to processes."

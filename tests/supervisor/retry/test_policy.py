@@ -265,6 +265,15 @@ def test_without_a_new_checkpoint_a_run_continues_the_one_before() -> None:
     assert restart.checkpoint == second, "each start of Lightning has a folder of its own"
 
 
+def test_where_a_run_continues_reads_well() -> None:
+    template = parse_template(("x", "{batch}", "{resume}"), 8, "--resume last.pt")
+    assert template is not None
+    restarted = template.restart(FailedRun(("x", "{batch}", "{resume}"), BatchSettings(8)), BatchSettings(4))
+    assert (restarted.words, restarted.origin) == (("x", "4", "--resume", "last.pt"), "and --resume last.pt")
+    assert Restart(("x",), "last.pt").origin == "from last.pt"
+    assert Restart(("x",)).origin == "from the beginning"
+
+
 def test_a_checkpoint_that_lightning_was_given_stays_until_there_is_a_newer_one() -> None:
     words = "python x.py fit --data.batch_size 8 --ckpt_path base.ckpt"
     assert next_words(words) == (

@@ -39,7 +39,7 @@ class Template:
         words = run.words
         if settings.workers is not None:
             words = _WORKERS.write(words, settings.workers)
-        return Restart(self._fill(words, settings, self.resume), shlex.join(self.resume))
+        return Restart(self._fill(words, settings, self.resume), resume=shlex.join(self.resume))
 
     def first(self, words: Words) -> Words:
         """Return the command of the first start."""

@@ -15,13 +15,22 @@ class Restart:
 
     Attributes:
         words: The command and its arguments.
-        checkpoint: The checkpoint that it continues from; empty if it starts from the beginning.
+        checkpoint: The checkpoint that it continues from; empty if there is none, or if only the user knows it.
         note: What else a user must know about it, as a sentence; mostly empty.
+        resume: The user's own arguments for a restart, as text; empty for known programs.
     """
 
     words: Words
     checkpoint: str = ""
     note: str = ""
+    resume: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Where the run continues, after the changed settings in a sentence."""
+        if self.resume:
+            return f"and {self.resume}"
+        return f"from {self.checkpoint or 'the beginning'}"
 
 
 @dataclass(frozen=True)
