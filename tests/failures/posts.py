@@ -33,7 +33,7 @@ class Post:
 def read_posts(folder: str) -> tuple[Post, ...]:
     """Return the cases of a folder."""
     return tuple(
-        post for path in sorted((_FOLDER / folder).glob("*.txt")) for post in _read(path.read_text(encoding="utf-8"))
+        post for path in sorted((_FOLDER / folder).glob("*.txt")) for post in _read(path.read_bytes().decode("utf-8"))
     )
 
 

@@ -45,7 +45,7 @@ _RAM_KINDS = {
 }
 # The message itself is the word of the kernel or a scheduler, so there is nothing to look up.
 _KERNEL_PLACES = {Place.KERNEL_LOG, Place.SYSTEMD, Place.SLURM, Place.KUBERNETES, Place.PBS, Place.LSF, Place.RAY}
-_NO_ROOT_PLACES = {Place.COLAB, Place.KAGGLE}
+_NO_ROOT_PLACES = {Place.COLAB, Place.KAGGLE, Place.CLOUD_JOB}
 _ROCM_SMI = Advice(
     "List the processes on the GPU, and stop those that shouldn't run (an older run, a notebook):",
     "$ rocm-smi --showpids",
@@ -62,6 +62,28 @@ _KERAS_NUMERICS = (
     Advice("Check the data for NaN, and normalize it:", "assert np.isfinite(x).all() and np.isfinite(y).all()"),
     Advice("Find the operation:", "tf.debugging.enable_check_numerics()"),
 )
+_LOWER_RATE = Advice(
+    "Lower the learning rate, clip gradients, and check the data for NaN:", "assert np.isfinite(x).all()"
+)
+# For users of other frameworks, whom the advice of the cause doesn't fit.
+_WITHOUT_TORCH = {
+    FailureKind.NON_FINITE_LOSS: _LOWER_RATE,
+    FailureKind.NON_FINITE_GRADIENTS: _LOWER_RATE,
+    FailureKind.SKIPPED_STEPS: _LOWER_RATE,
+    FailureKind.BROKEN_LIBRARY: Advice(
+        "Install the CUDA libraries that the framework was built for, and see which ones the system finds:",
+        "$ ldconfig -p | grep -E 'cudart|cudnn|cublas'; echo $LD_LIBRARY_PATH",
+    ),
+    FailureKind.NO_KERNEL_IMAGE: Advice(
+        "Install a build for the compute capability of this GPU:",
+        "$ nvidia-smi --query-gpu=name,compute_cap --format=csv",
+    ),
+    FailureKind.NO_CUDA_BUILD: Advice(
+        "Install the build of the framework for CUDA, and see which version the driver supports:", "$ nvidia-smi"
+    ),
+}
+_SMALLER_BATCHES = Advice("Use smaller batches or inputs.")
+_READ_THE_START = Advice("Read the first error above this one: the others follow from it.")
 _OTHER_FRAMEWORKS = frozenset(
     {
         Speaker.TENSORFLOW,
@@ -87,7 +109,8 @@ def choose_advice(
     derived = [*(advice for detail in details for advice in detail.advice), *wording_advice(message[:_MAX_WORDING])]
     by_situation = _by_situation(cause, situation, resource, message.partition("\n")[0], limit)
     fitting = (advice for advice in (*derived, *by_situation) if _fits(advice, cause.kind, situation))
-    return tuple(dict.fromkeys(_translated(advice, cause.kind, message) for advice in fitting))[:MAX_ADVICE]
+    chosen = tuple(dict.fromkeys(_translated(advice, cause.kind, message) for advice in fitting))[:MAX_ADVICE]
+    return chosen or (_WITHOUT_TORCH.get(cause.kind, _SMALLER_BATCHES if cause.is_memory else _READ_THE_START),)
 
 
 def _by_situation(

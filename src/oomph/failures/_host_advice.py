@@ -39,6 +39,10 @@ _MORE_MEMORY: tuple[tuple[Place, Advice], ...] = (
             "Kaggle's RAM is fixed. Free what isn't needed, and see what is left:", "del data; gc.collect()  # !free -h"
         ),
     ),
+    (
+        Place.CLOUD_JOB,
+        Advice("Choose a machine type with more RAM for the job:", 'instance_type="ml.m5.4xlarge"  # or machine_type'),
+    ),
     (Place.DOCKER, Advice("Raise the memory limit of the container:", "$ docker run --memory=SIZEg …")),
 )
 _MORE_WSL_MEMORY = Advice(
@@ -175,7 +179,16 @@ def compile_advice() -> Advice:
 
 def swap_advice(situation: Situation) -> tuple[Advice, ...]:
     """Return advice to add swap, where that is possible."""
-    hosted = {Place.COLAB, Place.KAGGLE, Place.SLURM, Place.KUBERNETES, Place.DOCKER, Place.PBS, Place.LSF}
+    hosted = {
+        Place.COLAB,
+        Place.KAGGLE,
+        Place.CLOUD_JOB,
+        Place.SLURM,
+        Place.KUBERNETES,
+        Place.DOCKER,
+        Place.PBS,
+        Place.LSF,
+    }
     return () if situation.places & hosted or not situation.has_shell_tools else (_SWAP,)
 
 

@@ -115,7 +115,7 @@ def _refine_no_space(near: str) -> FailureKind:
 
 def resource_of(kind: FailureKind, evidence: str, message: str, situation: Situation) -> Resource:
     """Return what ran out."""
-    if kind is FailureKind.FRAMEWORK_OOM and _HOST_ALLOCATOR.search(message):
+    if kind is FailureKind.FRAMEWORK_OOM and "Dst tensor" not in evidence and _HOST_ALLOCATOR.search(message):
         return Resource.RAM
     if kind is FailureKind.IMPOSSIBLE_SIZE and not re.search(r"CUDA|GPU|HIP|XPU|MPS|buffer size", evidence):
         return Resource.RAM

@@ -60,6 +60,7 @@ class Place(enum.Enum):
     DOCKER = "docker"
     COLAB = "colab"
     KAGGLE = "kaggle"
+    CLOUD_JOB = "cloud job"
     JUPYTER = "jupyter"
     KERNEL_LOG = "kernel"
     SYSTEMD = "systemd"
@@ -192,6 +193,7 @@ _PLACES = _patterns(
         Place.DOCKER: r"\bdocker\b|\bDocker|\bcontainerd?\b|--shm-size|/docker/|\bpodman\b|OOMKilled",
         Place.COLAB: r"\b[Cc]olab\b|/content/|using all available RAM",
         Place.KAGGLE: r"[Kk]aggle|/kaggle/|tried to allocate more memory than is available",
+        Place.CLOUD_JOB: r"[Ss]age[Mm]aker|[Vv]ertex ?AI|ml_job|replica workerpool|[Aa]zure ?ML",
         Place.JUPYTER: (
             r"[Jj]upyter|ipykernel|<ipython-input|ipython-input|\.ipynb",
             r"[Kk]ernel (?:died|Restarting|crashed)|appears to have died|KernelRestarter|Cell In\s?\[",
@@ -248,6 +250,8 @@ TORCH_SPEAKERS = frozenset(
         Speaker.RAY,
     }
 )
+_LIBRARIES = {Speaker.OPENCV, Speaker.NUMPY}
+_PROGRAMS = {Speaker.YOLOV5, Speaker.ULTRALYTICS, Speaker.NNUNET}
 
 
 def read_situation(message: str, surroundings: str) -> Situation:
@@ -264,6 +268,8 @@ def read_situation(message: str, surroundings: str) -> Situation:
 def _speaker(message: str, wide: str) -> Speaker:
     """Return the most specific speaker; a message that names a framework excludes other frameworks."""
     named = _first(_SPEAKERS, message, Speaker.UNKNOWN)
+    if named in _LIBRARIES:  # of programs that have settings of their own for it
+        named = next((key for key, pattern in _SPEAKERS if key in _PROGRAMS and pattern.search(wide)), named)
     if named in TORCH_SPEAKERS:
         return next((key for key, pattern in _SPEAKERS if key in TORCH_SPEAKERS and pattern.search(wide)), named)
     return named if named is not Speaker.UNKNOWN else _first(_SPEAKERS, wide, Speaker.UNKNOWN)

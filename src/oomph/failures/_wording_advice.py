@@ -145,6 +145,14 @@ _TABLE: tuple[tuple[str, Advice], ...] = (
         ),
     ),
     (
+        r"ailed to allocate [1-9][\d.]*G.{0,40}from device",
+        Advice(
+            "At its start it takes most of the GPU, and others hold a part of that. Stop them, or give each process "
+            "its share (JAX: XLA_PYTHON_CLIENT_MEM_FRACTION=0.4; TensorFlow: set_memory_growth). See who they are:",
+            "$ nvidia-smi",
+        ),
+    ),
+    (
         r"ALLOC_FAILED.*cublasCreate",
         Advice(
             "An index out of range (a label, a token) may have come before it and be the real cause. Find it:",

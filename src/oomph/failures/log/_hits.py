@@ -41,6 +41,7 @@ _DEFINITE = {
     FailureKind.WORKER_KILLED,
     FailureKind.WORKER_BUS_ERROR,
     FailureKind.SHM_FULL,
+    FailureKind.GPU_LOST,
 }
 
 

@@ -29,6 +29,8 @@ _SOURCE_LINE = re.compile(
     r"^\s*(?:[|#>-]*\s*)?(?:\d+\s+)?(?:except|if|elif|raise|assert|return|print|logger|log)\b.*[\"'(:]"
 )
 _COMMIT = re.compile(r"^\s*[0-9a-f]{7,12} (?!\d)")
+_CHANGE = re.compile(r"^\s*[-*+] .*\(#\d{1,7}(?:, #\d{1,7})*\)\s*$")  # an item of a changelog
+_QUESTION = re.compile(r"^\W*Q\d{0,3}[:.] ")  # of a list of questions and answers
 _FRAME = re.compile(r'^(.{0,60}?)\s+File "[^"]{1,300}", line \d+')
 _NEW_RECORD = re.compile(
     rf'\s*(?:File "|Traceback \(|```|\[?(?:{_TIME})|\[(?:rank|default)?\d+\]|[\w.]+(?:Error|Exception): )'
@@ -100,8 +102,10 @@ class LogLine:
 
     @cached_property
     def is_source(self) -> bool:
-        """True for source code in a traceback and lists of commits: they say what could happen, not what happened."""
+        """True for source code in a traceback, changelogs and lists of questions: they say what could happen."""
         start = self.line[:_MAX_SOURCE]
+        if _CHANGE.match(start) or _QUESTION.match(start):
+            return True
         if _SOURCE_LINE.match(start) or _SOURCE_LINE.match(_undecorate(start)):
             return True
         if _COMMIT.match(start) and any(_COMMIT.match(line) for line in self._neighbors):

@@ -90,6 +90,7 @@ DEVICE_RULES = (
     rule(FailureKind.LIBRARY_ERROR, "CUDNN_STATUS_NOT_INITIALIZED"),
     rule(FailureKind.LIBRARY_ERROR, "CUDNN_STATUS_NOT_SUPPORTED"),
     rule(FailureKind.LIBRARY_ERROR, "CUDNN_STATUS_INTERNAL_ERROR"),
+    rule(FailureKind.LIBRARY_ERROR, "CUDNN_STATUS_MAPPING_ERROR"),
     rule(FailureKind.LIBRARY_ERROR, "CUSOLVER_STATUS_INTERNAL_ERROR"),
     rule(FailureKind.LIBRARY_ERROR, "CUSOLVER_STATUS_NOT_INITIALIZED"),
     rule(FailureKind.LIBRARY_ERROR, "CUFFT_INTERNAL_ERROR"),
@@ -109,6 +110,14 @@ DEVICE_RULES = (
     ),
     rule(FailureKind.FRAMEWORK_OOM, "(ResourceExhausted)"),
     rule(FailureKind.FRAMEWORK_OOM, "Out of memory error on GPU"),
+    # Paddle raises Python's error, and says further below that it was the GPU.
+    rule(FailureKind.FRAMEWORK_OOM, "MemoryError", r"MemoryError:[\s\S]{0,3500}?Out of memory error on GPU"),
+    rule(FailureKind.THRASHING, "pytorch allocator cache flushes since last step"),
+    rule(
+        FailureKind.SPILL,
+        "hared GPU memory",
+        r"[Dd]edicated GPU memory\W+[\d.]+ ?/.*[Ss]hared GPU memory\W+[1-9][\d.]* ?/",
+    ),
     rule(FailureKind.FRAMEWORK_OOM, "Fail to alloc memory of"),
     rule(FailureKind.FRAMEWORK_OOM, "is smaller than requested bytes of"),
     rule(FailureKind.FRAMEWORK_OOM, "Dst tensor is not initialized"),
@@ -142,5 +151,6 @@ DEVICE_RULES = (
     rule(FailureKind.TOO_MANY_ELEMENTS, "smaller than int32_t max"),
     rule(FailureKind.TOO_MANY_ELEMENTS, "canUse32BitIndexMath"),
     rule(FailureKind.TOO_MANY_ELEMENTS, "must have less than 2**31 elements"),
+    rule(FailureKind.TOO_MANY_ELEMENTS, "needs to be less than 2**32 elements"),
     rule(FailureKind.TOO_MANY_ELEMENTS, "number of categories cannot exceed 2^24"),
 )

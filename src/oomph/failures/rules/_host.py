@@ -41,6 +41,7 @@ HOST_RULES = (
     # oneDNN without memory; unsupported operations mention a "primitive descriptor" instead.
     rule(FailureKind.CPU_OOM, "could not create a primitive", r"could not create a primitive(?! desc)"),
     rule(FailureKind.BAD_ALLOC, "std::bad_alloc"),
+    rule(FailureKind.BAD_ALLOC, "bad allocation", r"(?:Error|[Ee]rror|what\(\)): bad allocation\s*$"),
     rule(FailureKind.MEMORY_ERROR, "_ArrayMemoryError"),
     rule(
         FailureKind.MEMORY_ERROR, "Unable to allocate ", r"Unable to allocate [\d.]+ (?:[KMGTPE]iB|bytes) for an array"

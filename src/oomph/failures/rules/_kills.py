@@ -60,7 +60,12 @@ KILL_RULES = (
     rule(FailureKind.OOM_KILL, "emory cgroup out of memory"),
     rule(FailureKind.OOM_KILL, "oom-kill:constraint="),
     rule(FailureKind.OOM_KILL, "oom_reaper: reaped process"),
-    rule(FailureKind.OOM_KILL, "killed by the OOM killer"),
+    rule(
+        FailureKind.OOM_KILL,
+        "killed by the OOM killer",
+        r"^(?!.*\b[Ii]f\b[^.\n]*killed by the OOM killer).*killed by the OOM killer",
+    ),
+    rule(FailureKind.OOM_KILL, "ran out-of-memory", r"replica \S+ ran out-of-memory"),
     rule(FailureKind.OOM_KILL, "with result 'oom-kill'"),
     rule(FailureKind.OOM_KILL, "using all available RAM"),
     rule(FailureKind.OOM_KILL, "tried to allocate more memory than is available"),

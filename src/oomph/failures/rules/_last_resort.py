@@ -14,6 +14,7 @@ _PROSE_WORDS = (
     r"handl\w+|never|no|without|zero|check\w*|catch\w*|except|fix\w*|how|why|because|when",
     r"(?<!GPU )(?<!device )(?<!rank )0(?= (?:out|oom|OOM))",
     r"before|until|unless|instead|like|e\.g|about|[Dd]id|[Dd]oes|[Cc]ould it",
+    r"[Tt]ry(?:ing)? (?:\w+ ){0,2}\d+",  # a search for the largest batch
     r"[Ss]kipping tactic",  # TensorRT tries another one
 )
 _COMMENT = r"(?<=\S) +# "  # behind code or a setting

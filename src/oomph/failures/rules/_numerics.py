@@ -18,6 +18,12 @@ NUMERICS_RULES = (
     ),
     rule(FailureKind.NON_FINITE_GRADIENTS, "returned nan values in its", r"Function '\w+' returned nan values"),
     rule(FailureKind.NON_FINITE_GRADIENTS, "is non-finite, so it cannot be clipped"),
-    rule(FailureKind.SKIPPED_STEPS, "Gradient overflow.", r"Gradient overflow\.\s+Skipping step"),
+    rule(FailureKind.NON_FINITE_GRADIENTS, "Minimum loss scale reached"),
+    # The first steps always reduce the scale; only a small one is a sign of trouble.
+    rule(
+        FailureKind.SKIPPED_STEPS,
+        "Gradient overflow.",
+        r"Gradient overflow\.\s+Skipping step(?!.*reducing loss scale to [1-9]\d\d)",
+    ),
     rule(FailureKind.SKIPPED_STEPS, "OVERFLOW!", r"OVERFLOW! .*[Ss]kipping step"),
 )
