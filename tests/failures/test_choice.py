@@ -46,3 +46,23 @@ def test_the_first_reductions_of_a_loss_scale_are_no_failure() -> None:
 )
 def test_texts_about_failures_are_none(line: str) -> None:
     assert read_log(line) == ()
+
+
+TORCH_OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 256.00 MiB. GPU 0 has a total capacity of 15.77 GiB "
+    "of which 60.00 MiB is free. {} Of the allocated memory 200.00 MiB is allocated by PyTorch, and 20.00 MiB is "
+    "reserved by PyTorch but unallocated."
+)
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        "Including non-PyTorch memory, this process has 15.70 GiB memory in use.",
+        "Process 3402 has 15.70 GiB memory in use.",
+    ],
+)
+def test_memory_of_the_process_that_torch_does_not_hold_comes_first(process: str) -> None:
+    finding = read_log(TORCH_OOM.format(process))[0]
+    assert "15.5 GiB of the GPU is used by this process, but not by torch." in finding.details
+    assert "TensorFlow" in finding.advice[0].text

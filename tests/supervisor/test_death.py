@@ -122,6 +122,41 @@ def test_an_error_that_was_survived_for_long_is_not_the_cause(
     assert FailureKind.CUDA_OOM in [finding.kind for finding in explanation.findings if finding.was_survived]
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        'Traceback (most recent call last):\n  File "a.py", line 3, in f\nFrobError: not nicated\n',
+        "epoch 1 step 4 loss 0.5\nepoch 1 step 5 loss 0.4\nepoch 1 step 6 loss 0.4\nbad config\n",
+    ],
+    ids=["its own traceback", "progress"],
+)
+def test_what_came_after_a_caught_error_is_the_cause_even_if_unknown(rest: str, tmp_path: Path) -> None:
+    explanation = explained(tmp_path, OUT_OF_MEMORY + rest, exited(1))
+    assert explanation is not None
+    assert explanation.failure is None
+    assert [finding.was_survived for finding in explanation.findings] == [True]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        (
+            "\nDuring handling of the above exception, another exception occurred:\n\n"
+            'Traceback (most recent call last):\n  File "a.py", line 3, in f\nFrobError: wrapped\n'
+        ),
+        (
+            'Traceback (most recent call last):\n  File "launch.py", line 3, in f\n'
+            "subprocess.CalledProcessError: Command '['python', 'a.py']' returned non-zero exit status 1.\n"
+        ),
+        "  3%|3         | 3/100 [00:04<02:00, 1.2s/it, loss=0.3]\n" * 5,
+        "epoch 1 step 4 loss 0.5\n",
+    ],
+    ids=["its wrapper", "its launcher", "redrawn bars", "a line of another rank"],
+)
+def test_what_follows_from_running_out_of_memory_is_not_the_cause(rest: str, tmp_path: Path) -> None:
+    assert kinds(tmp_path, OUT_OF_MEMORY + rest, exited(1)) == [FailureKind.CUDA_OOM]
+
+
 def test_an_unknown_error_after_one_that_was_survived_is_shown(tmp_path: Path) -> None:
     explanation = explained(
         tmp_path, SURVIVED + "Traceback (most recent call last):\n  File 'x'\nOddError: 42\n", exited(1)

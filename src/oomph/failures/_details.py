@@ -27,6 +27,8 @@ _MIN_UNALLOCATED_BYTES, _MIN_UNALLOCATED_FRACTION = 256 * MIB, 0.04
 _MIN_LISTED_BYTES, _MIN_LISTED_FRACTION = GIB // 2, 0.02
 # Memory that is only a difference contains the CUDA context of this process.
 _MIN_HIDDEN_BYTES, _MIN_HIDDEN_FRACTION = 3 * GIB // 2, 0.08
+# What a process uses besides torch's allocator contains its CUDA context, and buffers of NCCL and cuBLAS.
+_MIN_OUTSIDE_BYTES, _MIN_OUTSIDE_FRACTION = 2 * GIB, 0.08
 _MIN_HIDDEN_BESIDE_PROCESS_BYTES, _MIN_HIDDEN_BESIDE_PROCESS_FRACTION = GIB // 2, 0.05
 # torch rounds the sizes that it prints, so only more than this factor of the capacity is a spill.
 _SPILL_FACTOR = 1.01
@@ -44,6 +46,11 @@ CAP_BELOW_CARD = Advice(
 )
 NO_SYSMEM_FALLBACK = Advice(
     'In the NVIDIA control panel, set "CUDA - Sysmem Fallback Policy" to "Prefer No Sysmem Fallback".'
+)
+NOTHING_ELSE_ON_GPU = Advice(
+    "Find what else in this process uses the GPU, and keep it off: TensorFlow and JAX (JAX_PLATFORMS=cpu) take most of "
+    "it at their start.",
+    'tf.config.set_visible_devices([], "GPU")',
 )
 IN_CHUNKS = Advice(
     "Find the operation in the traceback, such as an attention matrix, pairwise distances or an image at full size, "
@@ -91,6 +98,7 @@ def _allocator_details(numbers: MessageNumbers, situation: Situation) -> Iterato
     yield from _request(numbers)
     yield from _oversized_request(numbers)
     yield from _spill(numbers)
+    yield from _outside_torch(numbers)
     yield from _other_processes(numbers, situation)
     yield from _memory_cap(numbers, situation)
     yield from _fragmentation(numbers, situation)
@@ -123,6 +131,14 @@ def _spill(numbers: MessageNumbers) -> Iterator[Detail]:
             f"{format_size(allocated - capacity)} more than the card has is allocated: the Windows driver had "
             "spilled it into RAM, and training was slow long before it failed.",
             (CAP_BELOW_CARD, NO_SYSMEM_FALLBACK),
+        )
+
+
+def _outside_torch(numbers: MessageNumbers) -> Iterator[Detail]:
+    outside, capacity = (numbers.process or 0) - (numbers.reserved or 0), numbers.capacity or 0
+    if numbers.reserved is not None and outside >= max(_MIN_OUTSIDE_BYTES, capacity * _MIN_OUTSIDE_FRACTION):
+        yield Detail(
+            f"{format_size(outside)} of the GPU is used by this process, but not by torch.", (NOTHING_ELSE_ON_GPU,)
         )
 
 

@@ -170,7 +170,7 @@ class Cause:
         likely_title: What most likely happened, for texts that don't prove it; empty if every text of this kind does.
         is_sure: True if a text of this kind proves the cause, unless it says otherwise.
         lint_rules: Rules of `oomph lint` that find such errors in code.
-        myth: The section of docs/myths.md about a false belief on this failure; empty if there is none.
+        myth: A false belief about this failure, which has a section in docs/myths.md; empty if there is none.
     """
 
     kind: FailureKind

@@ -23,6 +23,7 @@ from ._samples import allocator_stats, format_clock, host_use
 from .diagnosis import diagnose_record
 
 _MAX_PATH = 4096
+_RECORD_OF_RUN = "record.jsonl"  # in the folder of a run
 _CHUNK_BYTES = MIB
 _MIN_HEAD_BYTES = 4096  # that tell a Record from a log, and the encoding of the log
 # Of a huge Record, only the head and a number of chunks at the end are read, to limit memory and time.
@@ -38,8 +39,9 @@ class Explanation(HtmlRepr):
         source: "log" or "record".
         findings: The recognized failures, most important first.
         facts: Sentences about a Record.
-        unrecognized: The last error of a log without a recognized failure.
+        unrecognized: The last error of a log without a recognized failure, or the one after all of them.
         has_text: False for a log that is empty or binary data.
+        has_finished: True if a line of a log says that the run has finished.
     """
 
     source: str
@@ -47,6 +49,7 @@ class Explanation(HtmlRepr):
     facts: tuple[str, ...] = ()
     unrecognized: str | None = None
     has_text: bool = True
+    has_finished: bool = False
 
     @property
     def failure(self) -> Finding | None:
@@ -84,6 +87,8 @@ def explain(source: str | PathLike[str]) -> Explanation:
             raise MissingFile(f"there is no file {shorten(source)!r}", "check the path")
         return explanation
     path = Path(source)
+    if _is_file(str(path / _RECORD_OF_RUN)):  # the folder of a run
+        path /= _RECORD_OF_RUN
     name = shorten(str(path))
     try:
         with path.open("rb") as file:
@@ -109,7 +114,10 @@ def explain_stream(stream: BinaryIO, name: str) -> Explanation:
     for chunk in _to_utf8(head, iter(partial(stream.read, _CHUNK_BYTES), b"")):
         scanner.feed(chunk)
     log = scanner.finish()
-    return Explanation("log", log.findings, unrecognized=None if log.findings else log.last_error, has_text=log.is_text)
+    unrecognized = log.unknown_end if log.findings else log.last_error
+    return Explanation(
+        "log", log.findings, unrecognized=unrecognized, has_text=log.is_text, has_finished=log.has_finished
+    )
 
 
 def _explain_record_stream(head: bytes, stream: BinaryIO, name: str) -> Explanation:

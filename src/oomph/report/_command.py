@@ -65,9 +65,11 @@ class CommandReport:
         if first is not None and first.kind is FailureKind.STOPPED:
             yield Text(f"oomph: {ending}")
         elif first is None:
-            yield Text(f"oomph: {ending} oomph recognizes no failure in its output.", "bold yellow")
+            yield Text(f"oomph: {ending} oomph doesn't know its last error.", "bold yellow")
             if explanation.unrecognized is not None:
                 yield body_evidence(explanation.unrecognized)
+            for finding in explanation.findings:
+                yield body_line(f"Earlier it survived this: {finding.title}.")
         else:
             yield verdict_line(explanation, "oomph: ")
             yield body_evidence(first.evidence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -72,11 +73,21 @@ def _render(explanation: Explanation) -> Iterator[RenderableType]:
     if explanation.findings and explanation.verdict == "no error":
         yield Text("No error found: the run survived what happened on the way.", "bold green")
         yield from _render_others(list(explanation.findings), "On the way")
+    elif explanation.failure is None and explanation.findings:
+        yield Text(
+            "The run survived what oomph recognizes, and ended with an error that it doesn't know.", "bold yellow"
+        )
+        yield body_line(printable(explanation.unrecognized or ""), "dim")
+        yield from _render_others(list(explanation.findings), "On the way")
     elif explanation.findings:
         first, *others = explanation.findings
         yield verdict_line(explanation)
         yield from _render_finding(first)
         yield from _render_others(others)
+        if explanation.unrecognized is not None:
+            yield Text()
+            yield Text("At the end, an error that oomph doesn't know", "bold")
+            yield body_line(printable(explanation.unrecognized), "dim")
     else:
         yield from _render_nothing(explanation)
     if explanation.facts:
@@ -100,7 +111,9 @@ def _title(finding: Finding) -> str:
 
 
 def _myth_link(finding: Finding) -> str:
-    return f"docs/myths.md#{finding.cause.myth}" if finding.cause.myth else ""
+    """Return the section of a myth; the anchor is that of its heading."""
+    anchor = re.sub(r"[^\w -]", "", finding.cause.myth.lower()).replace(" ", "-")
+    return f"docs/myths.md#{anchor}" if anchor else ""
 
 
 def _render_finding(finding: Finding) -> Iterator[RenderableType]:
@@ -120,7 +133,7 @@ def _render_finding(finding: Finding) -> Iterator[RenderableType]:
         yield body_line("Check the code for mistakes that cause this:")
         yield body_line(f"$ oomph lint . --select {','.join(finding.cause.lint_rules)}")
     if finding.cause.myth:
-        yield body_line(f"See {_myth_link(finding)} for what doesn't help.")
+        yield body_line(f'Often said, but false: "{finding.cause.myth}" (docs/myths.md).')
 
 
 def _render_others(findings: list[Finding], heading: str = "Also found") -> Iterator[RenderableType]:
@@ -139,6 +152,8 @@ def _render_nothing(explanation: Explanation) -> Iterator[RenderableType]:
         return
     if explanation.verdict == "no error":
         yield Text("No error found.", "bold green")
+        if explanation.has_finished:
+            return
     else:
         yield Text("oomph recognizes no failure in this text.", "bold yellow")
         if explanation.unrecognized is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import OomphError
-from ..failures import FailureKind, Finding, last_error, measured_finding, read_log
+from ..failures import FailureKind, Finding, LogScanner, last_error, measured_finding, read_log
 from ..monitor import Explanation, diagnose_record, load_record
 from ..units import MIB, format_size
 from ._cgroup import CommandCgroup
@@ -19,6 +20,9 @@ from .retry import is_other_error, is_out_of_memory
 _SIGNAL_BASE = 128  # a shell returns 128 plus the signal that ended its command
 _MAX_OUTPUT = 24 * MIB  # of a longer output, only its end is searched
 _EVIDENCE = 80  # characters of evidence that tell its place
+# Lines of progress, without progress bars: these are drawn again when a run dies.
+_PROGRESS = re.compile(r"^(?!.*%\|).*\b(?:[Ll]oss|[Ee]poch)\W{1,3}\d", re.MULTILINE)
+_MIN_PROGRESS = 3  # such lines after a failure that was survived
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 _STOPS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 # Failures that follow another one, and say nothing about its cause.
@@ -72,7 +76,12 @@ def explain_end(end: CommandEnd, record: Path, cgroup: CommandCgroup | None) -> 
         full = next((finding for finding in measured if finding.kind is FailureKind.OOM_KILL), None)
         first = _signal_finding(status, full)
     if first is not None and end.stop is None and is_out_of_memory(first):
-        first = _later_error(first, output) or first
+        later = _after(first, output)
+        if (error := _other_error(later)) is not None:
+            first = error
+        elif _went_on(later):
+            logged = tuple(replace(finding, was_survived=True) for finding in logged)
+            first = None
     others = [finding for finding in (*logged, *measured) if finding.kind not in _ENDS]
     findings: dict[FailureKind, Finding] = {}
     for finding in (*(() if first is None else (first,)), *others):
@@ -115,13 +124,26 @@ def _signal_finding(status: ExitStatus, full: Finding | None) -> Finding | None:
     return measured_finding(FailureKind.STOPPED, text, {}) if number in _STOPS else None
 
 
-def _later_error(finding: Finding, output: str) -> Finding | None:
-    """Return the error that ended a run which had survived a failure: one that is not about memory and came later."""
+def _after(finding: Finding, output: str) -> str:
+    """Return the output after a failure; empty if it is not from the output."""
     position = output.rfind(finding.evidence[:_EVIDENCE])
-    if position < 0:
-        return None
-    later = read_log(output[position + len(finding.evidence) :])
-    return next((other for other in later if is_other_error(other) and other.kind not in _CONSEQUENCES), None)
+    return "" if position < 0 else output[position + len(finding.evidence) :]
+
+
+def _other_error(later: str) -> Finding | None:
+    """Return the error that ended a run which had survived a failure: one that is not about memory and came later."""
+    findings = read_log(later)
+    return next((other for other in findings if is_other_error(other) and other.kind not in _CONSEQUENCES), None)
+
+
+def _went_on(later: str) -> bool:
+    """Return True if the text after a failure shows that the run survived it, and died of something unknown."""
+    if len(_PROGRESS.findall(later)) >= _MIN_PROGRESS:
+        return True
+    scanner = LogScanner()
+    scanner.feed(later.encode("utf-8", "replace"))
+    reading = scanner.finish()
+    return not reading.findings and reading.unknown_end is not None
 
 
 def _after_survived(logged: Sequence[Finding], output: str) -> str:

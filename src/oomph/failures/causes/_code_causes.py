@@ -28,6 +28,7 @@ CODE_CAUSES = (
                 "Compare the index in the message with the size: number of classes, vocabulary, batch.",
                 "print(indices.min(), indices.max(), embedding.num_embeddings)",
             ),
+            Advice("Check labels before training:", "assert 0 <= labels.min() and labels.max() < num_classes"),
         ),
     ),
     Cause(

@@ -22,15 +22,15 @@ DEVICE_CAUSES = (
     _device(
         FailureKind.CUDA_OOM,
         "The GPU ran out of memory",
-        "torch's allocator requested a block from the driver, and no memory was left even after the allocator had "
+        "torch's allocator requested a block from the driver, and too little was left even after the allocator had "
         "released its cached blocks.",
         _LESS_GPU_MEMORY,
-        myth="empty_cache-in-the-loop",
+        myth="empty_cache() in the loop saves memory",
     ),
     _device(
         FailureKind.HIP_OOM,
         "The AMD GPU ran out of memory",
-        "torch's allocator requested a block from ROCm, and no memory was left even after the allocator had released "
+        "torch's allocator requested a block from ROCm, and too little was left even after the allocator had released "
         "its cached blocks.",
         _LESS_GPU_MEMORY,
     ),
@@ -53,7 +53,7 @@ DEVICE_CAUSES = (
     _device(
         FailureKind.XPU_OOM,
         "The Intel GPU ran out of memory",
-        "torch's allocator requested a block from the Level Zero driver, and no memory was left.",
+        "torch's allocator requested a block from the Level Zero driver, and too little was left.",
         (
             common.SMALLER_STEP,
             Advice(

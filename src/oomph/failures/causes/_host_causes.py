@@ -89,7 +89,7 @@ HOST_CAUSES = (
         ),
         Family.HOST,
         resource=Resource.COMMIT,
-        myth="the-page-file-error-comes-from-backpropagation",
+        myth="The page-file error comes from backpropagation",
     ),
     Cause(
         FailureKind.PINNED,
@@ -109,7 +109,7 @@ HOST_CAUSES = (
         ),
         Family.HOST,
         resource=Resource.PINNED,
-        myth="pinning-cures-out-of-memory-errors",
+        myth="Pinning cures out-of-memory errors",
     ),
     Cause(
         FailureKind.NOTEBOOK_DIED,

@@ -21,7 +21,7 @@ SYMPTOM_CAUSES = (
         Family.SYMPTOM,
         resource=Resource.GPU,
         lint_rules=("empty-cache-in-loop",),
-        myth="empty_cache-in-the-loop",
+        myth="empty_cache() in the loop saves memory",
     ),
     Cause(
         FailureKind.DEVICE_LEAK,
@@ -104,7 +104,7 @@ SYMPTOM_CAUSES = (
         ),
         Family.SYMPTOM,
         resource=Resource.GPU,
-        myth="gpu-memory-overflows-into-the-page-file",
+        myth="GPU memory overflows into the page file",
     ),
     Cause(
         FailureKind.PAGING,

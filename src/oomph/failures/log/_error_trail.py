@@ -17,10 +17,14 @@ ERROR_WORDS = (
 # Words of lines that say that a run has finished, in any case.
 FINISH_WORDS = (
     "epochs completed in", "results saved to", "done training", "training done", "training complete",
-    "training finished", "training has finished", "finished training", "max_epochs=",
+    "training finished", "training has finished", "finished training", "max_epochs=", "train_runtime",
 )  # fmt: skip
 
 _TRACEBACK = "Traceback (most recent call last)"
+# Between the tracebacks of errors that belong together.
+_CHAIN = re.compile(r"(?:During handling|cause) of the (?:above|following) exception")
+# A launcher's error: a process that it started has failed.
+_LAUNCHER_ERROR = re.compile(r"CalledProcessError|ChildFailedError|Process(?:Raised|Exited)Exception|RemoteError")
 _PLAIN_ERROR = re.compile(
     r"^(?:.{0,60}?[\s|\]:>])?((?:[\w]+\.)*(?:" + "|".join(PLAIN_ERRORS) + r"))(?:: .*|\s*)$", re.MULTILINE
 )
@@ -46,7 +50,7 @@ _VAGUE_ERROR = re.compile(
 _FINISHED_WORDING = (
     r"epochs completed in|results saved to|(?:done|finished) training",
     r"training (?:is |has |was )?(?:done|complete|finish)",
-    r"`?max_epochs=\d+`? reached",
+    r"`?max_epochs=\d+`? reached|['\"]?train_runtime['\"]?\s*[:=]",
 )
 _FINISHED = re.compile("|".join(_FINISHED_WORDING), re.IGNORECASE)
 _SOURCE = re.compile(r"^\s*(?:except|raise|if|elif|return|print|#)\b")
@@ -61,6 +65,9 @@ class ErrorTrail:
     def __init__(self) -> None:
         self._traceback: int | None = None
         self._plain: Hit | None = None
+        self._is_chained = False
+        self._own_traceback = -1  # the line of the last traceback that doesn't belong to an earlier one
+        self._named_line = -1
         self._named: str | None = None
         self._vague: str | None = None
         self.finished_line = -1  # the last line that says that the run has finished
@@ -88,14 +95,18 @@ class ErrorTrail:
         if _FINISHED.search(line):
             self.finished_line = number
             return True
+        if _CHAIN.search(line):
+            self._is_chained = True
         if _TRACEBACK in line:
             self._traceback, self._plain = number, None
+            self._own_traceback = self._own_traceback if self._is_chained else number
+            self._is_chained = False
         named = _NAMED_ERROR.search(line)
         vague = None if named else _VAGUE_ERROR.search(line)
         if (named or vague) and _SOURCE.match(line):
             return False
         if named:
-            self._named = _around(line, named)
+            self._named, self._named_line = _around(line, named), number
         elif vague:
             self._vague = _around(line, vague)
         if self._traceback is None or number - self._traceback <= _MAX_TRACEBACK:
@@ -104,6 +115,12 @@ class ErrorTrail:
                 end = (number, len(line))
                 self._plain = Hit(FailureKind.PYTHON_ERROR, (number, 0), end, line.strip(), plain[0], progress())
         return bool(named or vague)
+
+    def unknown_end(self, last_hit: int) -> str | None:
+        """Return the error at the end of a traceback that begins after the line of the last recognized failure."""
+        if self._named is None or not last_hit < self._own_traceback < self._named_line:
+            return None
+        return None if _LAUNCHER_ERROR.search(self._named) else self._named
 
     def plain_error(self, last_line: int, later: LaterLines, *, is_single_line: bool, has_hits: bool) -> Hit | None:
         """Return the built-in Python error that ended the run, if the log has a traceback or is a single line.

@@ -42,12 +42,16 @@ class LogReading:
     Attributes:
         findings: The failures, one per kind, most important first.
         last_error: The last line that looks like an error, recognized or not.
+        unknown_end: The error of a traceback after all recognized failures.
         is_text: False for an empty text and for binary data.
+        has_finished: True if a line says that the run has finished.
     """
 
     findings: tuple[Finding, ...]
     last_error: str | None
+    unknown_end: str | None
     is_text: bool
+    has_finished: bool = False
 
 
 class LogScanner:
@@ -94,7 +98,10 @@ class LogScanner:
         )
         findings = rank_hits([*hits, plain] if plain else hits, later)
         is_text = self._text_lines > 0 and self._control_bytes <= _MAX_CONTROL * self._bytes
-        return LogReading(findings, self._errors.last_error, is_text)
+        last_hit = max((hit.end[0] for hit in hits), default=-1)
+        unknown_end = None if plain else self._errors.unknown_end(last_hit)
+        has_finished = self._errors.finished_line >= 0
+        return LogReading(findings, self._errors.last_error, unknown_end, is_text, has_finished)
 
     def _read_block(self, raw: bytes) -> int:
         """Scan a block and return how many of its bytes need not be read again."""

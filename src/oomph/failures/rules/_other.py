@@ -63,6 +63,7 @@ OTHER_RULES = (
     rule(FailureKind.LAYOUT, "refers to a single memory location"),
     rule(FailureKind.INDEX, "out of bounds for dimension", r"index -?\d+ is out of bounds for dimension"),
     rule(FailureKind.INDEX, "index out of range in self"),
+    rule(FailureKind.INDEX, "is out of bounds.", r"IndexError: Target -?\d+ is out of bounds\."),
     rule(FailureKind.INDEX, "out of bounds for axis", r"index -?\d+ is out of bounds for axis"),
     rule(FailureKind.VALUE_ASSERT, "probability tensor contains either"),
     rule(FailureKind.DEVICE_OR_DTYPE, "only dense CPU tensors can be pinned"),
