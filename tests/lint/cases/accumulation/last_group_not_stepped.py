@@ -82,7 +82,25 @@ def restarted_with_continue(net, crit, loader, opt, k=4):
         n = 0
 
 
+def never_the_length(net, crit, loader, opt, k):
+    opt.zero_grad()
+    for i, (x, y) in enumerate(loader):
+        (crit(net(x), y) / k).backward()
+        if (i + 1) % k == 0 or i == len(loader):  # expect: last-group-not-stepped
+            opt.step()
+            opt.zero_grad()
+
+
 # Right.
+
+
+def the_length_from_one(net, crit, loader, opt, k):
+    opt.zero_grad()
+    for i, (x, y) in enumerate(loader, 1):
+        (crit(net(x), y) / k).backward()
+        if i % k == 0 or i == len(loader):
+            opt.step()
+            opt.zero_grad()
 
 
 def with_last(net, crit, loader, opt, k):

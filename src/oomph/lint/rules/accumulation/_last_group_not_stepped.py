@@ -11,7 +11,7 @@ from ..._rule import Rule, RuleFamily
 from ...analysis import Code, EventKind, events_in, last_part, walk
 from ...sources import Document
 from ._accumulation_counter import counter_mistake, is_off_by_one
-from ._counter import Counter, read_counter
+from ._counter import Counter, first_count, read_counter
 from ._groups import Group, find_groups, iterated
 
 _ENDLESS = {"cycle", "islice", "count", "repeat", "range", "infinite", "inf_loop"}
@@ -22,7 +22,10 @@ def _check(document: Document) -> Iterator[Problem]:
     code = document.code
     for group in find_groups(document):
         counter = read_counter(code, group.accumulation) or _restarted_counter(code, group)
-        if group.has_alternative or code.constant(group.accumulation.every) == 1:
+        if code.constant(group.accumulation.every) == 1:
+            continue
+        if group.has_alternative:
+            yield from _unreached(code, group, counter)
             continue
         if counter_mistake(code, group) and not is_off_by_one(code, group):
             continue
@@ -131,11 +134,34 @@ def _advice(code: Code, group: Group, counter: Counter | None) -> str:
     if start is None or counter.name not in {item.id for item in ast.walk(node.target) if isinstance(item, ast.Name)}:
         return ", behind the loop"
     loader = code.name(source) or "loader"
-    count = code.source(group.accumulation.counter) if counter.remainder == 0 else f"{counter.name} + 1"
-    test = code.source(group.accumulation.test)
+    first = first_count(code, group, counter)
+    shift = 1 - first if first is not None else int(counter.remainder != 0 or counter.offset == 1)
+    count = f"{counter.name} {'+' if shift > 0 else '-'} {abs(shift)}" if shift else counter.name
+    every, test = group.accumulation.every, code.source(group.accumulation.test)
+    if is_off_by_one(code, group) and every is not None:
+        equals = "!=" if group.accumulation.skips else "=="
+        test = f"{f'({count})' if shift else count} % {code.source(every)} {equals} 0"
     if group.accumulation.skips:
         return f", as in `if {test} and {count} != len({loader})`"
     return f", as in `if {test} or {count} == len({loader})`"
+
+
+def _unreached(code: Code, group: Group, counter: Counter | None) -> Iterator[Problem]:
+    """Yield a test of the last micro-batch with a counter that starts at 0, and so never reaches the length."""
+    if counter is None or first_count(code, group, counter) != 0:
+        return
+    condition = next(item for item in code.ancestors(group.accumulation.test) if isinstance(item, ast.BoolOp))
+    for test in condition.values:
+        if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], (ast.Eq, ast.NotEq)):
+            continue
+        is_length = last_part(code.call_name(test.comparators[0])) == "len"
+        if is_length and code.name(test.left) == counter.name:
+            name, length = counter.name, code.source(test.comparators[0])
+            message = (
+                f"{name} ends at {length} - 1, so that micro-batches after the last full group are never applied: "
+                f"compare {name} + 1 with {length}"
+            )
+            yield Problem(code.span(test), message)
 
 
 LAST_GROUP_NOT_STEPPED = Rule(
