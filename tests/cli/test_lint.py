@@ -194,3 +194,32 @@ def test_rules_are_listed_by_family(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lint", "--rules", "--json"]) == 0
     rules = json.loads(capsys.readouterr().out)["rules"]
     assert {"name", "family", "title", "fixable"} == rules[0].keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "note"),
+    [
+        ("a.py", "this is not python at all !!!\n", "checked in part: line 1 is no Python (invalid syntax)"),
+        ("a.ipynb", '{"cells": 3', "not checked: it is no notebook: its JSON is damaged"),
+    ],
+)
+def test_what_can_not_be_read_is_named(
+    name: str, text: str, note: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    run(["lint", str(tmp_path)])
+    assert f"{tmp_path / name}: {note}" in capsys.readouterr().out
+
+
+def test_exports_of_notebooks_and_warnings_are_no_syntax_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.py").write_text("!pip install torch\nimport torch\n")
+    (tmp_path / "b.py").write_text("PATTERN = '\\d'\n")
+    assert run(["lint", str(tmp_path)]) == 0
+    assert capsys.readouterr() == ("No mistakes found in 2 files, 3 lines.\n", "")
+
+
+def test_a_folder_without_code_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lint", str(tmp_path)]) == 2
+    assert "there is nothing to check" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from .. import document
-from ..errors import UsageError
+from ..errors import UsageError, quote
 from ._options import Json
 
 if TYPE_CHECKING:
@@ -70,6 +70,11 @@ def lint(
         raise UsageError("- was given together with files", "check standard input alone")
     else:
         result = lint_paths([Path(name) for name in path], options, fix=fix)
+        if not result.files and not result.skipped:
+            raise UsageError(
+                f"there is nothing to check in {quote(path[0])}",
+                "name Python files, notebooks, Markdown, shell scripts, or folders with such files",
+            )
     report = LintReport(result)
     if sarif:
         sys.stdout.write(document.dumps(report.sarif()))

@@ -25,6 +25,7 @@ from .sources import (
     read_source,
     replace_cells,
     split_lines,
+    syntax_error,
 )
 
 _MAX_FIX_ROUNDS = 5  # a fix can make another one possible
@@ -77,11 +78,12 @@ class _Collected:
     files: int = 0
     lines: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
+    partly: dict[str, str] = field(default_factory=dict)
     fixed: dict[str, int] = field(default_factory=dict)
 
     def result(self) -> LintResult:
         ordered = tuple(sorted(self.diagnostics, key=lambda diagnostic: diagnostic.sort_key))
-        return LintResult(ordered, self.files, self.lines, self.skipped, self.fixed)
+        return LintResult(ordered, self.files, self.lines, self.skipped, self.partly, self.fixed)
 
 
 def lint_paths(paths: Sequence[Path], options: LintOptions = _DEFAULT, *, fix: bool = False) -> LintResult:
@@ -137,12 +139,15 @@ def fix_text(text: str, name: str, options: LintOptions = _DEFAULT) -> tuple[str
 
 
 def _check(name: str, text: str, rules: Sequence[Rule], options: LintOptions, collected: _Collected) -> None:
+    kind = document_kind(name, text)
+    if (error := syntax_error(name, text, kind)) is not None:
+        collected.partly[name] = f"{error}; lint reads the code around it"
     collected.files += 1
     collected.lines += text.count("\n") + (not text.endswith("\n"))
     applicable = [rule for rule in rules if rule.applies_to(text)]
     if not applicable:
         return
-    document = parse_document(name, text, document_kind(name, text), options.ram_budget)
+    document = parse_document(name, text, kind, options.ram_budget)
     collected.diagnostics += [Diagnostic(name, rule.name, problem) for rule, problem in _problems(document, applicable)]
 
 

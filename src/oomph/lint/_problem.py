@@ -83,6 +83,7 @@ class LintResult:
         files: How many files were checked.
         lines: How many lines they have.
         skipped: Files that could not be checked, with the reason.
+        partly: Files that contain something else than code, with the reason.
         fixed: How many mistakes were fixed, by file.
     """
 
@@ -90,4 +91,5 @@ class LintResult:
     files: int
     lines: int
     skipped: Mapping[str, str] = field(default_factory=dict)
+    partly: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, int] = field(default_factory=dict)

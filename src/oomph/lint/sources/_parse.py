@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .._piece import Language, Piece, PieceLine
@@ -48,6 +49,29 @@ def parse_document(path: str, text: str, kind: DocumentKind, ram_budget: int | N
     lines = tuple(_all_lines(sources))
     joined = text if kind is not DocumentKind.NOTEBOOK else "\n".join(sources.values())
     return Document(path, kind, joined, code, tuple(commands), lines, sources, ram_budget)
+
+
+def syntax_error(name: str, text: str, kind: DocumentKind) -> str | None:
+    """Return why a Python file is none; None if it is one, or the export of a notebook.
+
+    Raises:
+        InvalidFile: A notebook is damaged.
+    """
+    if kind is DocumentKind.NOTEBOOK:
+        read_cells(text)
+    if kind is not DocumentKind.PYTHON or not name.endswith(".py"):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes in strings
+            ast.parse(text.removeprefix(_BYTE_ORDER_MARK))
+    except SyntaxError as error:
+        if re.search(r"^\s*[!%]\w", text, re.MULTILINE):
+            return None
+        return f"line {error.lineno} is no Python ({error.msg})"
+    except (ValueError, RecursionError, MemoryError):
+        return None
+    return None
 
 
 def _with_embedded(pieces: Iterable[Piece]) -> Iterator[Piece]:

@@ -34,6 +34,7 @@ class LintReport(HtmlRepr):
             "diagnostics": [_diagnostic_document(diagnostic) for diagnostic in result.diagnostics],
             "fixed": dict(result.fixed),
             "skipped": dict(result.skipped),
+            "partly_checked": dict(result.partly),
         }
 
     def sarif(self) -> dict[str, Any]:
@@ -49,6 +50,8 @@ class LintReport(HtmlRepr):
         yield from map(_diagnostic_line, self.result.diagnostics)
         for path, reason in self.result.skipped.items():
             yield Text(printable(f"{path}: not checked: {reason}"), "yellow")
+        for path, reason in self.result.partly.items():
+            yield Text(printable(f"{path}: checked in part: {reason}"), "yellow")
         yield Text(self._summary(), "bold" if self.result.diagnostics else "bold green")
 
     def _summary(self) -> str:
@@ -57,7 +60,8 @@ class LintReport(HtmlRepr):
         fixed = f"Fixed {_count(sum(result.fixed.values()), 'mistake')}. " if result.fixed else ""
         if not result.diagnostics:
             return f"{fixed}No mistakes found in {checked}."
-        total = f"{fixed}{_count(len(result.diagnostics), 'mistake')} in {checked}."
+        left = f"{len(result.diagnostics)} left" if fixed else _count(len(result.diagnostics), "mistake")
+        total = f"{fixed}{left} in {checked}."
         fixable = sum(diagnostic.is_fixable for diagnostic in result.diagnostics)
         return f"{total} --fix corrects {fixable}." if fixable else total
 
