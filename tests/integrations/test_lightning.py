@@ -232,6 +232,23 @@ def test_losses_of_manual_optimization_are_split(fits: Fits) -> None:
     assert plain.trainer.global_step == 24
 
 
+def test_manual_optimization_without_manual_backward_is_named(fits: Fits, caplog: pytest.LogCaptureFixture) -> None:
+    from .modules import Classifier
+
+    class Unguarded(Classifier):
+        automatic_optimization = False
+
+        def training_step(self, batch: Any, _: int) -> None:
+            self.manual_backward(nn.functional.cross_entropy(self(batch[0]), batch[1]))
+            self.optimizers().step()
+
+        def on_train_epoch_end(self) -> None:
+            pass
+
+    fits.fit(Unguarded(), guard_callback())
+    assert "Nothing was guarded: training_step doesn't call manual_backward" in caplog.text
+
+
 def test_the_record_shows_errors_and_growth_and_ends(fits: Fits, tmp_path: Path) -> None:
     from .modules import Classifier
 
@@ -337,6 +354,27 @@ def test_a_fitted_trainer_is_predicted(fits: Fits) -> None:
     assert oomph.plan(trainer, target="H200").settings.batch == 64
 
 
+def test_a_batch_number_of_any_name_is_predicted(fits: Fits) -> None:
+    from .modules import Classifier, loader
+
+    class Base(Classifier):
+        def on_train_epoch_end(self) -> None:
+            pass
+
+    class Numbered(Base):
+        def training_step(self, batch: Any, number: int) -> Any:
+            return nn.functional.cross_entropy(self(batch[0]), batch[1]) * (number + 1)
+
+    class Plain(Base):
+        def training_step(self, batch: Any) -> Any:  # type: ignore[override]
+            return nn.functional.cross_entropy(self(batch[0]), batch[1])
+
+    for module in (Numbered(), Plain()):
+        trainer = fits.trainer(max_steps=1)
+        trainer.fit(module, loader())
+        assert oomph.predict(trainer, target="H200").allocated.value > 0
+
+
 def test_a_budget_plans_micro_batches_and_nothing_else(fits: Fits, tmp_path: Path) -> None:
     from oomph.machine import rss_bytes
 
@@ -373,6 +411,8 @@ def test_what_cant_be_guarded_is_refused(fits: Fits) -> None:
             fits.trainer(guard_callback()).fit(module, loader())
     with pytest.raises(UsageError, match="GuardCallback got 'scaler', which the Trainer sets itself"):
         guard_callback(scaler=None)
+    with pytest.raises(UsageError, match="the Trainer has two GuardCallbacks; keep one of them"):
+        fits.trainer(guard_callback(), callbacks=[guard_callback()]).fit(Classifier(), loader())
 
 
 @pytest.mark.parametrize("name", ["DeepSpeedStrategy", "FSDPStrategy", "XLAStrategy", "ModelParallelStrategy"])

@@ -148,6 +148,23 @@ def test_live_optimizer_updates_the_copied_parameters() -> None:
 
 
 @pytest.mark.medium
+def test_objects_that_clean_up_when_they_are_deleted_are_not_copied() -> None:
+    """The copy of a temporary folder would delete the original's."""
+
+    class Scratch:
+        is_open = True
+
+        def __del__(self) -> None:
+            closed.append(self)
+
+    closed: list[Scratch] = []
+    model, optimizer = live_model()
+    model.scratch = Scratch()  # type: ignore[assignment]
+    traced(Job(model=lambda: model, batch=batch, loss=F.mse_loss, optimizer=lambda _: optimizer))
+    gc.collect()
+    assert closed == []
+
+
 def test_step_that_runs_the_live_model_instead_of_its_argument() -> None:
     model, optimizer = live_model()
     before = snapshot(model, optimizer)

@@ -98,11 +98,10 @@ def _attached(model: Any, trainer: Any) -> Iterator[None]:
 def training_step_arguments(trainer: Any, model: Any) -> list[str]:
     """Return which arguments training_step has besides the batch."""
     helpers = importlib.import_module(f"{package_of(trainer.fit_loop)}.utilities.signature_utils")
-    return [
-        name
-        for name in ("batch_idx", "dataloader_iter")
-        if helpers.is_param_in_hook_signature(model.training_step, name, explicit=name == "dataloader_iter")
-    ]
+    takes, step = helpers.is_param_in_hook_signature, model.training_step
+    # Lightning passes batch_idx under any name as the second argument, and dataloader_iter by its name only.
+    names = ["batch_idx"] if takes(step, "batch_idx", min_args=2) else []
+    return [*names, "dataloader_iter"] if takes(step, "dataloader_iter", explicit=True) else names
 
 
 def _first_batch(trainer: Any, model: Any, data: Any) -> Any:

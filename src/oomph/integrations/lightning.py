@@ -16,6 +16,7 @@ import copy
 import functools
 import importlib
 import importlib.util
+import logging
 import os
 import sys
 from collections import OrderedDict
@@ -40,6 +41,7 @@ from ._versions import check_version
 
 __all__ = ["GuardCallback", "describe", "manual_backward"]
 
+_logger = logging.getLogger("oomph")
 _PACKAGES = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
 _OPTIONS = (
     "reduction", "inexact", "split", "samples", "micro_batch", "extra_state", "cooldown_steps", "rank_timeout",
@@ -112,6 +114,10 @@ class _GuardedFit:
 
     def close(self, error: BaseException | None = None) -> None:
         """End the Record, and leave the Trainer as it was."""
+        if error is None and self.guard is None and not self._module.automatic_optimization:
+            _logger.warning(
+                "Nothing was guarded: training_step doesn't call manual_backward of oomph.integrations.lightning."
+            )
         self._stack.__exit__(None if error is None else type(error), error, None)
 
     def _make_closure(self, kwargs: OrderedDict[str, Any], optimizer: Any, batch_idx: int) -> Any:
@@ -310,6 +316,8 @@ class GuardCallback(_Callback):  # type: ignore[misc]  # its base is chosen at i
             UsageError: the setup can't be guarded.
         """
         check_supported(trainer, pl_module)
+        if len(_guards(trainer)) > 1:
+            raise UsageError("the Trainer has two GuardCallbacks", "keep one of them")
         self._fit = _GuardedFit(trainer, self._config)
         self._fit.start()
 
@@ -377,9 +385,13 @@ def manual_backward(module: Any, batch: Any, forward: Callable[[Any, Any], Tenso
     Returns:
         The loss of the whole batch, detached.
     """
-    callbacks = [item for item in module.trainer.callbacks if isinstance(item, GuardCallback)]
+    callbacks = _guards(module.trainer)
     if callbacks:
         return callbacks[0].backward(batch, forward, sync=sync)
     loss = forward(module, batch)
     module.manual_backward(loss)
     return loss.detach()
+
+
+def _guards(trainer: Any) -> list[GuardCallback]:
+    return [item for item in trainer.callbacks if isinstance(item, GuardCallback)]

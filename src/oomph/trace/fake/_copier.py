@@ -145,9 +145,14 @@ class FakeCopier:
         return result
 
     def _copy_object(self, value: Any) -> Any:
-        """Copy any other object as `copy.deepcopy` does; locks, files, operators and the like are shared."""
+        """Copy any other object as `copy.deepcopy` does; locks, files, operators and the like are shared.
+
+        So is what cleans up when it is deleted: its copy would delete or close what the original still needs.
+        """
         module = type(value).__module__
         if module.partition(".")[0] == "torch" and not module.startswith(_COPIED_TORCH):
+            return value
+        if hasattr(type(value), "__del__"):
             return value
         try:
             reduced = copyreg.dispatch_table[type(value)](value) if type(value) in copyreg.dispatch_table else None
