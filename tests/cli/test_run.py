@@ -181,7 +181,7 @@ def test_death_is_explained_and_recorded(tmp_path: Path) -> None:
 
 def test_an_unknown_error_is_shown_without_an_explanation(tmp_path: Path) -> None:
     result = run(["--", *python("class OddError(Exception): pass\nraise OddError('42')")], tmp_path)
-    assert b"oomph recognizes no failure" in result.stderr
+    assert b"oomph doesn't know its last error" in result.stderr
     assert b"OddError: 42" in result.stderr.partition(b"oomph: The command")[2]
 
 
