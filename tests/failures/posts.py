@@ -2,7 +2,8 @@
 
 They are in `posts/`, whose README says who has seen them. A case starts with `=== name` and header lines:
 
-- cause, resource: kinds and resources, with `|` between those that are all right; `none` is a text without a failure.
+- cause, resource: kinds and resources, with `|` between those that are all right. `none` is a text without a failure,
+  and among other causes one that the run has survived.
 - sure: `yes` if the text proves the cause.
 - advice, first, never: regular expressions that some piece of advice, the first one, and none may match.
 """
@@ -49,8 +50,8 @@ def _parse(part: str) -> Post:
         name,
         body,
         frozenset(fields["cause"].split("|")),
-        frozenset(fields["resource"].split("|")),
-        fields["sure"] == "yes",
+        frozenset(fields.get("resource", "none").split("|")),
+        fields.get("sure") == "yes",
         fields.get("advice", ".*"),
         fields.get("first", ""),
         fields.get("never", ""),

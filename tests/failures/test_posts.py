@@ -8,8 +8,10 @@ from oomph.failures import Finding, read_log
 
 from .posts import Post, read_posts
 
-FOLDERS = ("development", "held_out", "blind", "blind_second", "blind_third")
-DEVELOPMENT, HELD_OUT, BLIND, BLIND_SECOND, BLIND_THIRD = ALL = tuple(read_posts(name) for name in FOLDERS)
+FOLDERS = ("development", "held_out", "blind", "blind_second", "blind_third", "blind_fourth")
+DEVELOPMENT, HELD_OUT, BLIND, BLIND_SECOND, BLIND_THIRD, BLIND_FOURTH = ALL = tuple(
+    read_posts(name) for name in FOLDERS
+)
 # Errors that no kind describes may stay unrecognized, but they are never memory.
 UNKNOWN = "other-error"
 # An article about exit codes: only its style tells it from a post about a run that was killed.
@@ -29,6 +31,8 @@ def first_finding(post: Post) -> Finding | None:
 
 
 def is_right_cause(post: Post, finding: Finding | None) -> bool:
+    if "none" in post.causes and (finding is None or finding.was_survived):
+        return True
     if UNKNOWN in post.causes and (finding is None or not finding.cause.is_memory):
         return True
     return finding is not None and finding.kind.value in post.causes
@@ -36,7 +40,7 @@ def is_right_cause(post: Post, finding: Finding | None) -> bool:
 
 def is_right_advice(post: Post, finding: Finding | None) -> bool:
     if finding is None:
-        return UNKNOWN in post.causes
+        return not post.causes.isdisjoint({UNKNOWN, "none"})
     advice = [" ".join(piece.lines) for piece in finding.advice]
     return (
         1 <= len(advice) <= 3
@@ -67,8 +71,8 @@ def test_healthy_posts_have_no_finding_of_memory(post: Post) -> None:
 
 @pytest.mark.parametrize(
     ("posts", "share"),
-    [(HELD_OUT, 0.97), (BLIND, 0.95), (BLIND_SECOND, 0.97), (BLIND_THIRD, 0.97)],
-    ids=["held out", "blind", "blind second", "blind third"],
+    [(HELD_OUT, 0.97), (BLIND, 0.95), (BLIND_SECOND, 0.97), (BLIND_THIRD, 0.97), (BLIND_FOURTH, 0.98)],
+    ids=["held out", "blind", "blind second", "blind third", "blind fourth"],
 )
 def test_posts_that_the_rules_were_not_written_for_are_explained(posts: tuple[Post, ...], share: float) -> None:
     answers = [(post, first_finding(post)) for post in failures(posts)]

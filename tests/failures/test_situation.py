@@ -24,6 +24,7 @@ def commands(text: str) -> str:
         ("INFO 06-01 vllm/worker/worker.py:173", Speaker.VLLM, "--max-model-len"),
         ("nnUNetv2_train 27 3d_fullres 0", Speaker.NNUNET, "nnUNetv2"),
         ("got prompt\nComfyUI 0.3.10", Speaker.DIFFUSERS, "enable_model_cpu_offload"),
+        ("accelerate launch train_text_to_image_lora.py", Speaker.DIFFUSION_TRAINING, "--gradient_checkpointing"),
         ('File "train.py", line 3, in <module>', Speaker.PYTORCH, "oomph.guard"),
     ],
 )
@@ -46,6 +47,20 @@ def test_advice_is_in_the_words_of_the_speaker(before: str, speaker: Speaker, co
         ("./darknet detector train\n CUDA Error: out of memory", "subdivisions="),
         ("mxnet.base.MXNetError: cudaMalloc retry failed: out of memory", "MXNET_GPU_MEM_POOL_TYPE"),
         ("paddle: (ResourceExhausted) Out of memory error on GPU 0. ", "FLAGS_"),
+        (
+            "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm.",
+            "jax.checkpoint",
+        ),
+        ("catboost/cuda/memory_pool.h:303: Error: Out of memory. what: NCudaLib::TOutOfMemoryError", "gpu_ram_part"),
+        (
+            "mlx_lm\n[METAL] Command buffer execution failed: Insufficient Memory "
+            "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)",
+            "mlx_lm.lora",
+        ),
+        ("Error in (function (input, weight)  : CUDA out of memory. Tried to allocate 1.00 GiB", "gc()"),
+        ("Error: cannot allocate vector of size 12.5 Gb", "gc()"),
+        ("jaxlib: cuda_dnn.cc:502] Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR", "PREALLOCATE=false"),
+        ("tensorflow: failed to create cublas handle: CUBLAS_STATUS_ALLOC_FAILED", "set_memory_growth"),
     ],
 )
 def test_other_frameworks_get_no_advice_about_torch(text: str, command: str) -> None:
@@ -106,11 +121,23 @@ def test_nvidia_smi_is_only_for_nvidia() -> None:
         ("    state = torch.load(path)", Phase.LOADING, 'map_location="cpu"'),
         ("    out = model.generate(**inputs)", Phase.GENERATING, "torch.inference_mode()"),
         ("  File 'a.py', line 3, in validate", Phase.EVALUATING, "torch.no_grad()"),
+        ("  File 'torch/optim/adamw.py', line 179, in _init_group", Phase.CREATING_STATES, "AdamW8bit"),
+        ("  File 'torch/optim/adam.py', line 522, in _multi_tensor_adam", Phase.UPDATING, "fused=True"),
     ],
 )
 def test_advice_fits_what_the_program_was_doing(line: str, phase: Phase, command: str) -> None:
     assert read_situation(CUDA, line).phase is phase
     assert command in commands(f"{line}\n{CUDA}")
+
+
+def test_what_the_traceback_shows_comes_before_smaller_batches() -> None:
+    validation = "  File 'a.py', line 3, in validate"
+    head = 'File "/opt/venv/transformers/trainer.py", line 2052\n'
+    shown = commands(f"{head}Traceback (most recent call last):\n{validation}\n{CUDA}").splitlines()
+    assert "per_device_eval_batch_size" in shown[0]
+    before = commands(f"{head}{validation}\nTraceback (most recent call last):\n{CUDA}").splitlines()
+    assert "gradient_accumulation_steps" in before[0]
+    assert "per_device_eval_batch_size" in before[1]
 
 
 def test_saving_is_a_detail() -> None:

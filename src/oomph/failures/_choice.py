@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from . import _common_advice as common
@@ -82,17 +83,27 @@ _WITHOUT_TORCH = {
         "Install the build of the framework for CUDA, and see which version the driver supports:", "$ nvidia-smi"
     ),
 }
+_JAX_ON_DEMAND = Advice(
+    "JAX takes 75% of the GPU at the start, which may leave too little to cuDNN and cuBLAS. Let it allocate only what "
+    "it needs:",
+    "$ XLA_PYTHON_CLIENT_PREALLOCATE=false python train.py",
+)
 _SMALLER_BATCHES = Advice("Use smaller batches or inputs.")
 _READ_THE_START = Advice("Read the first error above this one: the others follow from it.")
 _OTHER_FRAMEWORKS = frozenset(
     {
         Speaker.TENSORFLOW,
         Speaker.JAX,
+        Speaker.JAX_TPU,
         Speaker.PADDLE,
         Speaker.MXNET,
         Speaker.DARKNET,
         Speaker.CUPY,
         Speaker.RAPIDS,
+        Speaker.CATBOOST,
+        Speaker.LIGHTGBM,
+        Speaker.MLX,
+        Speaker.R,
         Speaker.ONNXRUNTIME,
         Speaker.TENSORRT,
         Speaker.LLAMA_CPP,
@@ -126,10 +137,7 @@ def _by_situation(
     if kind is FailureKind.PINNED:
         return (*pinned_advice(situation), *cause.advice)
     if kind in {FailureKind.LIBRARY_OOM, FailureKind.LIBRARY_ERROR, FailureKind.DRIVER_OOM}:
-        by_speaker = less_gpu_memory(situation)
-        if situation.speaker in _OTHER_FRAMEWORKS and kind is FailureKind.LIBRARY_ERROR:
-            return (*by_speaker[1:2], *by_speaker[:1], *cause.advice)
-        return (*cause.advice[:1], *by_speaker[:1], *cause.advice[1:])
+        return _library_advice(cause, situation, evidence)
     if cause.family is Family.NUMERICS and situation.speaker is Speaker.TENSORFLOW:
         return _KERAS_NUMERICS
     if kind is FailureKind.IMPOSSIBLE_SIZE and resource is Resource.RAM:
@@ -137,6 +145,21 @@ def _by_situation(
     if kind in _GPU_KINDS:
         return (*less_gpu_memory(situation), *cause.advice)
     return cause.advice
+
+
+def _library_advice(cause: Cause, situation: Situation, evidence: str) -> tuple[Advice, ...]:
+    by_speaker = less_gpu_memory(situation)
+    if situation.speaker is Speaker.JAX:
+        return (_JAX_ON_DEMAND, *by_speaker[:1], *cause.advice)
+    is_early = cause.kind is FailureKind.LIBRARY_ERROR or _is_at_start(evidence)
+    if situation.speaker in _OTHER_FRAMEWORKS and is_early:
+        return (*by_speaker[1:2], *by_speaker[:1], *cause.advice)
+    return (*cause.advice[:1], *by_speaker[:1], *cause.advice[1:])
+
+
+def _is_at_start(evidence: str) -> bool:
+    """Return True if a library could not even create its handle, which a smaller batch doesn't change."""
+    return re.search(r"(?i)create (?:cublas|cudnn)", evidence) is not None
 
 
 def _ram_advice(cause: Cause, situation: Situation, evidence: str, limit: float | None) -> tuple[Advice, ...]:
@@ -148,7 +171,8 @@ def _ram_advice(cause: Cause, situation: Situation, evidence: str, limit: float 
     if cause.kind is FailureKind.OOM_KILL:
         if situation.places & _KERNEL_PLACES:
             return (*more, *less, *cause.advice[1:2], *swap_advice(situation), *cause.advice[2:])
-        return (*less[:1], *more, *cause.advice)
+        count = 2 if situation.speaker in {Speaker.DEEPSPEED, Speaker.MLX} else 1
+        return (*less[:count], *more, *cause.advice)
     if cause.kind is FailureKind.NOTEBOOK_DIED:
         return (*more, *cause.advice, *less)
     if cause.kind in {FailureKind.WORKER_EXITED, FailureKind.WORKER_KILLED}:
@@ -179,6 +203,8 @@ def _fits(advice: Advice, kind: FailureKind, situation: Situation) -> bool:
     ):
         return False
     if "docker" in advice.command and situation.system is System.WINDOWS:
+        return False
+    if situation.speaker is Speaker.R and ("pd." in advice.command or "np." in advice.command):
         return False
     uses_torch = "torch" in advice.command or "oomph.guard" in words or "DataLoader(" in advice.command
     return not (uses_torch and situation.speaker in _OTHER_FRAMEWORKS - {Speaker.VLLM, Speaker.PADDLE})

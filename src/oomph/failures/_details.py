@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from ..units import GIB, KIB, MIB, TIB, format_size
 from . import _common_advice as common
+from ._growth import find_growth
 from ._kinds import Advice, FailureKind
 from ._message_numbers import MessageNumbers
 from ._situation import Phase, Situation, System
+from .causes import CAUSES
 
 _ALLOCATOR_KINDS = {
     FailureKind.CUDA_OOM,
@@ -70,6 +72,20 @@ class Detail:
 def derive_details(kind: FailureKind, numbers: MessageNumbers, situation: Situation) -> tuple[Detail, ...]:
     """Return what follows from the numbers of a failure, most important first."""
     return tuple(_details(kind, numbers, situation))
+
+
+def growth_details(kind: FailureKind, surroundings: str) -> tuple[Detail, ...]:
+    """Return a detail about memory that grew until it ran out; empty if the lines before the failure show none."""
+    is_host = kind in _HOST_KINDS or kind in _KILLS
+    if not is_host and kind not in _ALLOCATOR_KINDS:
+        return ()
+    growth = find_growth(surroundings)
+    if growth is None or growth.is_host is not is_host:
+        return ()
+    what = "RAM" if is_host else "Memory"
+    leak = CAUSES[FailureKind.HOST_LEAK if is_host else FailureKind.DEVICE_LEAK]
+    sizes = f"from {format_size(growth.first)} to {format_size(growth.last)}"
+    return (Detail(f"{what} grew steadily before it, {sizes}: something keeps objects alive.", leak.advice[:2]),)
 
 
 def is_impossible(kind: FailureKind, numbers: MessageNumbers) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ._choice import MAX_ADVICE, choose_advice
-from ._details import derive_details
+from ._details import derive_details, growth_details
 from ._kinds import FailureKind, Finding
 from ._message_numbers import read_numbers
 from ._refinement import refine_kind, resource_of, says_for_sure
@@ -38,7 +38,7 @@ def finding_in_text(
     if surroundings:
         kind = refine_kind(kind, values, message, surroundings, situation.speaker)
     cause, resource = CAUSES[kind], resource_of(kind, evidence, message, situation)
-    details = derive_details(kind, values, situation)
+    details = (*derive_details(kind, values, situation), *growth_details(kind, surroundings))
     return Finding(
         cause,
         _shorten(evidence),

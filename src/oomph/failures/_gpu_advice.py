@@ -84,6 +84,14 @@ _BY_SPEAKER: dict[Speaker, tuple[Advice, ...]] = {
         Advice("Use a smaller network input in the .cfg file, a multiple of 32:", "width=416 height=416 random=0"),
         common.PROCESSES_ON_GPU,
     ),
+    Speaker.DIFFUSION_TRAINING: (
+        Advice(
+            "Use smaller batches with accumulation, and recompute activations:",
+            "--train_batch_size 1 --gradient_accumulation_steps 4 --gradient_checkpointing",
+        ),
+        Advice("Keep the optimizer's states in 8 bits, and train in bf16:", "--use_8bit_adam --mixed_precision bf16"),
+        Advice("Train at a smaller resolution, or only adapters (LoRA):", "--resolution 512"),
+    ),
     Speaker.DIFFUSERS: (
         Advice(
             "Use a smaller resolution or one image at a time:",
@@ -110,6 +118,14 @@ _BY_SPEAKER: dict[Speaker, tuple[Advice, ...]] = {
         ),
         Advice("Use mixed precision:", 'tf.keras.mixed_precision.set_global_policy("mixed_float16")'),
     ),
+    Speaker.JAX_TPU: (
+        Advice("Use smaller batches, or recompute activations in the backward pass:", "loss = jax.checkpoint(loss)"),
+        Advice(
+            "Shard the weights and optimizer states over the cores, instead of one copy on each:",
+            "jax.device_put(state, NamedSharding(mesh, PartitionSpec('data')))",
+        ),
+        Advice("Compute in bfloat16:", "x = x.astype(jnp.bfloat16)"),
+    ),
     Speaker.JAX: (
         Advice("Use smaller batches, or recompute activations in the backward pass:", "loss = jax.checkpoint(loss)"),
         Advice(
@@ -131,6 +147,28 @@ _BY_SPEAKER: dict[Speaker, tuple[Advice, ...]] = {
         Advice("Use smaller batches:", "$ python train.py --batch-size 16"),
         Advice("Waste less of the memory pool when shapes vary:", "$ MXNET_GPU_MEM_POOL_TYPE=Round python train.py"),
         Advice("Stop other processes on the GPU:", "$ nvidia-smi"),
+    ),
+    Speaker.CATBOOST: (
+        Advice("Use shallower trees with fewer borders:", 'CatBoost(dict(task_type="GPU", depth=6, border_count=32))'),
+        Advice(
+            "Let it use more or less of the GPU (0.95 by default):", 'CatBoost(dict(task_type="GPU", gpu_ram_part=0.8))'
+        ),
+        common.PROCESSES_ON_GPU,
+    ),
+    Speaker.LIGHTGBM: (
+        Advice("Use fewer bins and leaves:", 'lightgbm.train(dict(device="gpu", max_bin=63, num_leaves=63), data)'),
+        Advice("Train on the CPU, whose memory is larger:", 'lightgbm.train(dict(device="cpu"), data)'),
+        common.PROCESSES_ON_GPU,
+    ),
+    Speaker.MLX: (
+        Advice("Use smaller batches, and recompute activations:", "$ mlx_lm.lora --batch-size 1 --grad-checkpoint …"),
+        Advice("Train fewer layers, on shorter sequences:", "$ mlx_lm.lora --num-layers 4 --max-seq-length 1024 …"),
+        Advice("Start from a model in 4 bits:", "$ mlx_lm.convert --hf-path NAME -q"),
+    ),
+    Speaker.R: (
+        Advice("Use smaller batches:", "dataloader(dataset, batch_size = 8)"),
+        Advice("Release what isn't used any more:", "rm(x); gc(); cuda_empty_cache()"),
+        common.PROCESSES_ON_GPU,
     ),
     Speaker.RAPIDS: (
         Advice(
@@ -162,6 +200,15 @@ _BY_SPEAKER: dict[Speaker, tuple[Advice, ...]] = {
     ),
 }
 _BY_PHASE: dict[Phase, Advice] = {
+    Phase.CREATING_STATES: Advice(
+        "The optimizer's states don't fit, and smaller batches don't change them. Keep them in 8 bits (or shard them "
+        "with FSDP, or train adapters):",
+        "optimizer = torchao.optim.AdamW8bit(model.parameters(), lr=1e-4)",
+    ),
+    Phase.UPDATING: Advice(
+        "Update the weights without temporary copies of all of them:",
+        "torch.optim.AdamW(model.parameters(), fused=True)  # or foreach=False",
+    ),
     Phase.SAVING: Advice(
         "Gather the weights in RAM on one rank, or save them sharded:",
         "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))",
@@ -184,13 +231,16 @@ _PRETRAINED = Advice(
 )
 
 
+_WITH_PHASES = {Speaker.PYTORCH, Speaker.RAY, Speaker.HUGGINGFACE, Speaker.LIGHTNING, Speaker.UNKNOWN}
+
+
 def less_gpu_memory(situation: Situation) -> tuple[Advice, ...]:
     """Return how the users of a library make it need less GPU memory, best first; empty if it is unknown."""
     advice = _BY_SPEAKER.get(situation.speaker, ())
-    if situation.speaker in {Speaker.PYTORCH, Speaker.RAY, Speaker.HUGGINGFACE, Speaker.LIGHTNING, Speaker.UNKNOWN}:
-        phase = _phase_advice(situation)
-        advice = (*advice[:1], *phase, *advice[1:]) if advice else (*phase, *advice)
-    return advice
+    if situation.speaker not in _WITH_PHASES:
+        return advice
+    first = 0 if situation.is_phase_certain else 1
+    return (*advice[:first], *_phase_advice(situation), *advice[first:])
 
 
 def _phase_advice(situation: Situation) -> tuple[Advice, ...]:

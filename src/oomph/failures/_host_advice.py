@@ -84,7 +84,10 @@ _BY_SPEAKER: dict[Speaker, tuple[Advice, ...]] = {
             "Every rank loads the whole model into RAM. Load it sharded, or start fewer ranks per machine:",
             'from_pretrained(NAME, torch_dtype="auto", low_cpu_mem_usage=True)',
         ),
-        Advice("Offload less to RAM:", '"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}'),
+        Advice(
+            "Offload to a disk instead of RAM:",
+            '"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}',
+        ),
     ),
     Speaker.HUGGINGFACE: (
         Advice(
@@ -111,6 +114,14 @@ _BY_SPEAKER: dict[Speaker, tuple[Advice, ...]] = {
             "Use smaller batches and fewer loader workers: the host's RAM ran out.",
             "DataLoader(dataset, batch_size=8, num_workers=0)",
         ),
+    ),
+    Speaker.MLX: (
+        Advice("Use smaller batches, and recompute activations:", "$ mlx_lm.lora --batch-size 1 --grad-checkpoint …"),
+        Advice("Close other programs: the GPU uses the same RAM. See which ones hold it:", "$ top -o mem"),
+    ),
+    Speaker.R: (
+        Advice("Release what isn't used any more, and see what is large:", "rm(x); gc(); lobstr::obj_size(y)"),
+        Advice("Read only what is needed:", 'data.table::fread("data.csv", select = columns)'),
     ),
     Speaker.PANDAS: (
         common.CHUNKS,

@@ -180,7 +180,7 @@ def read_numbers(text: str, before: str = "") -> MessageNumbers:
 def _sizes(message: str) -> Iterator[tuple[str, float]]:
     for name, pattern in _SIZE_PATTERNS:
         if match := pattern.search(message):
-            size = _parse_size(match[1], match[2])
+            size = parse_size(match[1], match[2])
             if size is not None:
                 yield name, size
 
@@ -206,7 +206,7 @@ def _machine(before: str) -> Iterator[tuple[str, float]]:
     if percents := _RAM_PERCENT.findall(before):
         yield "ram_percent", float(percents[-1].rstrip("."))
     if match := _TENSORFLOW_START.search(before):
-        total, free = _parse_size(match[1], match[2]), _parse_size(match[3], match[4])
+        total, free = parse_size(match[1], match[2]), parse_size(match[3], match[4])
         if total and free:
             yield "capacity", total
             yield "others", max(total - free, 0)  # TensorFlow had not allocated anything yet
@@ -243,7 +243,7 @@ def _other_processes(message: str, numbers: Mapping[str, float]) -> dict[str, fl
     listed = [
         (size, int(match[1]))
         for match in _OTHER_PROCESS.finditer(message)
-        if (size := _parse_size(match[2], match[3])) is not None
+        if (size := parse_size(match[2], match[3])) is not None
     ]
     process: dict[str, float] = {}
     torch_bytes = numbers.get("reserved", 0)
@@ -262,7 +262,8 @@ def _other_processes(message: str, numbers: Mapping[str, float]) -> dict[str, fl
     }
 
 
-def _parse_size(number: str, unit: str) -> int | None:
+def parse_size(number: str, unit: str) -> int | None:
+    """Return the bytes of a size as a message prints it; None for a number that is none or too large."""
     try:
         value = float(number.replace(",", "").rstrip("."))
     except ValueError:

@@ -137,5 +137,5 @@ def says_for_sure(kind: FailureKind, evidence: str, message: str, surroundings: 
     if kind is FailureKind.PEER_DIED:
         return _LOST_CONNECTION.search(evidence) is None
     if kind is FailureKind.LIBRARY_OOM:
-        return "cublasCreate" not in evidence
+        return re.search(r"cublasCreate|create cublas", evidence) is None
     return CAUSES[kind].is_sure

@@ -16,19 +16,25 @@ class Speaker(enum.Enum):
     NNUNET = "nnunet"
     VLLM = "vllm"
     DARKNET = "darknet"
+    DIFFUSION_TRAINING = "diffusers training"
     DIFFUSERS = "diffusers"
     LLAMA_CPP = "llama.cpp"
     DEEPSPEED = "deepspeed"
     HUGGINGFACE = "huggingface"
     LIGHTNING = "lightning"
+    CATBOOST = "catboost"
+    LIGHTGBM = "lightgbm"
     RAPIDS = "rapids"
     PADDLE = "paddle"
     MXNET = "mxnet"
+    JAX_TPU = "jax on tpu"
     JAX = "jax"
     TENSORFLOW = "tensorflow"
     CUPY = "cupy"
     ONNXRUNTIME = "onnxruntime"
     TENSORRT = "tensorrt"
+    MLX = "mlx"
+    R = "r"
     PYTORCH = "pytorch"
     RAY = "ray"
     JOBLIB = "joblib"
@@ -70,6 +76,8 @@ class Place(enum.Enum):
 class Phase(enum.Enum):
     """What the program was doing."""
 
+    CREATING_STATES = "creating optimizer states"
+    UPDATING = "updating"
     SAVING = "saving"
     LOADING = "loading"
     EVALUATING = "evaluating"
@@ -87,6 +95,7 @@ class Situation:
         system: The operating system.
         places: Schedulers, containers, services and logs.
         phase: What the program was doing.
+        is_phase_certain: True if the traceback shows the phase, and not only a line before it.
         is_old_torch: True if the message has the form of torch before 2.1.
     """
 
@@ -94,6 +103,7 @@ class Situation:
     system: System = System.UNKNOWN
     places: frozenset[Place] = frozenset()
     phase: Phase = Phase.UNKNOWN
+    is_phase_certain: bool = False
     is_old_torch: bool = False
 
     @property
@@ -131,6 +141,11 @@ _SPEAKERS = _patterns(
             r"\bdarknet\b|subdivisions|cuda_make_array|check_error: Assertion|\./src/cuda\.c",
             r"mini_batch = ",
         ),
+        Speaker.DIFFUSION_TRAINING: (
+            r"\bkohya|\bsd-scripts\b|train_(?:network|db|dreambooth|controlnet|text_to_image|textual)\w*\.py",
+            r"(?:[Dd]iffusers|stable-diffusion)[^\0]*total optimization steps",
+            r"total optimization steps[^\0]*[Dd]iffusers",
+        ),
         Speaker.DIFFUSERS: r"[Dd]iffusers\b|ComfyUI|comfy/|stable-diffusion|webui|[Ss]tableDiffusion",
         Speaker.LLAMA_CPP: r"ggml_|llama_(?:model|new|init|kv)|llama\.cpp|llama_cpp|\bollama\b",
         Speaker.DEEPSPEED: r"[Dd]eep[Ss]peed|launch\.py:\d+:sigkill_handler|\bzero_(?:stage|optimization)|stage3\.py",
@@ -143,9 +158,12 @@ _SPEAKERS = _patterns(
             r"pytorch_lightning|lightning_fabric|lightning[/.]pytorch|lightning/|LightningModule",
             r"Lightning\b",
         ),
-        Speaker.RAPIDS: r"\bxgboost|XGBoost|\brmm\b|\bcudf\b|\bcuml\b|lightgbm|LightGBM|catboost|CatBoost",
+        Speaker.CATBOOST: r"catboost|CatBoost|NCudaLib",
+        Speaker.LIGHTGBM: r"lightgbm|LightGBM",
+        Speaker.RAPIDS: r"\bxgboost|XGBoost|\brmm\b|\bcudf\b|\bcuml\b",
         Speaker.PADDLE: r"[Pp]addle|FLAGS_fraction_of_gpu|ResourceExhaustedError: \s*\n*\s*Out of memory error on GPU",
         Speaker.MXNET: r"\bmxnet|MXNet|gluon",
+        Speaker.JAX_TPU: r"XLA:TPU|memory space hbm|\bhbm capacity\b|libtpu",
         Speaker.JAX: r"\bjax\b|jaxlib|\bflax\b|XlaRuntimeError|pjrt|PjRt|XLA_PYTHON",
         Speaker.TENSORFLOW: (
             r"tensorflow|\bTensorFlow|\bkeras\b|\btf\.|bfc_allocator|OOM when allocating tensor",
@@ -154,6 +172,8 @@ _SPEAKERS = _patterns(
         Speaker.CUPY: r"\bcupy\b",
         Speaker.ONNXRUNTIME: r"onnxruntime|\bORT\b|BFCArena",
         Speaker.TENSORRT: r"\[TRT\]|TensorRT|\btrtexec\b|IBuilderConfig|[Ss]kipping tactic",
+        Speaker.MLX: r"\bmlx\b|mlx_lm|mlx\.core|\[METAL\]|\[metal::",
+        Speaker.R: r"/lib/R/|R-\d\.\d|\bRscript\b|\bluz\b|\bError in [\w.]*\(|call_c_function|cannot allocate vector",
         Speaker.PYTORCH: (
             r"\btorch\b|PyTorch|pytorch|c10::|DefaultCPUAllocator|DataLoader worker|THCudaCheck",
             r"cuda runtime error|CUDA out of memory|\bTHC\b|aten/",
@@ -212,6 +232,9 @@ _PLACES = _patterns(
 )
 _PHASES = _patterns(
     {
+        # In the first step; AdamW's states are as large as two copies of the weights.
+        Phase.CREATING_STATES: r"in _init_group\b|exp_avg(?:_sq)?\"\] = |initialize_optimizer_states",
+        Phase.UPDATING: r"in _multi_tensor_\w+|in _single_tensor_\w+|torch\._foreach_\w+\(",
         Phase.SAVING: (
             r"torch\.save\(|in save\b|_save\(|save_checkpoint|save_model|save_pretrained|full_state_dict",
             r"FullStateDict|_unshard_params|summon_full_params|consolidat",
@@ -233,6 +256,7 @@ _PHASES = _patterns(
         Phase.PREPROCESSING: r"preprocess|plan_and_preprocess|build_vocab|\.map\(|tokeniz",
     }
 )
+_TRACEBACK = "Traceback (most recent call last)"
 # Since 2.1, torch writes "GPU 0 has a total capacity of".
 _OLD_TORCH = re.compile(r"\d [KMGT]iB total capacity; |THCStorage|THCudaCheck|cuda runtime error \(2\)")
 # Speakers that run on torch: only these can raise torch's own errors.
@@ -242,10 +266,12 @@ TORCH_SPEAKERS = frozenset(
         Speaker.ULTRALYTICS,
         Speaker.NNUNET,
         Speaker.VLLM,
+        Speaker.DIFFUSION_TRAINING,
         Speaker.DIFFUSERS,
         Speaker.DEEPSPEED,
         Speaker.HUGGINGFACE,
         Speaker.LIGHTNING,
+        Speaker.R,
         Speaker.PYTORCH,
         Speaker.RAY,
     }
@@ -261,8 +287,16 @@ def read_situation(message: str, surroundings: str) -> Situation:
     system = _first(_SYSTEMS, wide, System.UNKNOWN)
     if Place.COLAB in places or Place.KAGGLE in places:
         system = System.LINUX
-    phase = _first(_PHASES, wide, Phase.UNKNOWN)
-    return Situation(_speaker(message, wide), system, places, phase, _OLD_TORCH.search(message) is not None)
+    shown = _first(_PHASES, _traceback(surroundings), Phase.UNKNOWN)
+    is_certain = shown is not Phase.UNKNOWN
+    phase = shown if is_certain else _first(_PHASES, wide, Phase.UNKNOWN)
+    return Situation(_speaker(message, wide), system, places, phase, is_certain, _OLD_TORCH.search(message) is not None)
+
+
+def _traceback(surroundings: str) -> str:
+    """Return the traceback that ends right before a message; empty if there is none."""
+    start = surroundings.rfind(_TRACEBACK)
+    return surroundings[start:] if start >= 0 else ""
 
 
 def _speaker(message: str, wide: str) -> Speaker:

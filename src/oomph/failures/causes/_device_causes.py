@@ -99,9 +99,9 @@ DEVICE_CAUSES = (
     ),
     _device(
         FailureKind.FRAMEWORK_OOM,
-        "The framework ran out of GPU memory",
-        "TensorFlow, JAX, CuPy, ONNX Runtime, Paddle, MXNet, darknet and vLLM have their own allocators. Some of them "
-        "reserve most of the GPU when they start.",
+        "The framework ran out of device memory",
+        "TensorFlow, JAX, CuPy, ONNX Runtime, Paddle, MXNet, darknet, vLLM and CatBoost have their own allocators. "
+        "Some of them reserve most of the GPU when they start.",
         (Advice("Use smaller batches or inputs:", "batch_size = batch_size // 2"), common.PROCESSES_ON_GPU),
         retryable=False,
     ),

@@ -133,7 +133,7 @@ HOST_CAUSES = (
     ),
     Cause(
         FailureKind.OOM_KILL,
-        "The kernel killed the process because RAM ran out",
+        "The process was killed because RAM ran out",
         "Linux allocates memory lazily. When RAM or the container's limit is full, the kernel kills the largest "
         "process with signal 9 (exit code 137), and Python can't report anything. A manual kill -9 looks the same.",
         (common.KERNEL_LOG, common.FEWER_WORKERS, common.WATCH),
@@ -172,9 +172,9 @@ HOST_CAUSES = (
     ),
     Cause(
         FailureKind.SCHEDULER_KILL,
-        "The scheduler killed the job because it used too much RAM",
-        "Slurm, PBS, LSF, HTCondor, Kubernetes and Ray allow a job only the memory that it requested, and kill it "
-        "beyond that.",
+        "The job was killed because it used more RAM than it may",
+        "Slurm, PBS, LSF, HTCondor, Kubernetes, Docker and Ray allow a job only the memory that it requested, and kill "
+        "it beyond that.",
         (
             Advice(
                 "Request more memory: --mem for Slurm, -l mem for PBS, -M for LSF, request_memory for HTCondor, "

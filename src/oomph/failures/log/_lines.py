@@ -29,8 +29,16 @@ _SOURCE_LINE = re.compile(
     r"^\s*(?:[|#>-]*\s*)?(?:\d+\s+)?(?:except|if|elif|raise|assert|return|print|logger|log)\b.*[\"'(:]"
 )
 _COMMIT = re.compile(r"^\s*[0-9a-f]{7,12} (?!\d)")
-_CHANGE = re.compile(r"^\s*[-*+] .*\(#\d{1,7}(?:, #\d{1,7})*\)\s*$")  # an item of a changelog
-_QUESTION = re.compile(r"^\W*Q\d{0,3}[:.] ")  # of a list of questions and answers
+_CHANGES = (
+    "Fix(?:ed|es)?|Add(?:ed|s)?|Improve[ds]?|Change[ds]|Remove[ds]|Updated?|Resolved|Prevents?|Avoids?|Deprecated?",
+    "Supports?|Handles?",
+)
+# An item of a changelog or of release notes.
+_CHANGE = re.compile(
+    r"^\s*(?:[-*+] .*\(#\d{1,7}(?:, #\d{1,7})*\)\s*$"
+    rf"|[-*+•‣◦·] (?:\[[^\]]{{1,20}}\] |\w+: )?(?:{'|'.join(_CHANGES)})\b)"
+)
+_QUESTION = re.compile(r"^\W*[QA]\d{0,3}[:.] ")  # of a list of questions and answers
 _FRAME = re.compile(r'^(.{0,60}?)\s+File "[^"]{1,300}", line \d+')
 _NEW_RECORD = re.compile(
     rf'\s*(?:File "|Traceback \(|```|\[?(?:{_TIME})|\[(?:rank|default)?\d+\]|[\w.]+(?:Error|Exception): )'

@@ -9,6 +9,10 @@ DEVICE_RULES = (
     # RAPIDS' allocator: its C++ exception would otherwise look like one of host memory.
     rule(FailureKind.DRIVER_OOM, "std::bad_alloc", r"std::bad_alloc: (?:out_of_memory: )?CUDA error"),
     rule(FailureKind.DRIVER_OOM, "aximum pool size exceeded"),
+    rule(FailureKind.DRIVER_OOM, "rror out of memory at line"),  # kernels of bitsandbytes
+    rule(FailureKind.FRAMEWORK_OOM, "TOutOfMemoryError", r"N\w+::TOutOfMemoryError"),  # CatBoost
+    rule(FailureKind.FRAMEWORK_OOM, "emory Object Allocation Failure"),  # OpenCL, in LightGBM
+    rule(FailureKind.FRAMEWORK_OOM, "CL_MEM_OBJECT_ALLOCATION_FAILURE"),
     rule(
         FailureKind.FRAMEWORK_OOM, "Memory allocation error on worker", r"Memory allocation error on worker \d+: .*cuda"
     ),
@@ -137,6 +141,7 @@ DEVICE_RULES = (
         r"Free memory on device.*less than desired GPU memory utilization",
     ),
     rule(FailureKind.FRAMEWORK_OOM, "cupy", r"cupy[\w.]*OutOfMemoryError"),
+    rule(FailureKind.FRAMEWORK_OOM, "allocated so far: ", r"allocating [\d,]+ bytes \(allocated so far: "),  # CuPy
     rule(FailureKind.FRAMEWORK_OOM, "Failed to allocate memory for requested buffer of size"),
     rule(FailureKind.FRAMEWORK_OOM, "ResourceExhaustedError:", r"ResourceExhaustedError:[\s\S]{0,200}[Oo]ut of memory"),
     rule(

@@ -55,6 +55,13 @@ HOST_RULES = (
         r"(?:fork|mmap).*annot allocate memory|[:\]] Cannot allocate memory|annot allocate memory \(os error 12\)",
     ),
     rule(FailureKind.MEMORY_ERROR, "ArrowMemoryError"),
+    # R, in its languages.
+    rule(FailureKind.MEMORY_ERROR, "cannot allocate vector of "),
+    rule(FailureKind.MEMORY_ERROR, "kann Vektor der Gr"),
+    rule(FailureKind.MEMORY_ERROR, "impossible d'allouer un vecteur"),
+    rule(FailureKind.MEMORY_ERROR, "no se puede ubicar un vector"),
+    rule(FailureKind.MEMORY_ERROR, "CL_OUT_OF_HOST_MEMORY"),
+    rule(FailureKind.MEMORY_ERROR, "Out of Host Memory", r"Error\W.*Out of Host Memory"),
     rule(FailureKind.MEMORY_ERROR, " of size ", r"\b(?:m|re)alloc of size \d+ failed"),
     rule(FailureKind.BAD_ALLOC, "memory allocation of", r"memory allocation of \d+ bytes failed"),
     rule(FailureKind.MEMORY_ERROR, "java.lang.OutOfMemoryError"),

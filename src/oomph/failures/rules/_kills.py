@@ -54,7 +54,8 @@ KILL_RULES = (
     rule(FailureKind.SCHEDULER_KILL, "exceeded a memory resource limit"),
     rule(FailureKind.SCHEDULER_KILL, "h_vmem", r"exceed\w* .{0,40}h_vmem"),
     rule(FailureKind.SCHEDULER_KILL, "low on resource: memory"),
-    rule(FailureKind.SCHEDULER_KILL, "OOMKilled"),
+    # `docker inspect` has it for every container, mostly with "false".
+    rule(FailureKind.SCHEDULER_KILL, "OOMKilled", r"(?<!State\.)OOMKilled(?![\"']?\s*[:=]?\s*(?:[Ff]alse|0)\b)"),
     rule(FailureKind.SCHEDULER_KILL, "node running low on memory"),
     rule(FailureKind.OOM_KILL, "emory: Kill", r"(?:[Oo]ut of memory|cgroup out of memory): Kill(?:ed)? process \d+"),
     rule(FailureKind.OOM_KILL, "emory cgroup out of memory"),
