@@ -7,10 +7,9 @@ from oomph.failures._growth import find_growth
 from oomph.units import GIB
 
 ERROR = (
-    "torch.OutOfMemoryError: CUDA out of memory. "
-    "Tried to allocate 64.00 MiB. GPU 0 has a total capacity of 15.77 GiB "
-    "of which 20.00 MiB is free. Including non-PyTorch memory, this process has 15.70 GiB memory in use. Of the allocated "
-    "memory 15.20 GiB is allocated by PyTorch, and 80.00 MiB is reserved by PyTorch but unallocated."
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a total capacity of 15.77 GiB "
+    "of which 20.00 MiB is free. Including non-PyTorch memory, this process has 15.70 GiB memory in use. Of the "
+    "allocated memory 15.20 GiB is allocated by PyTorch, and 80.00 MiB is reserved by PyTorch but unallocated."
 )
 
 

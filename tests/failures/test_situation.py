@@ -7,6 +7,11 @@ from oomph.failures._situation import Phase, Place, Speaker, System, read_situat
 
 CUDA = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 7.79 GiB total capacity)"
 
+METAL = (
+    "mlx_lm\n[METAL] Command buffer execution failed: Insufficient Memory "
+    "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
+)
+
 
 def commands(text: str) -> str:
     """The commands of the advice for the first failure in a text."""
@@ -52,11 +57,7 @@ def test_advice_is_in_the_words_of_the_speaker(before: str, speaker: Speaker, co
             "jax.checkpoint",
         ),
         ("catboost/cuda/memory_pool.h:303: Error: Out of memory. what: NCudaLib::TOutOfMemoryError", "gpu_ram_part"),
-        (
-            "mlx_lm\n[METAL] Command buffer execution failed: Insufficient Memory "
-            "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)",
-            "mlx_lm.lora",
-        ),
+        (METAL, "mlx_lm.lora"),
         ("Error in (function (input, weight)  : CUDA out of memory. Tried to allocate 1.00 GiB", "gc()"),
         ("Error: cannot allocate vector of size 12.5 Gb", "gc()"),
         ("jaxlib: cuda_dnn.cc:502] Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR", "PREALLOCATE=false"),
