@@ -123,6 +123,17 @@ def test_invariants_of_the_allocator(script: list[int], expandable: bool) -> Non
     assert (allocator.allocated, allocator.reserved) == (0, 0), "memory leaked"
 
 
+@pytest.mark.parametrize("expandable", [False, True])
+def test_cached_memory_of_a_stream_serves_no_other_stream(expandable: bool) -> None:  # noqa: FBT001
+    allocator = Allocator(AllocatorConfig(expandable=expandable, cap=100 * MIB))
+    allocator.free(allocator.malloc(60 * MIB))
+    allocator.malloc(40 * MIB, stream=1)
+    assert allocator.reserved == 100 * MIB
+    allocator.malloc(40 * MIB, stream=1)
+    assert allocator.retries == 1, "only at the cap is the memory returned to the device, and given to the other stream"
+    assert allocator.reserved == 80 * MIB
+
+
 @settings(max_examples=40, deadline=None)
 @given(operations)
 def test_reserved_memory_exceeds_the_cap_by_less_than_a_page(script: list[int]) -> None:

@@ -1,9 +1,10 @@
-"""Replay of PyTorch's CUDA caching allocator, byte for byte, for one stream.
+"""Replay of PyTorch's CUDA caching allocator, byte for byte.
 
 The replay follows the allocator's rules. Sizes round up to 512 bytes. Small requests (at most 1 MiB) and large requests
-have separate pools. A request uses the smallest free block that fits, at the lowest address, and the rest of the block
-becomes a free block. Adjacent free blocks merge. When the device has no more memory, the allocator returns its cached
-memory and retries once. With expandable segments, each pool is one address range that is filled page by page.
+have separate pools, and so does each stream. A request uses the smallest free block that fits, at the lowest address,
+and the rest of the block becomes a free block. Adjacent free blocks merge. When the device has no more memory, the
+allocator returns its cached memory and retries once. With expandable segments, each pool is one address range that is
+filled page by page.
 
 `torch.cuda.memory_allocated` counts whole blocks, which can be larger than the requests they serve. So even `allocated`
 needs the replay.
@@ -43,10 +44,10 @@ class _Block:
 
 
 class _Pool:
-    """Free blocks, ordered by size, then by address."""
+    """Free blocks of a stream, ordered by size, then by address."""
 
-    def __init__(self, *, small: bool) -> None:
-        self.small = small
+    def __init__(self, stream: int, *, small: bool) -> None:
+        self.stream, self.small = stream, small
         self.page = _SMALL_SEGMENT if small else _LARGE_SEGMENT
         self.keys: list[tuple[int, int]] = []
         self.blocks: dict[int, _Block] = {}
@@ -88,21 +89,28 @@ class Allocator:
                 address is used first, so an exact replay needs them.
         """
         self.config = config
-        self.small, self.large = _Pool(small=True), _Pool(small=False)
+        self._pools: dict[int, tuple[_Pool, _Pool]] = {}
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = self.retries = 0
         self._cap = _UNLIMITED if config.cap is None else config.cap
         self._max_split = _UNLIMITED if config.max_split is None else config.max_split
         self._addresses = iter(addresses or ())
         self._next_address = _ADDRESS_RANGE
 
-    def malloc(self, size: int) -> _Block:
-        """Allocate a block.
+    @property
+    def pools(self) -> tuple[_Pool, ...]:
+        """The pools of all streams."""
+        return tuple(pool for pools in self._pools.values() for pool in pools)
+
+    def malloc(self, size: int, stream: int = 0) -> _Block:
+        """Allocate a block that is used on a stream.
 
         Raises:
             OutOfMemory: the request does not fit under the cap.
         """
         rounded = round_size(size)
-        pool = self.small if rounded <= _MAX_SMALL else self.large
+        if stream not in self._pools:
+            self._pools[stream] = _Pool(stream, small=True), _Pool(stream, small=False)
+        pool = self._pools[stream][rounded > _MAX_SMALL]
         block = self._find(pool, rounded) or self._grow(pool, rounded)
         if self._should_split(block, rounded):
             self._split(block, rounded)
@@ -121,7 +129,7 @@ class Allocator:
 
     def empty_cache(self) -> None:
         """Return cached memory to the device: all segments, or pages of expandable segments, that are entirely free."""
-        for pool in (self.large, self.small):
+        for pool in sorted(self.pools, key=lambda pool: pool.small):
             for block in [pool.blocks[ptr] for _, ptr in pool.keys]:
                 if self.config.expandable:
                     self._unmap(block)
@@ -157,7 +165,7 @@ class Allocator:
 
     def _grow(self, pool: _Pool, size: int) -> _Block:
         block = self._from_device(pool, size)
-        if block is None and self._max_split != _UNLIMITED and self._release_oversize(size):
+        if block is None and self._max_split != _UNLIMITED and self._release_oversize(pool, size):
             block = self._from_device(pool, size)
         if block is None:
             self.empty_cache()
@@ -174,7 +182,7 @@ class Allocator:
         if self.config.expandable:
             return self._expand(pool, size)
         block = _Block(self._segment_address(segment), segment, pool)
-        self._reserve(block.ptr, segment)
+        self._reserve(pool, block.ptr, segment)
         return block
 
     def _segment_address(self, size: int) -> int:
@@ -185,25 +193,25 @@ class Allocator:
         self._next_address = max(self._next_address, address + size)
         return address
 
-    def _reserve(self, address: int, size: int) -> None:
+    def _reserve(self, pool: _Pool, address: int, size: int) -> None:
         """Count memory that the device gave."""
-        del address  # for subclasses
+        del pool, address  # for subclasses
         self.reserved += size
         self.peak_reserved = max(self.peak_reserved, self.reserved)
 
-    def _return(self, address: int, size: int) -> None:
+    def _return(self, pool: _Pool, address: int, size: int) -> None:
         """Count memory that the device got back."""
-        del address  # for subclasses
+        del pool, address  # for subclasses
         self.reserved -= size
 
     def _release(self, block: _Block) -> None:
         block.pool.remove(block)
-        self._return(block.ptr, block.size)
+        self._return(block.pool, block.ptr, block.size)
 
-    def _release_oversize(self, size: int) -> bool:
-        """Return one sufficient oversize block to the device, or the largest ones until they suffice."""
+    def _release_oversize(self, pool: _Pool, size: int) -> bool:
+        """Return one sufficient oversize block of a stream to the device, or the largest ones until they suffice."""
         required = max(size, self._max_split)
-        oversize = [self.large.blocks[ptr] for block_size, ptr in self.large.keys if block_size >= self._max_split]
+        oversize = [pool.blocks[ptr] for block_size, ptr in pool.keys if block_size >= self._max_split]
         sufficient = [block for block in oversize if block.size >= required]
         if sufficient:
             self._release(sufficient[0])
@@ -306,7 +314,7 @@ class Allocator:
         self._merge(block, block.prev)
         self._merge(block, block.next)
         pool.insert(block)
-        self._reserve(address, mapped_size)
+        self._reserve(pool, address, mapped_size)
 
     def _unmap(self, block: _Block) -> None:
         pool = block.pool
@@ -324,7 +332,7 @@ class Allocator:
             self._splice(after, block, block.next)
             pool.insert(after)
         block.ptr, block.size, block.mapped = start, end - start, False
-        self._return(start, end - start)
+        self._return(pool, start, end - start)
         self._merge(block, block.prev)
         self._merge(block, block.next)
         pool.unmapped.append(block)

@@ -45,7 +45,7 @@ def replay(trace: Trace, config: AllocatorConfig) -> Replay:
         if event > 0:
             storage = storages[event - 1]
             try:
-                blocks[event] = allocator.malloc(storage.size)
+                blocks[event] = allocator.malloc(storage.size, storage.stream)
             except OutOfMemory:
                 if not storage.optional:
                     raise

@@ -85,6 +85,8 @@ class AllocationRecorder(TorchDispatchMode):
         self._node: dict[int, int] = {}  # live storage to the backward node that allocated it
         self._sums: dict[int, tuple[int, ...]] = {}
         self._module_classes: dict[str, str] = {}
+        # FSDP2 gathers on streams of its own, which torch gives to CPU code as well.
+        self._streams: dict[torch.cpu.Stream, int] = {torch.cpu.current_stream(): 0}
 
     def __torch_dispatch__(
         self,
@@ -298,7 +300,8 @@ class AllocationRecorder(TorchDispatchMode):
         return len(self._storages) - 1
 
     def _storage(self, size: int, kind: StorageKind, op: str, origin: _Origin, *, optional: bool = False) -> Storage:
-        return Storage(size, kind, op, origin.module, self._now.phase, self._now.step, optional, origin.stack)
+        stream = self._streams.setdefault(torch.cpu.current_stream(), len(self._streams))
+        return Storage(size, kind, op, origin.module, self._now.phase, self._now.step, optional, origin.stack, stream)
 
     def _add(self, torch_storage: torch.UntypedStorage, storage: Storage) -> None:
         index, key = len(self._storages), torch_storage._cdata

@@ -61,6 +61,7 @@ class Storage:
         optional: True for a workspace that cuDNN can do without, by choosing another algorithm.
         stack: the lines of the user's code that allocated it, innermost first; in backward, those of the operation that
             is differentiated. Empty unless the trace was made with stacks.
+        stream: the stream that it was allocated on; training runs on stream 0.
     """
 
     size: int
@@ -71,6 +72,7 @@ class Storage:
     step: int
     optional: bool = False
     stack: tuple[CodeLine, ...] = ()
+    stream: int = 0
 
 
 @dataclass(frozen=True)

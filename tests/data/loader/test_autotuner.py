@@ -76,11 +76,11 @@ def test_waiting_consumer_gets_threads_and_the_same_batches(tmp_path: Path) -> N
 def test_slow_consumer_needs_fewer_threads(tmp_path: Path) -> None:
     files = save_photos(tmp_path, 4) * 16
     loader = Loader(files, 32, 2, options=plan_without_cache(ImageIndex.of(files), 2))
-    for _ in range(20):  # on a busy machine even this consumer waits at first
+    for attempt in range(10):  # on a busy machine even a slow consumer waits
         consumed = []
         for batch in loader:
             consumed += batch.indices.tolist()
-            time.sleep(0.02)
+            time.sleep(0.02 * 1.5**attempt)
         assert consumed == list(range(64))
         if loader.plan.threads < 8:
             break

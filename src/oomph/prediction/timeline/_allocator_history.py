@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...settings import AllocatorConfig
 from ...trace import Trace
-from .._allocator import Allocator, _Block
+from .._allocator import Allocator, _Block, _Pool
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class Action:
     Attributes:
         name: "alloc" or "free" of a block; "segment_alloc" or "segment_free" of a segment, or for expandable segments
             "segment_map" or "segment_unmap" of pages.
+        stream: the stream that the memory is used on.
         address: where the memory begins.
         size: bytes, as the allocator counts them.
         event: index of the event in the trace.
@@ -26,6 +27,7 @@ class Action:
     """
 
     name: str
+    stream: int
     address: int
     size: int
     event: int
@@ -48,6 +50,7 @@ class Segment:
     """Contiguous memory at the end of the history, with its blocks in the order of addresses."""
 
     is_small: bool
+    stream: int
     blocks: tuple[Block, ...]
 
     @property
@@ -72,17 +75,17 @@ class _RecordingAllocator(Allocator):
         self.actions: list[Action] = []
         self.event = 0
 
-    def record(self, name: str, address: int, size: int, storage: int | None = None) -> None:
+    def record(self, name: str, stream: int, address: int, size: int, storage: int | None = None) -> None:
         """Record an action that has happened."""
-        self.actions.append(Action(name, address, size, self.event, storage, self.allocated, self.reserved))
+        self.actions.append(Action(name, stream, address, size, self.event, storage, self.allocated, self.reserved))
 
-    def _reserve(self, address: int, size: int) -> None:
-        super()._reserve(address, size)
-        self.record("segment_map" if self.config.expandable else "segment_alloc", address, size)
+    def _reserve(self, pool: _Pool, address: int, size: int) -> None:
+        super()._reserve(pool, address, size)
+        self.record("segment_map" if self.config.expandable else "segment_alloc", pool.stream, address, size)
 
-    def _return(self, address: int, size: int) -> None:
-        super()._return(address, size)
-        self.record("segment_unmap" if self.config.expandable else "segment_free", address, size)
+    def _return(self, pool: _Pool, address: int, size: int) -> None:
+        super()._return(pool, address, size)
+        self.record("segment_unmap" if self.config.expandable else "segment_free", pool.stream, address, size)
 
 
 def allocator_history(trace: Trace, config: AllocatorConfig) -> AllocatorHistory:
@@ -92,13 +95,14 @@ def allocator_history(trace: Trace, config: AllocatorConfig) -> AllocatorHistory
     for allocator.event, event in enumerate(trace.events[: trace.training_events]):
         storage = abs(event) - 1
         if event > 0:
-            block = blocks[storage] = allocator.malloc(trace.storages[storage].size)
-            allocator.record("alloc", block.ptr, block.size, storage)
+            requested = trace.storages[storage]
+            block = blocks[storage] = allocator.malloc(requested.size, requested.stream)
+            allocator.record("alloc", requested.stream, block.ptr, block.size, storage)
         else:
             block = blocks.pop(storage)
             address, size = block.ptr, block.size  # before it merges with its neighbors
             allocator.free(block)
-            allocator.record("free", address, size, storage)
+            allocator.record("free", block.pool.stream, address, size, storage)
     storages = {block.ptr: storage for storage, block in blocks.items()}
     return AllocatorHistory(
         tuple(allocator.actions), tuple(_segments(_first_blocks(allocator, blocks.values()), storages))
@@ -107,8 +111,7 @@ def allocator_history(trace: Trace, config: AllocatorConfig) -> AllocatorHistory
 
 def _first_blocks(allocator: Allocator, live: Iterable[_Block]) -> list[_Block]:
     """Return the block at the lowest address of each segment, or of each address range of expandable segments."""
-    pools = (allocator.small, allocator.large)
-    blocks = [*live, *(block for pool in pools for block in (*pool.blocks.values(), *pool.unmapped))]
+    blocks = [*live, *(block for pool in allocator.pools for block in (*pool.blocks.values(), *pool.unmapped))]
     return sorted((block for block in blocks if block.prev is None), key=lambda block: block.ptr)
 
 
@@ -120,8 +123,8 @@ def _segments(first_blocks: Iterable[_Block], storages: Mapping[int, int]) -> It
             if block.mapped:
                 mapped.append(Block(block.ptr, block.size, storages.get(block.ptr) if block.allocated else None))
             elif mapped:
-                yield Segment(first.pool.small, tuple(mapped))
+                yield Segment(first.pool.small, first.pool.stream, tuple(mapped))
                 mapped = []
             block = block.next
         if mapped:
-            yield Segment(first.pool.small, tuple(mapped))
+            yield Segment(first.pool.small, first.pool.stream, tuple(mapped))

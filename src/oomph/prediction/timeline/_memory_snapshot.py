@@ -17,7 +17,7 @@ from ._allocator_history import Action, Block, Segment, allocator_history
 from ._schedule import event_seconds, schedule
 
 _Frames = list[dict[str, Any]]
-_DEVICE, _STREAM = 0, 0
+_DEVICE = 0
 _UNLIMITED = -1
 _NO_CATEGORY = "unknown"  # the viewer fails without it where other events have categories
 
@@ -70,7 +70,7 @@ class _Stacks:
 
 
 def _entries(action: Action, trace: Trace, stacks: _Stacks) -> Iterator[dict[str, Any]]:
-    """Yield the trace entries of an action; a free is requested, and on a single stream completed at once."""
+    """Yield the trace entries of an action; a free is requested, and without record_stream completed at once."""
     storage = None if action.storage is None else trace.storages[action.storage]
     names = ("free_requested", "free_completed") if action.name == "free" else (action.name,)
     for name in names:
@@ -78,7 +78,7 @@ def _entries(action: Action, trace: Trace, stacks: _Stacks) -> Iterator[dict[str
             "action": name,
             "addr": action.address,
             "size": action.size,
-            "stream": _STREAM,
+            "stream": action.stream,
             "frames": [] if storage is None else stacks.frames_of(storage),
             "category": _NO_CATEGORY if storage is None else storage.kind.value,
             "compile_context": "N/A",
@@ -96,7 +96,7 @@ def _segment(segment: Segment, trace: Trace, stacks: _Stacks, config: AllocatorC
         "allocated_size": allocated,
         "active_size": allocated,
         "requested_size": sum(storage.size for _, storage in storages),
-        "stream": _STREAM,
+        "stream": segment.stream,
         "segment_type": "small" if segment.is_small else "large",
         "segment_pool_id": (0, 0),
         "is_expandable": config.expandable,
