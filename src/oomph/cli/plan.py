@@ -277,15 +277,15 @@ def _report_gpus(reference: str, settings: Settings, allow: tuple[str, ...], *, 
     from ..planner import next_smaller, which_gpus  # noqa: PLC0415
     from ..report import ConsoleProgress, WhichGpuReport, emit  # noqa: PLC0415
 
-    found = find_job(reference)
+    job = find_job(reference)
     with ConsoleProgress(quiet=as_json) as console:
         options = which_gpus(
-            found,
+            job,
             settings,
             allow,
             lambda done, total: console.on_progress("planning for generations of GPUs", done, total),
         )
-        advice = next_smaller(found, settings, options)
+        advice = next_smaller(job, settings, options)
     emit(WhichGpuReport(reference, settings, options, advice), as_json=as_json)
 
 

@@ -28,7 +28,6 @@ from ._handlers import (
     runs_model,
 )
 from ._images import ImageFlow, is_array_of_images
-from ._insertion import LineInserter
 from ._items import item_source
 from ._loading_code import dataset_classes, getitem_of, loading_functions, method_of
 from ._models import (
@@ -66,7 +65,6 @@ __all__ = [
     "Function",
     "GraphValues",
     "ImageFlow",
-    "LineInserter",
     "LocalCalls",
     "Loop",
     "Scope",

@@ -88,7 +88,7 @@ def _forward_passes(code: Code) -> tuple[tuple[str, str], ...]:
 
     In `out = f(x)`, `value = g(out, y)` and `value.backward()` with x and y of a batch, f is a model and g a criterion.
     """
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for call in code.nodes(ast.Call):
         func = call.func
         if not (isinstance(func, ast.Attribute) and func.attr == "backward" and not call.args):
@@ -108,8 +108,8 @@ def _forward_passes(code: Code) -> tuple[tuple[str, str], ...]:
                 model = _unknown_name(code, output.func) if isinstance(output, ast.Call) else None
                 inputs = output.args if isinstance(output, ast.Call) else []
                 if criterion and model and len(inputs) == 1 and _roots(inputs[0]) & batch:
-                    found.append((model, criterion))
-    return tuple(found)
+                    pairs.append((model, criterion))
+    return tuple(pairs)
 
 
 def _unknown_name(code: Code, node: ast.expr) -> str | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..._insertion import LineInserter
 from ..._problem import Edit, Problem
 from ..._rule import Rule, RuleFamily
-from ...analysis import Code, Event, EventKind, LineInserter, LocalCalls, branches_around, events_in, walk
+from ...analysis import Code, Event, EventKind, LocalCalls, branches_around, events_in, walk
 from ...sources import Document
 from ..precision._scaled_regions import ScaledRegion, scaled_regions
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..._insertion import LineInserter
 from ..._problem import Edit, Problem
 from ..._rule import Rule, RuleFamily
-from ...analysis import Code, Event, EventKind, LineInserter, TrainingLoop, last_part, walk
+from ...analysis import Code, Event, EventKind, TrainingLoop, last_part, walk
 from ...sources import Document
 from ._groups import is_loop
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..._insertion import LineInserter
 from ..._problem import Edit, Problem
 from ..._rule import Rule, RuleFamily
 from ...analysis import (
@@ -12,7 +13,6 @@ from ...analysis import (
     Event,
     EventKind,
     Function,
-    LineInserter,
     LocalCalls,
     TrainingLoop,
     branches_around,

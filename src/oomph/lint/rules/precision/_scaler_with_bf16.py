@@ -54,9 +54,9 @@ def _uses(code: Code, region: ScaledRegion, name: str, creation: ast.Call) -> bo
 
 
 def _precisions(code: Code, region: ScaledRegion) -> set[Precision]:
-    found = region_precisions(code, region.node, region.piece if region.node is code.tree else None)
+    in_region = region_precisions(code, region.node, region.piece if region.node is code.tree else None)
     function = code.function(region.node)
-    return found or (region_precisions(code, function) if function is not None else set())
+    return in_region or (region_precisions(code, function) if function is not None else set())
 
 
 SCALER_WITH_BF16 = Rule(

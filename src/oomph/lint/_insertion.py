@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Mapping
 
-from .._problem import Edit, Span
-from ._code import Code
+from ._problem import Edit, Span
+from .analysis import Code
 
 _MARGIN = re.compile(r"[\s>]*")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
