@@ -66,7 +66,11 @@ def _is_shown(code: Code, place: ast.AST) -> bool:
     return any(
         isinstance(node, ast.Call)
         and _SHOWING.search(ast.unparse(node.func))
-        and any(code.name(argument) == name for argument in (*node.args, *(item.value for item in node.keywords)))
+        and any(
+            code.name(part) == name
+            for argument in (*node.args, *(item.value for item in node.keywords))
+            for part in walk(argument)
+        )
         for node in walk(scope)
     )
 

@@ -55,7 +55,8 @@ _OTHER_FRAMEWORKS = ("tensorflow", "keras", "jax", "flax", "mxnet", "paddle", "o
 _HAS_ITS_MODE = re.compile(
     r"(?:^|\.)(?:YOLO\w*|RTDETR|SAM|pipeline|SentenceTransformer|InferenceSession|Pipeline|\w+Pipeline)\b"
 )
-_MODULE_BASE = re.compile(r"(?:Module|Model|Net|Head|Detector|Encoder|Decoder|Backbone|Transformer|Layer)$")
+# Pipelines of diffusers and transformers are given models in evaluation mode, and switch gradients off at their door.
+_MODULE_BASE = re.compile(r"(?:Module|Model|Net|Head|Detector|Encoder|Decoder|Backbone|Transformer|Layer|Pipeline)$")
 _MODE_FUNCTION = re.compile(r"eval|mode", re.IGNORECASE)
 _GRADIENT_USE = re.compile(r"requires_grad|autograd|\.grad\b|retain_grad|enable_grad|create_graph")
 
@@ -129,7 +130,7 @@ def _is_framework_method(code: Code, call: ast.Call, function: Function) -> bool
 
 
 def _is_in_module(code: Code, call: ast.Call) -> bool:
-    """Return True in a method of a model: who calls it decides about gradients and mode."""
+    """Return True in a method of a model or pipeline: who calls it decides about gradients and mode."""
     owner = code.class_of(call)
     if owner is None:
         return False

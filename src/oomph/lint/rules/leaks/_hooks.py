@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...analysis import Code, Function, calls_of, gradients_are_off, model_calls, walk
 
@@ -36,9 +36,19 @@ def hook_outputs(code: Code) -> Iterator[tuple[ast.AST, ast.expr]]:
         output = arguments[_OUTPUT_POSITION + offset].arg
         for node in walk(function):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ADDING:
+                if _ends_with_forward(code, node.func.value, runs):
+                    continue
                 for argument in node.args:
                     if _unwrapped(argument) == output:
                         yield node, argument
+
+
+def _ends_with_forward(code: Code, container: ast.expr, runs: Sequence[ast.Call]) -> bool:
+    """Return True if a list belongs to a call that runs the model once: features that are used right after it."""
+    name = container.id if isinstance(container, ast.Name) else ""
+    owners = {code.function(item.statement) for item in code.assignments(name, container)} - {None}
+    own_runs = [run for run in runs if code.function(run) in owners]
+    return bool(own_runs) and all(next(code.loops_around(run), None) is None for run in own_runs)
 
 
 def _unwrapped(node: ast.expr) -> str | None:
