@@ -73,7 +73,10 @@ def _may_be_off(code: Code, item: ast.withitem) -> bool:
 
 
 def _has_switch(code: Code, node: ast.AST) -> bool:
-    """Return True if a statement such as `torch.set_grad_enabled(False)` comes first, here or at the top level."""
+    """Return True if a statement such as `torch.set_grad_enabled(False)` comes first, here or at the top level.
+
+    `stack.enter_context(torch.no_grad())` is such a statement, too.
+    """
     scopes = {code.function(node), None}
     return any(code.function(statement) in scopes for statement in code.nodes(ast.Expr) if _is_switch(statement.value))
 
@@ -81,6 +84,8 @@ def _has_switch(code: Code, node: ast.AST) -> bool:
 def _is_switch(value: ast.expr) -> bool:
     func = value.func if isinstance(value, ast.Call) else None
     name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    if name == "enter_context" and isinstance(value, ast.Call):
+        return any(_GRAD_OFF.search(ast.unparse(argument)) for argument in value.args)
     return name == "set_grad_enabled"
 
 

@@ -57,6 +57,7 @@ _HAS_ITS_MODE = re.compile(
 )
 # Pipelines of diffusers and transformers are given models in evaluation mode, and switch gradients off at their door.
 _MODULE_BASE = re.compile(r"(?:Module|Model|Net|Head|Detector|Encoder|Decoder|Backbone|Transformer|Layer|Pipeline)$")
+_MODE_BLOCK = re.compile(r"eval|inference(?!_mode)", re.IGNORECASE)
 _MODE_FUNCTION = re.compile(r"eval|mode", re.IGNORECASE)
 _GRADIENT_USE = re.compile(r"requires_grad|autograd|\.grad\b|retain_grad|enable_grad|create_graph")
 
@@ -304,7 +305,7 @@ def mode_of_callers(code: Code, node: ast.AST, model: str) -> Iterator[bool | No
 
 @lru_cache(maxsize=4)
 def _mode_switches(code: Code) -> tuple[tuple[ast.Call, bool], ...]:
-    """Return all calls of eval() and train(), with True for those that switch to evaluation."""
+    """Return all calls and blocks that switch the mode, with True for those that switch to evaluation."""
     calls = (call for call in calls_of(code, "eval") if isinstance(call.func, ast.Attribute) and not call.args)
     switches = [(call, True) for call in calls]
     for call in calls_of(code, "train"):
@@ -312,7 +313,16 @@ def _mode_switches(code: Code) -> tuple[tuple[ast.Call, bool], ...]:
             is_eval = bool(call.args) and code.constant(call.args[0]) is not True
             if not (call.args and _is_former_mode(code, call.args[0])):
                 switches.append((call, is_eval))
-    return tuple(switches)
+    return (*switches, *((call, True) for call in _mode_blocks(code)))
+
+
+def _mode_blocks(code: Code) -> Iterator[ast.Call]:
+    """Yield calls such as `eval_mode(model)` in `with eval_mode(model):` or `stack.enter_context(eval_mode(model))`."""
+    contexts = [item.context_expr for node in code.nodes(ast.With) for item in node.items]
+    contexts += [argument for call in calls_of(code, "enter_context") for argument in call.args]
+    for context in contexts:
+        if isinstance(context, ast.Call) and context.args and _MODE_BLOCK.search(last_part(code.name(context.func))):
+            yield context
 
 
 def _is_former_mode(code: Code, node: ast.expr) -> bool:
