@@ -57,6 +57,7 @@ _HAS_ITS_MODE = re.compile(
 )
 # Pipelines of diffusers and transformers are given models in evaluation mode, and switch gradients off at their door.
 _MODULE_BASE = re.compile(r"(?:Module|Model|Net|Head|Detector|Encoder|Decoder|Backbone|Transformer|Layer|Pipeline)$")
+_FORWARD_METHOD = re.compile(r"\.(?:forward\w*|extract_features|encode_(?:image|text)|get_(?:image|text)_features)$")
 _MODE_BLOCK = re.compile(r"eval|inference(?!_mode)", re.IGNORECASE)
 _MODE_FUNCTION = re.compile(r"eval|mode", re.IGNORECASE)
 _GRADIENT_USE = re.compile(r"requires_grad|autograd|\.grad\b|retain_grad|enable_grad|create_graph")
@@ -121,7 +122,7 @@ def _evaluation_loop(code: Code, call: ast.Call) -> EvaluationLoop | None:
         return None
     is_named = _is_named(code, node, function) or _measures(code, node, function)
     is_implied = not is_named and _is_implied(code, node)
-    return EvaluationLoop(node, call, model.removesuffix(".forward"), is_named or is_implied, is_implied)
+    return EvaluationLoop(node, call, _FORWARD_METHOD.sub("", model), is_named or is_implied, is_implied)
 
 
 def _is_framework_method(code: Code, call: ast.Call, function: Function) -> bool:
