@@ -17,7 +17,7 @@ _MAPPING = {"map", "with_transform", "set_transform"}
 
 
 def dataset_classes(code: Code) -> list[ast.ClassDef]:
-    """Return the classes with `__getitem__` that look like datasets: they have a length, or a dataset as base."""
+    """Return the classes with `__getitem__` that look like datasets: they have a length or a dataset as base."""
     return [owner for owner in code.nodes(ast.ClassDef) if getitem_of(owner) is not None and _is_dataset(code, owner)]
 
 
@@ -93,4 +93,7 @@ def _runs_for_all(code: Code, images: ImageFlow, call: ast.Call) -> bool:
 def _is_dataset(code: Code, owner: ast.ClassDef) -> bool:
     if any("Dataset" in code.resolve(base) or "Sequence" in code.resolve(base) for base in owner.bases):
         return True
-    return method_of(owner, "__len__") is not None
+    if method_of(owner, "__len__") is not None:
+        return True
+    getitem = getitem_of(owner)  # `class Boxes(VOCDetection)` changes the samples of its base
+    return getitem is not None and "super().__getitem__(" in ast.unparse(getitem)

@@ -210,6 +210,7 @@ def _is_ragged(code: Code, node: ast.expr, method: Function, seen: set[ast.expr]
         is_table = _BOXES.search(node.id) and any(_ROWS.search(ast.unparse(value)) for value in values)
         return (
             bool(is_table)
+            or _is_unpacked_box(code, node)
             or _is_filled_per_object(code, node, method)
             or any(_is_ragged(code, value, method, seen) for value in values)
         )
@@ -229,6 +230,14 @@ def _is_ragged(code: Code, node: ast.expr, method: Function, seen: set[ast.expr]
     if is_method and _is_ragged(code, func.value, method, seen):  # type: ignore[attr-defined]
         return True
     return last in _TENSORS and any(_is_ragged(code, argument, method, seen) for argument in node.args[:1])
+
+
+def _is_unpacked_box(code: Code, node: ast.Name) -> bool:
+    """Return True for `boxes` of `path, boxes, labels = self.records[i]`."""
+    if not _BOXES.search(node.id):
+        return False
+    statements = [item.statement for item in code.assignments(node.id, node) if item.value is None]
+    return any(isinstance(item, ast.Assign) and _is_of_sample(code, item.value) for item in statements)
 
 
 def _is_of_sample(code: Code, node: ast.expr) -> bool:

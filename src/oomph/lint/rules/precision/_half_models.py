@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...analysis import Code, Scope, last_part, passed_value
+from ...analysis import Code, Function, Scope, last_part, passed_value, walk
 from ._autocast import Precision, type_of
 
 _CASTS = {"half", "to", "type", "astype"}
@@ -44,14 +44,27 @@ def half_models(code: Code) -> Iterator[HalfModel]:
 def _named_models(code: Code, call: ast.Call) -> Iterator[HalfModel]:
     """Yield the variables that hold the model of a cast, also those that get it from a function."""
     name = _model_name(code, call)
-    if name is not None and not _is_restored(code, name, call):
+    if name is not None:
+        if _is_restored(code, name, call):
+            return
         yield HalfModel(name, call, code.scope(call))
     function = code.function(call)
-    if name is None and function is not None and isinstance(code.statement(call), ast.Return):
+    if function is None:
+        return
+    is_returned = isinstance(code.statement(call), ast.Return) if name is None else _returns(function, name)
+    if is_returned:
         for assign in code.nodes(ast.Assign):
             target = code.name(assign.targets[0])
             if target is not None and last_part(code.call_name(assign.value)) == function.name:
                 yield HalfModel(target, call, code.scope(assign))
+
+
+def _returns(function: Function, name: str) -> bool:
+    """Return True if a function returns the variable: `model = model.half()` and `return model`."""
+    return any(
+        isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id == name
+        for node in walk(function)
+    )
 
 
 def _passed_on(code: Code, model: HalfModel) -> Iterator[HalfModel]:
