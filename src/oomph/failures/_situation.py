@@ -223,7 +223,7 @@ _PLACES = _patterns(
             r"oom-kill:constraint|oom_reaper|invoked oom-killer|Out of memory: Kill",
             r"Memory cgroup out of memory|total-vm:|^\[\s*\d+\.\d{6}\]",
         ),
-        Place.SYSTEMD: r"systemd|oomd\b",
+        Place.SYSTEMD: r"systemd|oomd\b|\bearlyoom\b|\bnohang\b",
         Place.RAY: (
             r"\bray::|raylet|ray\.exceptions|\bray\b.*(?:worker|task|node)",
             r"OutOfMemoryError: Task was killed|memory usage threshold",

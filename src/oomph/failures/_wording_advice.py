@@ -112,6 +112,22 @@ _TABLE: tuple[tuple[str, Advice], ...] = (
         ),
     ),
     (
+        r"ibv_reg_mr",
+        Advice(
+            "InfiniBand registers locked memory, whose limit is too low. Raise it, for the scheduler's daemon too (in "
+            "Docker: --ulimit memlock=-1):",
+            "$ ulimit -l unlimited",
+        ),
+    ),
+    (
+        r"invalid load key, '[v<]'",
+        Advice(
+            "The file isn't the checkpoint but a pointer to it (Git LFS), or a web page. Look at it, then download the "
+            "file itself:",
+            "$ head -c 200 CHECKPOINT; git lfs pull",
+        ),
+    ),
+    (
         r"TERM_THREADLIMIT",
         Advice("Request more threads, or use fewer per process:", "#BSUB -T 4000  # or OMP_NUM_THREADS=1"),
     ),

@@ -53,6 +53,7 @@ _FINISHED_WORDING = (
     r"`?max_epochs=\d+`? reached|['\"]?train_runtime['\"]?\s*[:=]",
 )
 _FINISHED = re.compile("|".join(_FINISHED_WORDING), re.IGNORECASE)
+_OF_COMPILER = {"SyntaxError", "IndentationError"}
 _SOURCE = re.compile(r"^\s*(?:except|raise|if|elif|return|print|#)\b")
 _MAX_TRACEBACK = 1000  # lines
 _MAX_TAIL_LINES = 5  # lines that a shell or logger may print after the final error
@@ -109,12 +110,19 @@ class ErrorTrail:
             self._named, self._named_line = _around(line, named), number
         elif vague:
             self._vague = _around(line, vague)
-        if self._traceback is None or number - self._traceback <= _MAX_TRACEBACK:
-            plain = _PLAIN_ERROR.match(line)
-            if plain is not None:
-                end = (number, len(line))
-                self._plain = Hit(FailureKind.PYTHON_ERROR, (number, 0), end, line.strip(), plain[0], progress())
+        self._read_plain(number, line, progress)
         return bool(named or vague)
+
+    def _read_plain(self, number: int, line: str, progress: Callable[[], int]) -> None:
+        """Keep a built-in Python error at the end of a traceback."""
+        plain = _PLAIN_ERROR.match(line)
+        if plain is None or (self._traceback is not None and number - self._traceback > _MAX_TRACEBACK):
+            return
+        if plain[1] in _OF_COMPILER:  # Python prints no traceback
+            self._traceback = number
+        self._plain = Hit(
+            FailureKind.PYTHON_ERROR, (number, 0), (number, len(line)), line.strip(), plain[0], progress()
+        )
 
     def unknown_end(self, last_hit: int) -> str | None:
         """Return the error at the end of a traceback that begins after the line of the last recognized failure."""

@@ -193,7 +193,10 @@ def _priority(hit: Hit, hits: Sequence[Hit], later: LaterLines) -> tuple[int, in
     """Return the sort key of a hit; the smallest is the most important."""
     cause = CAUSES[hit.kind]
     is_past = survived(hit, later) or _is_harmless(hit, hits)
-    is_consequence = hit.kind in {*_CONSEQUENCES, FailureKind.PINNED} and any(_explains(other, hit) for other in hits)
+    # A scheduler that ends a job at its time limit kills what is left of it.
+    is_kill = hit.kind is FailureKind.OOM_KILL and "srun" in hit.line
+    may_follow = is_kill or hit.kind in {*_CONSEQUENCES, FailureKind.PINNED}
+    is_consequence = may_follow and any(_explains(other, hit) for other in hits)
     topic = 2 if cause.family in _WARNINGS else 0 if cause.is_memory else 1
     return int(is_past), int(is_consequence), topic, (0, 0) if hit.kind in _DEFINITE else hit.start
 
@@ -202,6 +205,8 @@ def _explains(other: Hit, hit: Hit) -> bool:
     """Return True if another hit is what a consequence followed from."""
     if hit.kind is FailureKind.PINNED:
         return other.kind is FailureKind.OPEN_FILES  # the thread that pins received no file descriptors
+    if hit.kind is FailureKind.OOM_KILL:
+        return other.kind is FailureKind.TIME_LIMIT
     if other.kind in _CONSEQUENCES:
         # The launcher reports that a rank has failed or is stopped, whatever the reason.
         return hit.kind is FailureKind.PEER_DIED and other.kind in {FailureKind.PYTHON_ERROR, FailureKind.STOPPED}

@@ -28,6 +28,11 @@ _QUOTE = re.compile(r"^\s*(?:[>|]\s?)+")
 _SOURCE_LINE = re.compile(
     r"^\s*(?:[|#>-]*\s*)?(?:\d+\s+)?(?:except|if|elif|raise|assert|return|print|logger|log)\b.*[\"'(:]"
 )
+_COMMAND = re.compile(r"^\s*(?:[\w.-]+@[\w.-]+:[^$#\n]{0,80}[$#]|\(\w+\) \$|\$) \S")
+_TEST_RESULT = re.compile(r"\btest_\w+.*\b(?:PASSED|SKIPPED|XFAIL|ok)\b")
+_SERVICE = re.compile(r"systemd\[\d+\]: (?:Listening on|Start(?:ed|ing)|Stopp(?:ed|ing)|Reached target|Finished) ")
+_RAISE = re.compile(r"\braise [\w.]+\([\"']")
+_PLACEHOLDER = re.compile(r"<(?:id|pid|name|comm|job_?id|step_?id|user|path|size|N)>")
 _COMMIT = re.compile(r"^\s*[0-9a-f]{7,12} (?!\d)")
 _CHANGES = (
     "Fix(?:ed|es)?|Add(?:ed|s)?|Improve[ds]?|Change[ds]|Remove[ds]|Updated?|Resolved|Prevents?|Avoids?|Deprecated?",
@@ -39,6 +44,7 @@ _CHANGE = re.compile(
     rf"|[-*+•‣◦·] (?:\[[^\]]{{1,20}}\] |\w+: )?(?:{'|'.join(_CHANGES)})\b)"
 )
 _QUESTION = re.compile(r"^\W*[QA]\d{0,3}[:.] ")  # of a list of questions and answers
+_NAMED_ERROR = re.compile(r"(?:Error|Exception)(?:: |\s*$)|Traceback \(|: (?:error|fatal):")
 _FRAME = re.compile(r'^(.{0,60}?)\s+File "[^"]{1,300}", line \d+')
 _NEW_RECORD = re.compile(
     rf'\s*(?:File "|Traceback \(|```|\[?(?:{_TIME})|\[(?:rank|default)?\d+\]|[\w.]+(?:Error|Exception): )'
@@ -110,11 +116,15 @@ class LogLine:
 
     @cached_property
     def is_source(self) -> bool:
-        """True for source code in a traceback, changelogs and lists of questions: they say what could happen."""
+        """True for code in a traceback, commands, changelogs and the like: they say what could happen."""
         start = self.line[:_MAX_SOURCE]
         if _CHANGE.match(start) or _QUESTION.match(start):
             return True
         if _SOURCE_LINE.match(start) or _SOURCE_LINE.match(_undecorate(start)):
+            return True
+        if any(pattern.search(start) for pattern in (_TEST_RESULT, _SERVICE, _RAISE, _PLACEHOLDER)):
+            return True
+        if _is_command(start):
             return True
         if _COMMIT.match(start) and any(_COMMIT.match(line) for line in self._neighbors):
             return True
@@ -169,6 +179,11 @@ class LogLine:
             size += len(self._lines[last]) + 1
             last += 1
         return [_decode(line) for line in self._lines[number:last]]
+
+
+def _is_command(line: str) -> bool:
+    """Return True for what somebody typed at a prompt, without the end of the program behind it."""
+    return _COMMAND.match(line) is not None and not (_GLUED.search(line) or _NAMED_ERROR.search(line))
 
 
 def _decode(line: bytes) -> str:

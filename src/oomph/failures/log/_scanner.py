@@ -17,6 +17,7 @@ from ._block import TAIL_BYTES, Block, split_lines
 from ._error_trail import ERROR_WORDS, FINISH_WORDS, ErrorTrail
 from ._hits import Hit, HitBook, LaterLines, match_rule, rank_hits
 from ._lines import LogLine, clean
+from ._mentions import mentioning_lines
 from ._word_index import WordIndex
 
 BLOCK_BYTES = MIB  # a text of at most one block is also searched for messages that are wrapped over lines
@@ -127,11 +128,13 @@ class LogScanner:
         if self._text_lines <= 1:
             self._text_lines += sum(1 for line in block.lines[1 : len(block.shapes)] if line.strip())
         line = LogLine(block.lines, 0)
-        for number, searched in self._places(block, is_whole=is_whole):
+        places = self._places(block, is_whole=is_whole)
+        mentions = mentioning_lines(_texts(block)) if is_whole and places else frozenset()
+        for number, searched in places:
             if number != line.number:
                 line = LogLine(block.lines, number)
             if searched < len(RULES):
-                is_match = self._try_rule(searched, line, block, is_whole=is_whole)
+                is_match = number not in mentions and self._try_rule(searched, line, block, is_whole=is_whole)
             else:
                 progress = partial(self._progress_before, block, number)
                 is_match = self._errors.read(self._line_number + number, line.line, progress)
@@ -219,3 +222,7 @@ class LogScanner:
                     )
                     return True
         return False
+
+
+def _texts(block: Block) -> list[str]:
+    return [clean(line.decode("utf-8", "replace")) for line in block.lines]

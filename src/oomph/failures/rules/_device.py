@@ -122,6 +122,12 @@ DEVICE_RULES = (
         "hared GPU memory",
         r"[Dd]edicated GPU memory\W+[\d.]+ ?/.*[Ss]hared GPU memory\W+[1-9][\d.]* ?/",
     ),
+    rule(
+        FailureKind.SPILL,
+        "hared GPU memory",
+        r"^\W*[Ss]hared GPU memory(?: usage)?\W+(?:[1-9]|\d{2,})(?:[.,]\d+)? ?/ ?[\d.,]+ ?GB",
+    ),
+    rule(FailureKind.DRIVER_OOM, "OutOfDeviceMemory"),  # Vulkan
     rule(FailureKind.FRAMEWORK_OOM, "Fail to alloc memory of"),
     rule(FailureKind.FRAMEWORK_OOM, "is smaller than requested bytes of"),
     rule(FailureKind.FRAMEWORK_OOM, "Dst tensor is not initialized"),

@@ -19,7 +19,7 @@ _PROSE_WORDS = (
 )
 _COMMENT = r"(?<=\S) +# "  # behind code or a setting
 _PROSE = rf"(?:\b(?:{'|'.join(_PROSE_WORDS)})\b|\?|{_COMMENT})"
-_GPU = r"(?:GPU|CUDA|[Cc]uda|device|VRAM|vram|HIP|TPU|hbm|HBM)"
+_GPU = r"(?:GPU|CUDA|[Cc]uda|[Dd]evice|VRAM|vram|HIP|TPU|hbm|HBM)"
 _ERROR = r"(?:[Ee]rror|ERROR|Exception|FATAL|[Ff]atal|CRITICAL|panic\w*|terminat\w+|abort\w*|fail\w*)"
 _NOT_AFTER = r"(?! (?:budget|events?|issues?|errors? (?:can|may|occur)|here|killer|score))"
 _OUT_OF_MEMORY = rf"[Oo]ut[ -][Oo]f[ -](?:\w+ )?[Mm]emory\b{_NOT_AFTER}"
@@ -47,7 +47,9 @@ _RAISED_WORDINGS = (
     rf"{_OUT_OF_MEMORY}\W{{1,3}}(?:[Aa]borting|[Ee]xiting|[Kk]illed|[Tt]erminat\w+)",
     r"[\w.:]*OutOf(?:\w*)Memory\w*(?::|\s*$)",
 )
-_KILLS = r"\b(?:OOM|oom)[-_ ]?[Kk]ill(?:ed|er)?\b(?![-_ ]?(?:\w+[:=] ?|count:? |events?:? )?0\b)(?! (?:score|adj))"
+_NO_KILL = r"(?![-_ ]?(?:\w+[:=] ?|count:? |events?:? )?0\b)(?![\"']?\s*[:=]\s*(?:0|[Ff]alse|null|None)\b)"
+_ITS_KILLER = r"(?<!\b[Tt]he )(?:OOM|oom)[-_ ]?[Kk]iller(?! (?:score|adj))"  # "The OOM killer there is trigger-happy"
+_KILLS = rf"(?:\b(?:OOM|oom)[-_ ]?[Kk]ill(?:ed)?\b|\b{_ITS_KILLER}\b){_NO_KILL}"
 
 
 def _line(core: str, *, on_gpu: bool = False) -> str:

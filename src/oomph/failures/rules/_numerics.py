@@ -13,6 +13,7 @@ NUMERICS_RULES = (
         r"(?:[Ll]oss\w*['\"]?\s*(?:is|became|=|:)\s*NaN|NaN (?:loss|or Inf found in))",
     ),
     rule(FailureKind.NON_FINITE_LOSS, "inf", r"[Ll]oss['\"]?\s*(?:is|=|:)\s*-?inf\b"),
+    rule(FailureKind.NON_FINITE_LOSS, "Training has diverged"),
     rule(
         FailureKind.NON_FINITE_GRADIENTS, "grad_norm", r"grad_norm['\"]?\s*[:=]\s*(?:tensor\()?['\"]?-?(?:nan|inf|NaN)"
     ),

@@ -25,7 +25,9 @@ class Rule:
 RAISED = r"(?:^|[\s|\]:>])[\w.]*(?:Error|Exception|Exit)\w*: "
 
 # The exit status as shells, runners, launchers and subprocess print it.
-STATUS = r"(?i:exit(?:ed)?[ _-]?(?:with )?(?:code|status)|return ?code|non-zero exit status)\s{0,2}[:=]?\s{0,8}"
+STATUS = (
+    r"(?i:exit(?:ed)?[ _-]?(?:with )?(?:code|status)|return ?code|non-zero (?:exit status|code))\s{0,2}[:=]?\s{0,8}"
+)
 
 
 def rule(kind: FailureKind, words: str, pattern: str | None = None) -> Rule:
