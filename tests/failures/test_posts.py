@@ -21,7 +21,7 @@ SHARES = {
 }
 # Errors that no kind describes may stay unrecognized, but they are never memory.
 UNKNOWN = "other-error"
-# A game's score, a reviewer's remark, an article of one paragraph: only their topic tells them from a run that was killed.
+# A game's score, a remark in a review, an article of one paragraph: only their topic tells them from a killed run.
 FALSE_ALARMS = {"healthy-rl-game-killed", "prose-code-review", "blog-prose-on-oom-killer"}
 
 
