@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,9 +58,21 @@ def test_healthy_record_has_no_problem(capsys: pytest.CaptureFixture[str], tmp_p
     assert explained(capsys, str(tmp_path / "run.jsonl")).startswith("The Record shows no problem with this run.")
 
 
-def test_standard_input_is_read(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("arguments", [["-"], []], ids=["dash", "pipe"])
+def test_standard_input_is_read(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
-    assert explained(capsys, "-").startswith("The GPU ran out of memory.")
+    assert explained(capsys, *arguments).startswith("The GPU ran out of memory.")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals of this kind")
+def test_a_terminal_is_not_waited_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = os.openpty()
+    with os.fdopen(ends[0], "rb", buffering=0), os.fdopen(ends[1]) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        assert run(["explain"]) == 2
+    assert "no log was given; name a file" in capsys.readouterr().err
 
 
 def test_json_contains_the_findings(capsys: pytest.CaptureFixture[str]) -> None:

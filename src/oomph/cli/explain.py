@@ -8,14 +8,21 @@ from typing import Annotated
 
 import typer
 
+from ..errors import UsageError
 from ._options import Json
+
+_STDIN = "-"
 
 
 def explain(
     log: Annotated[
         str,
-        typer.Argument(metavar="LOG|RECORD", help="A training log, a traceback or a Record; - reads standard input."),
-    ],
+        typer.Argument(
+            metavar="LOG|RECORD",
+            help="A training log, a traceback or a Record; - reads standard input, and so does a pipe.",
+            show_default=False,
+        ),
+    ] = "",
     json: Json = False,
 ) -> None:
     """Explain what happened to a run, why, and what to do, from its log, traceback or Record.
@@ -27,5 +34,9 @@ def explain(
     from ..monitor import explain_stream  # noqa: PLC0415
     from ..report import ExplainReport, emit  # noqa: PLC0415
 
-    explanation = explain_stream(sys.stdin.buffer, "standard input") if log == "-" else explain_source(Path(log))
+    if not log and sys.stdin.isatty():
+        raise UsageError("no log was given", "name a file, for example: oomph explain train.log")
+    # Whoever forgets the dash behind a pipe would lose the output of the run.
+    is_piped = log in {"", _STDIN}
+    explanation = explain_stream(sys.stdin.buffer, "standard input") if is_piped else explain_source(Path(log))
     emit(ExplainReport(explanation), as_json=json)
