@@ -7,7 +7,7 @@ from ._build import build_code
 from ._calls import LocalCalls, called_name, default_of
 from ._code import Code, Function, Loop, Scope, walk
 from ._data_loaders import DataLoaderCall, DataLoaders, integer, iterated
-from ._grad_mode import autocast_block, is_autocast, is_no_grad, runs_without_grad
+from ._grad_mode import autocast_block, defined_decorator, is_autocast, is_no_grad, runs_without_grad
 from ._graph_values import (
     GraphValues,
     assigned_value,
@@ -31,6 +31,7 @@ from ._images import ImageFlow, is_array_of_images
 from ._items import item_source
 from ._loading_code import dataset_classes, getitem_of, loading_functions, method_of
 from ._models import (
+    called_model,
     callers,
     calls_of,
     criterion_names,
@@ -75,6 +76,7 @@ __all__ = [
     "backward_operands",
     "branches_around",
     "build_code",
+    "called_model",
     "called_name",
     "callers",
     "calls_of",
@@ -84,6 +86,7 @@ __all__ = [
     "dataset_classes",
     "default_of",
     "default_value",
+    "defined_decorator",
     "events_in",
     "find_training_loops",
     "getitem_of",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from ._code import Code
+from ._code import Code, Function
 
 _NO_GRAD = {"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode"}
 _SET_GRAD = {"torch.set_grad_enabled", "torch.autograd.set_grad_enabled"}
@@ -18,6 +18,12 @@ def is_no_grad(code: Code, node: ast.expr) -> bool:
     if name in _SET_GRAD and isinstance(node, ast.Call):
         return bool(node.args) and code.constant(node.args[0]) is False
     return name in _NO_GRAD or name.endswith((".no_grad", ".inference_mode")) or name in {"no_grad", "inference_mode"}
+
+
+def defined_decorator(code: Code, decorator: ast.expr) -> list[Function]:
+    """Return the function of the document that a decorator calls, in a list that is empty if there is none."""
+    name = code.name(decorator.func if isinstance(decorator, ast.Call) else decorator)
+    return [function for function in code.functions if function.name == name]
 
 
 def runs_without_grad(code: Code, node: ast.AST) -> bool:

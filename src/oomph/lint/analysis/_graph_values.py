@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from ._assignments import Assignment
 from ._code import Code
-from ._grad_mode import is_no_grad
+from ._grad_mode import defined_decorator, is_no_grad
 from ._items import item_source
 from ._models import callers, criterion_names, model_calls, training_calls
 from ._roles import last_part
@@ -45,12 +45,18 @@ def gradients_are_off(code: Code, node: ast.AST) -> bool:
         if isinstance(outer, (ast.With, ast.AsyncWith)) and any(_may_be_off(code, item) for item in outer.items):
             return True
         if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            if any(_GRAD_OFF.search(ast.unparse(decorator)) for decorator in outer.decorator_list):
+            if any(_decorates_without_grad(code, decorator) for decorator in outer.decorator_list):
                 return True
             function = function or (outer if not isinstance(outer, ast.ClassDef) else None)
     if _has_switch(code, node):
         return True
     return function is not None and any(_is_in_block(code, call) for call in callers(code, function))
+
+
+def _decorates_without_grad(code: Code, decorator: ast.expr) -> bool:
+    """Return True if a decorator says that gradients are off, or its definition in the document does."""
+    made = ast.unparse(decorator), *(ast.unparse(function) for function in defined_decorator(code, decorator))
+    return any(_GRAD_OFF.search(text) for text in made)
 
 
 def _is_in_block(code: Code, node: ast.AST) -> bool:

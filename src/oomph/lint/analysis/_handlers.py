@@ -9,6 +9,7 @@ from ._code import Code, walk
 from ._models import heavy_functions, model_calls, training_calls
 from ._roles import last_part
 
+_OUT_OF_MEMORY = {"OutOfMemoryError", "ResourceExhaustedError"}
 _BROAD = {"RuntimeError", "Exception", "BaseException"}
 _MEMORY_WORDS = re.compile(
     r"\boom\b|_oom|oom_|ooms?\b|out[ _]of[ _]memory|outofmemory|memory|too (?:big|large)|\bn[o']t fit|vram",
@@ -39,9 +40,9 @@ def caught_names(code: Code, handler: ast.ExceptHandler) -> set[str]:
 
 
 def catches_only_oom(code: Code, handler: ast.ExceptHandler) -> bool:
-    """Return True if a handler catches torch's out-of-memory error and nothing broader."""
+    """Return True if a handler catches torch's or TensorFlow's out-of-memory error and nothing broader."""
     names = caught_names(code, handler)
-    return "OutOfMemoryError" in names and not names & _BROAD
+    return bool(names & _OUT_OF_MEMORY) and not names & _BROAD
 
 
 def is_broad(code: Code, handler: ast.ExceptHandler) -> bool:

@@ -42,6 +42,7 @@ _FORWARD_METHODS = {
     "forward", "forward_features", "extract_features", "features", "backbone", "encode_image", "encode_text",
     "get_image_features", "get_text_features",
 }  # fmt: skip
+_INFERERS = {"sliding_window_inference": 3}  # functions of MONAI that run a model, with its position
 _TRAINING_ATTRIBUTES = {"backward", "manual_backward", "minimize"}
 _TRAINING_CALLS = {"torch.autograd.grad", "torch.autograd.backward", "torch.autograd.functional.jacobian"}
 _CRITERION_ARGUMENTS = 2  # output and target
@@ -156,8 +157,23 @@ def model_calls(code: Code) -> frozenset[ast.Call]:
     return frozenset(call for call in code.nodes(ast.Call) if _is_model_call(code, call))
 
 
+def called_model(call: ast.Call) -> ast.expr:
+    """Return the model that a call runs: the function itself, or the argument of a function that runs it."""
+    position = _INFERERS.get(call.func.attr if isinstance(call.func, ast.Attribute) else last_part(_plain(call.func)))
+    if position is None:
+        return call.func
+    named = [item.value for item in call.keywords if item.arg == "predictor"]
+    return next(iter((*named, *call.args[position : position + 1])), call.func)
+
+
+def _plain(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def _is_model_call(code: Code, call: ast.Call) -> bool:
     func: ast.expr = call.func
+    if called_model(call) is not func:
+        return code.name(called_model(call)) is not None
     if not (call.args or call.keywords) or not isinstance(func, (ast.Name, ast.Attribute)):
         return False
     if isinstance(func, ast.Attribute) and func.attr in _FORWARD_METHODS:

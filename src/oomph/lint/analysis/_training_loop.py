@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import enum
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ._arguments import passed_value
 from ._code import Code, Function, Loop, walk
@@ -19,6 +19,19 @@ _CLIP_NAMES = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_gr
 _FUNCTIONS = {"torch.autograd.backward", "torch.distributed.autograd.backward"}
 _PROTOCOL = {"backward", "manual_backward", "forward", "training_step", "closure", "__call__"}
 _MAX_FLAGS = 2  # flags whose value is another flag
+
+
+@dataclass(frozen=True)
+class _Helpers:
+    """Functions of a document that do a part of a training step for their callers, by name.
+
+    Attributes:
+        backward: Functions that compute gradients once and leave the step to their caller.
+        step: Methods that step the optimizer with gradients that their caller has computed.
+    """
+
+    backward: Mapping[str, Function]
+    step: Mapping[str, Function]
 
 
 class EventKind(enum.Enum):
@@ -107,7 +120,7 @@ def find_training_loops(code: Code) -> tuple[TrainingLoop, ...]:
     helpers = _find_helpers(code)
     known: KnownEvents = {}
     for call in code.nodes(ast.Call):
-        is_helped = bool(helpers) and _helper_backward(code, call, helpers) is not None
+        is_helped = bool(helpers.backward) and _helper_backward(code, call, helpers.backward) is not None
         if _is_backward(code, call) or (is_helped and next(code.loops_around(call), None) is not None):
             region = next(code.loops_around(call), None) or code.function(call) or code.tree
             key = region, code.piece(call) if region is code.tree else None
@@ -116,20 +129,52 @@ def find_training_loops(code: Code) -> tuple[TrainingLoop, ...]:
     return tuple(loops.values())
 
 
-def events_in(code: Code, region: ast.AST, helpers: Mapping[str, Function] | None = None) -> Iterator[Event]:
-    """Yield the events in a region, in source order; nested functions are not part of it.
-
-    Calls of the `helpers` are events too: they are functions that compute gradients without a step.
-    """
+def events_in(code: Code, region: ast.AST) -> Iterator[Event]:
+    """Yield the events in a region, in source order; nested functions are not part of it."""
     for node in walk(region):
-        if not isinstance(node, ast.Call):
-            continue
-        event = _event(code, node) or (_helper_backward(code, node, helpers) if helpers else None)
+        event = _event(code, node) if isinstance(node, ast.Call) else None
         if event is not None:
             yield event
 
 
-def _find_helpers(code: Code) -> dict[str, Function]:
+def _events_with_helpers(code: Code, region: ast.AST, helpers: _Helpers) -> Iterator[Event]:
+    """Yield the events in a region; those in a helper have the place of its call."""
+    for node in walk(region):
+        if not isinstance(node, ast.Call):
+            continue
+        event = _event(code, node) or (_helper_backward(code, node, helpers.backward) if helpers.backward else None)
+        if event is not None:
+            yield event
+        elif (stepper := _called_stepper(code, node, helpers.step)) is not None:
+            inner = (item for item in events_in(code, stepper) if item.kind is not EventKind.CLIP)
+            yield from (replace(item, call=node) for item in inner)
+
+
+def _called_stepper(code: Code, call: ast.Call, steppers: Mapping[str, Function]) -> Function | None:
+    owner, _, last = (code.name(call.func) or "").rpartition(".")
+    stepper = steppers.get(last) if owner == "self" else None
+    return stepper if stepper is not None and not code.is_inside(call, stepper) else None
+
+
+def _find_helpers(code: Code) -> _Helpers:
+    return _Helpers(_find_backward_helpers(code), _find_steppers(code))
+
+
+def _find_steppers(code: Code) -> dict[str, Function]:
+    """Return the methods that step an attribute's optimizer, and compute no gradients."""
+    steppers: dict[str, Function] = {}
+    for function in code.functions:
+        if function.name in _PROTOCOL or not isinstance(code.parent(function), ast.ClassDef):
+            continue
+        events = list(events_in(code, function))
+        steps = [event for event in events if event.kind is EventKind.STEP]
+        is_own = bool(steps) and all(event.subject.startswith("self.") for event in steps)
+        if is_own and not any(event.kind is EventKind.BACKWARD for event in events):
+            steppers[function.name] = function
+    return steppers
+
+
+def _find_backward_helpers(code: Code) -> dict[str, Function]:
     """Return the functions of a document that compute gradients once and leave the step to their caller."""
     helpers: dict[str, Function] = {}
     seen: set[Function] = set()
@@ -159,9 +204,7 @@ def _helper_backward(code: Code, call: ast.Call, helpers: Mapping[str, Function]
     return Event(EventKind.BACKWARD, call, "", scaler, helper)
 
 
-def _training_loop(
-    code: Code, region: Region, piece: int, helpers: Mapping[str, Function], known: KnownEvents
-) -> TrainingLoop:
+def _training_loop(code: Code, region: Region, piece: int, helpers: _Helpers, known: KnownEvents) -> TrainingLoop:
     """Return the loop of a region; `known` has the events of regions that were searched before."""
     update = region
     events = _piece_events(code, region, piece, helpers)
@@ -177,9 +220,9 @@ def _training_loop(
     return TrainingLoop(region, update, events, accumulation)
 
 
-def _piece_events(code: Code, region: Region, piece: int, helpers: Mapping[str, Function]) -> tuple[Event, ...]:
+def _piece_events(code: Code, region: Region, piece: int, helpers: _Helpers) -> tuple[Event, ...]:
     """Return the events in a region; at the top level those of one piece, because other fences may be alternatives."""
-    events = events_in(code, region, helpers)
+    events = _events_with_helpers(code, region, helpers)
     return tuple(event for event in events if region is not code.tree or code.piece(event.call) == piece)
 
 

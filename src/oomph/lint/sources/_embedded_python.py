@@ -10,6 +10,8 @@ from .._piece import Language, Piece, PieceLine
 _HEREDOC = re.compile(r"(?<!<)<<-?\s*(['\"]?)([A-Za-z_]\w*)\1")
 _PYTHON = re.compile(r"(?:^|[\s;|&(/])(?:i?python[\d.]*|\$\{?PYTHON\}?)\b[^|;]*$")
 _PYTHON_FILE = re.compile(r">\s*['\"]?[\w./${}-]+\.py\b")
+_SHELL = re.compile(r"(?:^|[\s;|&(/])(?:bash|sh|zsh|ssh|sbatch|qsub|bsub)\b[^|;]*$")
+_SHELL_FILE = re.compile(r">\s*['\"]?[\w./${}-]+\.(?:sh|bash|slurm|sbatch|job)\b")
 _OPTION = re.compile(r"(?:^|[\s;|&(/])i?python[\d.]*(?:\s+-(?!c\b)\w+(?:\s+[a-z]\w*)?)*\s+-c\s+(['\"])")
 
 
@@ -28,6 +30,8 @@ def split_shell(piece: Piece) -> tuple[Piece, list[Piece]]:
             if is_python:
                 embedded.append(Piece(Language.PYTHON, tuple(lines[row:end]), piece.cell))
             commands.append(line)
+            if _SHELL.search(line.text[: match.start()]) or _SHELL_FILE.search(line.text):
+                commands += lines[row:end]
             row = end + 1
         elif match := _OPTION.search(line.text):
             code, head, row = _quoted(lines, row - 1, match.end(), match[1])

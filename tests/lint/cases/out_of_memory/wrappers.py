@@ -21,3 +21,26 @@ def right_wrapper(function):
             return None
 
     return call
+
+
+def wrong_wrapper(function, least=1):
+    def wrapper(batch, *others):
+        try:
+            return function(batch, *others)
+        except RuntimeError as error:
+            if "out of memory" not in str(error) or len(batch) <= least:
+                raise
+            torch.cuda.empty_cache()
+            first, second = batch.chunk(2)
+            function(first, *others)  # expect: retry-inside-except
+            return function(second, *others)
+
+    return wrapper
+
+
+def right_message(say, train, model):
+    try:
+        say("training")
+        train(model)
+    except torch.OutOfMemoryError:
+        say("out of memory, the results so far are kept")

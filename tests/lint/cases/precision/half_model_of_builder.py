@@ -37,3 +37,19 @@ def right_training(device, batches):
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
+
+
+def build_both(rate):
+    codec = GPT().half().to("cuda")  # expect: half-with-scaler
+    adam = torch.optim.Adam(codec.parameters(), lr=rate)  # expect: fp16-adam-eps
+    return codec, adam
+
+
+def wrong_training_of_both(batches):
+    codec, adam = build_both(1e-3)
+    scaler = torch.amp.GradScaler("cuda")
+    for ids in batches:
+        adam.zero_grad()
+        scaler.scale(codec(ids).loss).backward()
+        scaler.step(adam)
+        scaler.update()

@@ -77,13 +77,22 @@ def _handles_scale(code: Code, clip: Event) -> bool:
 
 def _is_unscaled(code: Code, region: ScaledRegion, clip: Event) -> bool:
     """Return True if gradients are unscaled before the clip, or the scale is divided out by hand."""
-    if next(region.before(code, clip, EventKind.UNSCALE), None) is not None:
+    if any(not _is_stepped(code, region, clip, unscale) for unscale in region.before(code, clip, EventKind.UNSCALE)):
         return True
     nodes = (*clip.call.args, *(item.value for item in clip.call.keywords))
     return any(
         isinstance(node, ast.Attribute) and node.attr in {"get_scale", "_scale"}
         for value in nodes
         for node in ast.walk(value)
+    )
+
+
+def _is_stepped(code: Code, region: ScaledRegion, clip: Event, unscale: Event) -> bool:
+    """Return True if the optimizer whose gradients were unscaled stepped before the clip, which is for another one."""
+    return any(
+        event.subject == unscale.subject and region.events.index(event) > region.events.index(unscale)
+        for event in region.before(code, clip, EventKind.STEP)
+        if event.subject
     )
 
 

@@ -32,6 +32,7 @@ _OPTIONS = frozenset(_BOOLEANS) | {
     "per_process_memory_fraction", "large_segment_size_mb",
 }  # fmt: skip
 _SAME = {"max_split_size": "max_split_size_mb", "expandable_segment": "expandable_segments"}
+_BACKENDS = {"native", "cudaMallocAsync", "hipMallocAsync"}
 _MAX_SIZE_DIGITS = 5  # a longer number is no size in MB
 _SMALLEST_SPLIT = 20  # MB
 _LIKENESS = 0.87  # of a misspelled variable; PYTORCH_HIP_ALLOC_CONF and the like are further apart
@@ -176,6 +177,8 @@ def _wrong_value(name: str, value: str) -> str | None:
         return None
     if name in _BOOLEANS and value not in {"True", "False"}:
         return f"write {name}:True or {name}:False"
+    if name == "backend" and value not in _BACKENDS:
+        return "write backend:cudaMallocAsync or backend:native"
     if name == "max_split_size_mb" and value.isdigit() and int(value) < _SMALLEST_SPLIT:
         return f"the smallest size is {_SMALLEST_SPLIT}"
     if name.endswith("_mb") and re.fullmatch(r"\d+\s*[a-zA-Z]+", value):

@@ -23,6 +23,7 @@ _ANY_ARRAY = re.compile(r"^(?:data|x|inputs?|samples|arrays?|arr|x_?train|train_
 _SHOWING = re.compile(
     r"mimsave|mimwrite|save_all|gif|ImageSequenceClip|montage|make_grid|imshow|show|plot|write", re.IGNORECASE
 )
+_AUDIO_READS = {"librosa.load", "torchaudio.load", "soundfile.read", "scipy.io.wavfile.read"}
 _SMALL = re.compile(
     r"label|target|mean|std|box|index|indices|ids?\b|mask_id|weight|meta|name|shape|size|anchor|mnist|cifar",
     re.IGNORECASE,
@@ -38,6 +39,7 @@ def _check(document: Document) -> Iterator[Problem]:
                 "image in `__getitem__` of a Dataset"
             )
             yield Problem(code.span(place), message)
+    yield from _all_recordings(document)
     yield from _whole_arrays(document)
     yield from _whole_files(document)
     yield from _growing_caches(document)
@@ -62,6 +64,8 @@ def _is_shown(code: Code, place: ast.AST) -> bool:
     name = code.name(container)
     if name is None:
         return False
+    if "gallery" in name.lower():
+        return True
     scope = code.function(place) or code.tree
     return any(
         isinstance(node, ast.Call)
@@ -73,6 +77,25 @@ def _is_shown(code: Code, place: ast.AST) -> bool:
         )
         for node in walk(scope)
     )
+
+
+def _all_recordings(document: Document) -> Iterator[Problem]:
+    """Yield the comprehensions of a dataset's `__init__` that decode every recording."""
+    code = document.code
+    owners = {method_of(owner, "__init__") for owner in dataset_classes(code)}
+    nodes: list[ast.ListComp | ast.DictComp] = [*code.nodes(ast.ListComp), *code.nodes(ast.DictComp)]
+    for node in nodes:
+        element = node.value if isinstance(node, ast.DictComp) else node.elt
+        while isinstance(element, ast.Subscript):  # wave, rate = load(path)
+            element = element.value
+        is_all = any(document.images.files.covers_all(part.iter) for part in node.generators)
+        is_kept = code.call_name(element) in _AUDIO_READS and code.function(node) in owners
+        if is_kept and is_all and not _is_allowed(code, node):
+            message = (
+                f"`{short_source(code, node)}` keeps all decoded recordings in RAM: keep the paths, and read each "
+                "file in `__getitem__`"
+            )
+            yield Problem(code.span(node), message)
 
 
 def _whole_arrays(document: Document) -> Iterator[Problem]:
@@ -174,6 +197,6 @@ DATASET_IN_MEMORY = Rule(
     _check,
     triggers=(
         "imread", "Image.open", "np.load", "numpy.load", "load_img", "read_image", "decode_image", "decode_jpeg",
-        "imdecode", "dcmread", "pil_loader", "h5py",
+        "imdecode", "dcmread", "pil_loader", "h5py", "librosa", "torchaudio", "soundfile", "wavfile",
     ),
 )  # fmt: skip

@@ -27,7 +27,7 @@ _TENSORS = {
 }  # fmt: skip
 # What a loop goes over when it collects the objects of one image.
 _OBJECTS = re.compile(
-    r"ann(?:s|o|otation|_|\b)|obj|box|findall|iter\(['\"]object|instance|region|shape|label|target|line|row|split",
+    r"ann(?:s|o|otation|_|\b)|obj|box|findall|iter\(['\"]object|instance|region|shape|label|target|line|row|split|\btok",
     re.IGNORECASE,
 )
 _BOXES = re.compile(r"(?:^|_|\b|['\"])(?:b?boxes|polygons|keypoints_list|objects)(?:$|_|\b|['\"])", re.IGNORECASE)

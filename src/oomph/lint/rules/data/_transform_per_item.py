@@ -41,10 +41,11 @@ def _check(document: Document) -> Iterator[Problem]:
 
 def _is_pipeline(code: Code, call: ast.Call) -> bool:
     func = call.func
-    last = called_name(call)
+    last, name = called_name(call), code.resolve(func)
+    if name.startswith("torchaudio.transforms."):
+        return last[:1].isupper()  # each computes a window and a bank of filters
     if last not in _PIPELINES:
         return False
-    name = code.resolve(func)
     if name == "torch.nn.Sequential":
         return any("transforms" in code.call_name(argument) for argument in call.args)
     return last == "Compose" or name.startswith(_MODULES) or "transforms" in name
@@ -130,5 +131,5 @@ TRANSFORM_PER_ITEM = Rule(
     RuleFamily.DATA,
     "The transforms are built anew for every sample",
     _check,
-    triggers=tuple(_PIPELINES),
+    triggers=(*_PIPELINES, "torchaudio"),
 )

@@ -22,6 +22,7 @@ _STEP_HOOKS = {
     "on_step_end",
 }
 _ALWAYS = re.compile(r"^torch\.cuda\.is_available\(\)$|^\w*(?:device|dev)\w*(?:\.type)? == 'cuda'|^use_cuda$|^cuda$")
+_BATCHES = re.compile(r"\b(?:train|val|test|data)_?(?:iter(?:ator)?|batches|generator)\b|^batches$")
 _SYNTHETIC = {"randn", "rand", "zeros", "ones", "randint", "empty", "randn_like"}
 
 
@@ -135,7 +136,8 @@ def _makes_model(code: Code, loop: Loop) -> bool:
 
 def _is_measurement(code: Code, loop: Loop) -> bool:
     """Return True if the loop tries sizes with inputs of its own, as a search for the largest batch does."""
-    if iterates_over_loader(code, loop):
+    is_over_batches = not isinstance(loop, ast.While) and _BATCHES.search(ast.unparse(loop.iter)) is not None
+    if is_over_batches or iterates_over_loader(code, loop):
         return False
     if any(isinstance(statement, ast.Try) for statement in loop.body):
         return True

@@ -12,8 +12,10 @@ from ...analysis import (
     Code,
     Function,
     Loop,
+    called_model,
     callers,
     calls_of,
+    defined_decorator,
     is_loader,
     is_optimizer,
     iterates_over_loader,
@@ -108,7 +110,7 @@ def _evaluation_loop(code: Code, call: ast.Call) -> EvaluationLoop | None:
         node = code.statement(call)  # an inference after the training, at the top level
     if node is None or node in training_regions(code):
         return None
-    model = code.name(call.func) or ""
+    model = code.name(called_model(call)) or ""
     if function is not None and _uses_gradients(function):
         return None
     # A function named for its training may evaluate as well.
@@ -118,7 +120,7 @@ def _evaluation_loop(code: Code, call: ast.Call) -> EvaluationLoop | None:
         and not (_TRAINING_FUNCTION.search(function.name) and _is_over_evaluation_data(code, node))
     ):
         return None
-    if any(_HAS_ITS_MODE.search(code.call_name(value)) for value in code.values(call.func)):
+    if any(_HAS_ITS_MODE.search(code.call_name(value)) for value in code.values(called_model(call))):
         return None
     is_named = _is_named(code, node, function) or _measures(code, node, function)
     is_implied = not is_named and _is_implied(code, node)
@@ -143,7 +145,7 @@ def _is_in_module(code: Code, call: ast.Call) -> bool:
 
 def _batch_loop(code: Code, call: ast.Call) -> Loop | None:
     """Return the innermost loop over data; loops over models, layers or parts of a batch are part of its body."""
-    head = (code.name(call.func) or "").partition(".")[0]
+    head = (code.name(called_model(call)) or "").partition(".")[0]
     loops = [loop for loop in code.loops_around(call) if not _binds(loop, head)]
     for loop in loops:
         if iterates_over_loader(code, loop) or any(
@@ -351,6 +353,9 @@ def has_evaluation_switch(code: Code, node: ast.AST, model: str) -> bool:
     function = node if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else code.function(node)
     if function is None:
         return any(is_eval and code.function(call) is None for call, is_eval in _mode_switches(code))
+    makers = [maker for item in function.decorator_list for maker in defined_decorator(code, item)]
+    if any(is_eval and code.is_inside(call, maker) for maker in makers for call, is_eval in _mode_switches(code)):
+        return True
     around = {code.function(call) for call in callers(code, function)}
     around |= {code.function(call) for outer in around if outer is not None for call in callers(code, outer)}
     owner = code.class_of(function)

@@ -15,6 +15,7 @@ from ...analysis import (
     GraphValues,
     Loop,
     assigned_value,
+    called_name,
     callers,
     gradients_are_off,
     is_loss,
@@ -28,13 +29,14 @@ from ...analysis import (
 from ...sources import Document, DocumentKind
 from ._evaluation import evaluation_loops, mode_before
 from ._hooks import hook_outputs
-from ._stores import Store, find_stores, is_bounded, is_emptied, outlives
+from ._stores import Store, fills_tensor, find_stores, is_bounded, is_emptied, outlives
 
 # Attributes that only a tensor has, not the tuple or output object of a model.
 _TENSOR_ATTRIBUTES = {
     "argmax", "backward", "cpu", "data", "detach", "dim", "flatten", "float", "item", "max", "mean", "permute",
     "reshape", "shape", "sigmoid", "size", "softmax", "squeeze", "sum", "topk", "unsqueeze", "view",
 }  # fmt: skip
+_STEP_BASES = {"training_step": "LightningModule", "compute_loss": "Trainer"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def _check_losses(document: Document) -> Iterator[Problem]:
     code = document.code
     for kept in _kept_graphs(code, has_fragments=document.kind is DocumentKind.MARKDOWN):
         store = kept.store
-        losses = [tensor for tensor in kept.tensors if _is_loss(code, tensor, kept.values)]
+        losses = [tensor for tensor in kept.tensors if _is_summed_loss(code, tensor, kept)]
         if not losses:
             continue
         verb = "add" if store.is_sum else "keep"
@@ -66,7 +68,7 @@ def _check_outputs(document: Document) -> Iterator[Problem]:
     code = document.code
     for kept in _kept_graphs(code, has_fragments=document.kind is DocumentKind.MARKDOWN):
         store = kept.store
-        if any(_is_loss(code, tensor, kept.values) for tensor in kept.tensors):
+        if any(_is_summed_loss(code, tensor, kept) for tensor in kept.tensors):
             continue
         tensor = kept.tensors[0]
         activations = "" if kept.values.backwards else " with all its activations"
@@ -85,26 +87,27 @@ def _check_outputs(document: Document) -> Iterator[Problem]:
 @lru_cache(maxsize=2)
 def _kept_graphs(code: Code, *, has_fragments: bool) -> tuple[_Kept, ...]:
     """Return all stores that keep graphs; two rules report them. Fragments are parts of a loop that isn't shown."""
-    steps = [function for function in code.functions if _is_lightning_step(code, function)]
+    steps = [function for function in code.functions if _is_framework_step(code, function)]
     if not (training_calls(code) or evaluation_loops(code) or steps):
         return ()
     stores = tuple(find_stores(code))
     return (
         *_kept_in_loops(code, stores),
         *_kept_by_steps(code, stores, has_fragments=has_fragments),
-        *_kept_by_lightning(code, stores, steps),
+        *_kept_by_framework_steps(code, stores, steps),
         *_kept_in_comprehensions(code),
     )
 
 
-def _is_lightning_step(code: Code, function: Function) -> bool:
+def _is_framework_step(code: Code, function: Function) -> bool:
+    """Return True for the method that returns the loss in a module of Lightning or a Trainer of transformers."""
     owner = code.class_of(function)
-    bases = [ast.unparse(base) for base in owner.bases] if owner is not None else []
-    return function.name == "training_step" and any(base.endswith("LightningModule") for base in bases)
+    base = _STEP_BASES.get(function.name)
+    return owner is not None and base is not None and any(ast.unparse(item).endswith(base) for item in owner.bases)
 
 
-def _kept_by_lightning(code: Code, stores: tuple[Store, ...], steps: list[Function]) -> Iterator[_Kept]:
-    """Yield the stores in attributes of the loss that a Lightning module returns; Lightning runs its backward."""
+def _kept_by_framework_steps(code: Code, stores: tuple[Store, ...], steps: list[Function]) -> Iterator[_Kept]:
+    """Yield the stores in attributes of the loss that a method returns; the framework runs its backward."""
     values = GraphValues(code)
     for store in stores:
         function = code.function(store.node)
@@ -114,12 +117,22 @@ def _kept_by_lightning(code: Code, stores: tuple[Store, ...], steps: list[Functi
             code.name(value) or ""
             for node in walk(function)
             if isinstance(node, ast.Return) and node.value is not None
-            for value in (node.value.values if isinstance(node.value, ast.Dict) else [node.value])
+            for value in _alternatives(node.value)
         }
         parts = [*_operands(store.value), *(store.value.values if isinstance(store.value, ast.Dict) else ())]
         tensors = tuple(part for part in parts if code.name(part) in returned)
         if tensors:
             yield _Kept(store, tensors, values)
+
+
+def _alternatives(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield the values of which one is the loss: of a dict or tuple, of `x if y else z`, and that of `loss / 4`."""
+    if isinstance(node, ast.IfExp):
+        yield from (*_alternatives(node.body), *_alternatives(node.orelse))
+    elif isinstance(node, (ast.Dict, ast.Tuple)):
+        yield from node.values if isinstance(node, ast.Dict) else node.elts
+    else:
+        yield node.left if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Mult)) else node
 
 
 def _kept_in_comprehensions(code: Code) -> Iterator[_Kept]:
@@ -197,7 +210,7 @@ def _is_local(code: Code, store: Store, function: Function) -> bool:
 def _kept_in_loops(code: Code, stores: tuple[Store, ...]) -> Iterator[_Kept]:
     regions: dict[Loop, GraphValues] = {}
     for store in stores:
-        if store.is_sum and gradients_are_off(code, store.node):
+        if (store.is_sum or fills_tensor(code, store)) and gradients_are_off(code, store.node):
             continue
         for loop in code.loops_around(store.node):
             if not outlives(code, store, loop):
@@ -290,6 +303,12 @@ def _names_in(code: Code, node: ast.AST) -> list[str]:
     return [name for item in walk(node) if isinstance(item, (ast.Name, ast.Attribute)) and (name := code.name(item))]
 
 
+def _is_summed_loss(code: Code, tensor: ast.expr, kept: _Kept) -> bool:
+    """Return True for a loss, and for an error that is added up: `error += (model(x) - y).abs().sum()`."""
+    is_number = isinstance(tensor, ast.Call) and called_name(tensor) in {"sum", "mean"}
+    return (kept.store.is_sum and is_number) or _is_loss(code, tensor, kept.values)
+
+
 def _is_loss(code: Code, tensor: ast.expr, values: GraphValues) -> bool:
     name = code.name(tensor)
     if isinstance(tensor, ast.Call):
@@ -350,7 +369,7 @@ LOSS_KEEPS_GRAPH = Rule(
     RuleFamily.LEAKS,
     "Losses are added up or collected with their graphs",
     _check_losses,
-    triggers=("loss", "backward", "criterion", "crit", "training_step"),
+    triggers=("loss", "backward", "criterion", "crit", "training_step", "compute_loss"),
     is_fixable=True,
 )
 OUTPUTS_KEEP_GRAPH = Rule(

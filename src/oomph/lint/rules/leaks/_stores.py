@@ -238,6 +238,12 @@ def _is_subscript_only(statement: ast.AST, store: Store) -> bool:
     return isinstance(statement, ast.Assign) and isinstance(store.node, ast.Assign) and statement is store.node
 
 
+def fills_tensor(code: Code, store: Store) -> bool:
+    """Return True for `values[i] = value` where values is a tensor, which copies the numbers."""
+    holder = store.target.value if isinstance(store.target, ast.Subscript) else None
+    return holder is not None and any(code.call_name(value).startswith("torch.") for value in code.values(holder))
+
+
 def is_bounded(code: Code, store: Store) -> bool:
     """Return True for a `deque(maxlen=…)`."""
     return any(

@@ -217,7 +217,12 @@ def _holders(code: Code, name: str, delete: ast.Delete, first: int) -> Iterator[
     scope = code.scope(delete)
     for assign in code.nodes(ast.Assign):
         is_same = isinstance(assign.value, ast.Name) and assign.value.id == name and len(assign.targets) == 1
-        if is_same and first <= assign.lineno < delete.lineno and code.scope(assign) is scope:
+        if (
+            is_same
+            and not _copies(assign.targets[0])
+            and first <= assign.lineno < delete.lineno
+            and code.scope(assign) is scope
+        ):
             yield assign.targets[0], assign
     for call in code.nodes(ast.Call):
         func = call.func
@@ -225,6 +230,11 @@ def _holders(code: Code, name: str, delete: ast.Delete, first: int) -> Iterator[
             is_same = len(call.args) == 1 and isinstance(call.args[0], ast.Name) and call.args[0].id == name
             if is_same and code.scope(call) is scope and not _is_local(code, func.value, delete):
                 yield func.value, call
+
+
+def _copies(target: ast.expr) -> bool:
+    """Return True for a slice of an array, which receives the numbers and not the object."""
+    return isinstance(target, ast.Subscript) and any(isinstance(node, ast.Slice) for node in walk(target.slice))
 
 
 def _is_released(code: Code, holder: ast.expr, since: ast.AST, delete: ast.Delete) -> bool:
@@ -237,10 +247,11 @@ def _is_released(code: Code, holder: ast.expr, since: ast.AST, delete: ast.Delet
     for other in code.nodes(ast.Delete):
         if code.scope(other) is code.scope(delete) and any(code.name(item) == name for item in other.targets):
             return True
+    loop = next(code.loops_around(delete), None)
     return any(
         first < int(getattr(assignment.statement, "lineno", 0)) <= delete.lineno + 3
         for assignment in code.assignments(name, delete)
-        if assignment.kind in {"=", "for"}
+        if assignment.kind in {"=", "for"} and (loop is None or code.is_inside(assignment.statement, loop))
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ..._problem import Problem
 from ..._rule import Rule, RuleFamily
-from ...analysis import Code, gradients_are_off, last_part
+from ...analysis import Code, called_model, gradients_are_off, last_part
 from ...sources import Document
 from ._evaluation import (
     EvaluationLoop,
@@ -40,8 +40,9 @@ def _check_grad(document: Document) -> Iterator[Problem]:
             continue
         if not (_is_repeated(loop) or is_switched):
             continue
+        model = code.source(called_model(loop.call))
         message = (
-            f"{code.source(loop.call.func)} runs here with gradients on, so that its activations stay in memory until "
+            f"{model} runs here with gradients on, so that its activations stay in memory until "
             "the result is gone: put the code into `with torch.no_grad():`"
         )
         yield Problem(code.span(_place(loop)), message)

@@ -11,6 +11,8 @@ from ...analysis import catches_only_oom, is_broad, looks_at_exception, walk
 from ...sources import Document
 from ._handlers import memory_handlers
 
+_ENDS = {"sys.exit", "exit", "quit", "os._exit", "pytest.fail", "pytest.skip", "self.fail", "self.skipTest"}
+
 
 def _check(document: Document) -> Iterator[Problem]:
     code = document.code
@@ -28,14 +30,11 @@ def _check(document: Document) -> Iterator[Problem]:
 
 
 def _always_raises(handler: ast.ExceptHandler) -> bool:
-    """Return True if the handler ends with a raise or the end of the program, so that it hides nothing."""
+    """Return True if the handler ends with a raise or the end of the program or test, so that it hides nothing."""
     last = handler.body[-1]
     if isinstance(last, ast.Raise):
         return True
-    return any(
-        isinstance(node, ast.Call) and ast.unparse(node.func) in {"sys.exit", "exit", "quit", "os._exit"}
-        for node in walk(last)
-    )
+    return any(isinstance(node, ast.Call) and ast.unparse(node.func) in _ENDS for node in walk(last))
 
 
 BROAD_OOM_EXCEPT = Rule(

@@ -132,6 +132,8 @@ def _reactions(code: Code, block: ast.Try, handler: ast.ExceptHandler) -> Iterat
         if is_behind and code.function(branch) is function and _reads(code, branch.test, flags):
             is_negated = isinstance(branch.test, ast.UnaryOp) and isinstance(branch.test.op, ast.Not)
             yield from (branch.orelse if is_negated else branch.body)
+            if is_negated and isinstance(branch.body[-1], (ast.Break, ast.Return, ast.Continue)):
+                yield from _following(code, branch)
     yield from _after(code, block)
 
 
@@ -142,10 +144,13 @@ def _reads(code: Code, node: ast.AST, names: set[str]) -> bool:
 def _after(code: Code, block: ast.Try) -> list[ast.stmt]:
     """Return the statements behind a block that leaves its loop or function when it succeeds."""
     last = (block.orelse or block.body)[-1]
-    body = getattr(code.parent(block), "body", [])
-    if not isinstance(last, (ast.Break, ast.Return)) or block not in body:
-        return []
-    return list(body[body.index(block) + 1 :])
+    return _following(code, block) if isinstance(last, (ast.Break, ast.Return)) else []
+
+
+def _following(code: Code, statement: ast.stmt) -> list[ast.stmt]:
+    """Return the statements behind another one in its block."""
+    body = getattr(code.parent(statement), "body", [])
+    return list(body[body.index(statement) + 1 :]) if statement in body else []
 
 
 def _is_loss_of_samples(code: Code, node: ast.stmt, region: ast.AST) -> bool:

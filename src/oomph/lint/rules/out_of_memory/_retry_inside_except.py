@@ -42,9 +42,10 @@ def _retry(code: Code, block: ast.Try, handler: ast.ExceptHandler) -> ast.Call |
         for node in walk(statement)
         if isinstance(node, ast.Call) and is_heavy_call(code, node)
     }
+    only = _only_call(block)
     for statement in handler.body:
         for node in walk(statement):
-            if not isinstance(node, ast.Call) or _is_freeing(code, node):
+            if not isinstance(node, ast.Call) or _is_freeing(code, node) or _is_message(node):
                 continue
             name = _called(code, node)
             is_recursion = function is not None and name == function.name and function.name not in {"__init__", "main"}
@@ -53,13 +54,30 @@ def _retry(code: Code, block: ast.Try, handler: ast.ExceptHandler) -> ast.Call |
                 return node
             if is_heavy_call(code, node) and _takes_part(node):
                 return node
+            if only is not None and name == _called(code, only) and name not in _TRIVIAL and node.args:
+                return node
             if catches_only_oom(code, handler) and name in tried - _TRIVIAL and (node.args or node.keywords):
                 return node
     return None
 
 
+def _only_call(block: ast.Try) -> ast.Call | None:
+    """Return the call of a block that consists of one: a wrapper runs the function that it is given."""
+    statement = block.body[0]
+    value = statement.value if isinstance(statement, (ast.Return, ast.Expr, ast.Assign)) else None
+    return value if len(block.body) == 1 and isinstance(value, ast.Call) else None
+
+
 def _is_freeing(code: Code, call: ast.Call) -> bool:
     return code.call_name(call).rpartition(".")[2] in {"empty_cache", "collect", "zero_grad", "print", "eval"}
+
+
+def _is_message(call: ast.Call) -> bool:
+    """Return True for a call that receives only text, such as `log("out of memory")`."""
+    return bool(call.args) and all(
+        isinstance(argument, ast.JoinedStr) or (isinstance(argument, ast.Constant) and isinstance(argument.value, str))
+        for argument in call.args
+    )
 
 
 def _takes_part(call: ast.Call) -> bool:

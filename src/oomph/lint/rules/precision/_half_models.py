@@ -51,20 +51,35 @@ def _named_models(code: Code, call: ast.Call) -> Iterator[HalfModel]:
     function = code.function(call)
     if function is None:
         return
-    is_returned = isinstance(code.statement(call), ast.Return) if name is None else _returns(function, name)
-    if is_returned:
-        for assign in code.nodes(ast.Assign):
-            target = code.name(assign.targets[0])
-            if target is not None and last_part(code.call_name(assign.value)) == function.name:
+    positions = {None} if name is None and isinstance(code.statement(call), ast.Return) else _returned(function, name)
+    for assign in code.nodes(ast.Assign) if positions else ():
+        if last_part(code.call_name(assign.value)) != function.name:
+            continue
+        for position in positions:
+            target = code.name(_element(assign.targets[0], position))
+            if target is not None:
                 yield HalfModel(target, call, code.scope(assign))
 
 
-def _returns(function: Function, name: str) -> bool:
-    """Return True if a function returns the variable: `model = model.half()` and `return model`."""
-    return any(
-        isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id == name
-        for node in walk(function)
-    )
+def _returned(function: Function, name: str | None) -> set[int | None]:
+    """Return the places of a variable in the tuples that a function returns; None where it is returned alone."""
+    values = [node.value for node in walk(function) if isinstance(node, ast.Return)]
+    alone: set[int | None] = {None for value in values if isinstance(value, ast.Name) and value.id == name}
+    return alone | {
+        position
+        for value in values
+        if isinstance(value, ast.Tuple)
+        for position, part in enumerate(value.elts)
+        if isinstance(part, ast.Name) and part.id == name
+    }
+
+
+def _element(target: ast.expr, position: int | None) -> ast.expr | None:
+    """Return what receives an element of a returned tuple, or the value itself."""
+    if position is None:
+        return target
+    parts = target.elts if isinstance(target, ast.Tuple) else []
+    return parts[position] if position < len(parts) else None
 
 
 def _passed_on(code: Code, model: HalfModel) -> Iterator[HalfModel]:
