@@ -151,6 +151,23 @@ def test_source_lines_of_a_traceback_are_no_failures(source: str, rank: str) -> 
 
 
 @pytest.mark.parametrize(
+    "source",
+    [
+        'std::fputs("std::bad_alloc: no memory is left\\n", stderr);',
+        'throw std::runtime_error("CUDA out of memory");',
+        "// The driver says CUDA out of memory here.",
+        '#[error("CUDA out of memory: requested {requested} bytes")]',
+    ],
+)
+def test_source_in_other_languages_is_no_failure(source: str) -> None:
+    assert kinds(source) == []
+
+
+def test_killed_in_a_sentence_is_a_kill() -> None:
+    assert kinds('In epoch 9 the process is gone, and the terminal says only "Killed".') == [FailureKind.OOM_KILL]
+
+
+@pytest.mark.parametrize(
     "advice",
     [
         "Tip: if you get CUDA out of memory, reduce the batch size.",

@@ -32,6 +32,8 @@ _COMMAND = re.compile(r"^\s*(?:[\w.-]+@[\w.-]+:[^$#\n]{0,80}[$#]|\(\w+\) \$|\$) 
 _TEST_RESULT = re.compile(r"\btest_\w+.*\b(?:PASSED|SKIPPED|XFAIL|ok)\b")
 _SERVICE = re.compile(r"systemd\[\d+\]: (?:Listening on|Start(?:ed|ing)|Stopp(?:ed|ing)|Reached target|Finished) ")
 _RAISE = re.compile(r"\braise [\w.]+\([\"']")
+# Comments and statements in C++, Rust and the like, with a message that may be printed.
+_OTHER_SOURCE = re.compile(r"^\s*(?:///? |#\[\w+\()|\b(?:f?puts|f?printf|throw [\w:]+|std::cerr <<)\s*\(?\"")
 _PLACEHOLDER = re.compile(r"<(?:id|pid|name|comm|job_?id|step_?id|user|path|size|N)>")
 _COMMIT = re.compile(r"^\s*[0-9a-f]{7,12} (?!\d)")
 _CHANGES = (
@@ -122,7 +124,7 @@ class LogLine:
             return True
         if _SOURCE_LINE.match(start) or _SOURCE_LINE.match(_undecorate(start)):
             return True
-        if any(pattern.search(start) for pattern in (_TEST_RESULT, _SERVICE, _RAISE, _PLACEHOLDER)):
+        if any(pattern.search(start) for pattern in (_TEST_RESULT, _SERVICE, _RAISE, _PLACEHOLDER, _OTHER_SOURCE)):
             return True
         if _is_command(start):
             return True

@@ -79,6 +79,7 @@ KILL_RULES = (
     ),
     # Glued to a progress bar.
     rule(FailureKind.OOM_KILL, "Killed", r"(?:[\]%|]|\d(?:s|it/s|s/it)?)Killed\s*$"),
+    rule(FailureKind.OOM_KILL, "Killed", r"(?:says?|prints?|shows?|printed|said|see) (?:\w+ )?[\"'`“]Killed[.\"'`”]"),
     rule(FailureKind.OOM_KILL, "Killed", r"srun: error: .*: tasks? [\d,-]+: Killed"),
     rule(FailureKind.OOM_KILL, "zsh: killed", r"(?<!\w)zsh: killed\s"),
     rule(FailureKind.OOM_KILL, "killed", r"^\[\d+\][+-]?\s+[+-]?\s*\d*\s*killed\s"),
