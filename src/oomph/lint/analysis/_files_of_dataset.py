@@ -11,7 +11,7 @@ from ._code import Code, walk
 
 _LISTING = {
     "glob", "iglob", "rglob", "listdir", "scandir", "iterdir", "walk", "list_images", "list_pictures", "iterrows",
-    "itertuples", "findall",
+    "itertuples", "findall", "DictReader",
 }  # fmt: skip
 _WRAPPERS = {"enumerate", "tqdm", "sorted", "list", "tuple", "zip", "natsorted", "reversed", "track", "trange", "set"}
 _METHODS = {"items", "values", "keys", "tolist", "to_list", "unique", "to_numpy", "copy"}

@@ -24,6 +24,7 @@ _KEEPING = {
     "normalize", "permute", "pow", "relu", "repeat", "reshape", "round", "rsqrt", "select", "sigmoid", "softmax",
     "split", "sqrt", "square", "squeeze", "stack", "std", "sub", "sum", "tanh", "to", "transpose", "tuple", "type",
     "unbind", "unsqueeze", "values", "var", "view", "vstack", "hstack", "concat", "interpolate", "upsample",
+    "pairwise_distance", "cosine_similarity", "cdist",
 }  # fmt: skip
 _PLAIN_ATTRIBUTES = {
     "shape", "device", "dtype", "data", "grad", "ndim", "requires_grad", "size", "is_cuda", "names", "indices",

@@ -71,6 +71,8 @@ class ImageFlow:
             is_graph = name.startswith("tensorflow.") and not name.startswith("tensorflow.keras.")
             is_graph = is_graph and not self._is_eager(node)
             return not is_graph and self._calls.function(node) is None
+        if last == "read" and isinstance(func, ast.Attribute):
+            return any(self._code.call_name(value) == "rasterio.open" for value in self._code.values(func.value))
         return last == "open" and self._code.resolve(func) in _OPENS
 
     def _is_eager(self, node: ast.Call) -> bool:

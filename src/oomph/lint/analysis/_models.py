@@ -27,7 +27,7 @@ _VERBS = (
     "run", "freeze", "unfreeze", "is", "has", "find", "parse", "plot", "show", "check", "count", "select", "unwrap",
     "extract", "clean", "delete", "free", "reset", "move", "register", "list", "add", "from", "to", "log", "profile",
     "measure", "benchmark", "quantize", "prune", "fuse", "push", "download", "upload", "new", "clone", "copy",
-    "initialize", "configure", "apply", "attach", "infer", "predict", "visualize",
+    "initialize", "configure", "resolve", "apply", "attach", "infer", "predict", "visualize",
 )  # fmt: skip
 _VERB = re.compile(rf"^_*(?:{'|'.join(_VERBS)})_", re.IGNORECASE)
 _MODEL_WORD = re.compile(

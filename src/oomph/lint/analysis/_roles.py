@@ -17,7 +17,7 @@ _OPTIMIZER = re.compile(
 )
 _SCALER = re.compile(r"(?:^|_)(?:grad_?)?scaler(?:$|_|\d)", re.IGNORECASE)
 _SCHEDULER = re.compile(r"(?:^|_)(?:sched|scheduler|lr_?sched\w*|warmup|annealing|one_?cycle)(?:$|_|\d)", re.IGNORECASE)
-_LOSS = re.compile(r"(?:^|_)(?:loss(?:es)?|cost|nll|err[DG]?)(?:$|_|\d|[A-Z])|[a-z]_?[Ll]oss$")
+_LOSS = re.compile(r"(?:^|_)(?:loss(?:es)?|cost|nll|kld?|err[DG]?)(?:$|_|\d|[A-Z])|[a-z]_?[Ll]oss$")
 _MODEL_WORDS = (
     "model", "net", "network", "module", "unet", "resnet", "generator", "discriminator", "netG", "netD", "backbone",
     "student", "teacher", "encoder", "decoder", "classifier", "detector",

@@ -84,3 +84,31 @@ def wrong_cache_with_retry(model, optimizer, train_iter):
                 raise
             print("skipped a batch")
         torch.cuda.empty_cache()  # expect: empty-cache-in-loop
+
+
+def monte_carlo_mode(net):
+    net.eval()
+    for module in net.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.train()
+
+
+def right_monte_carlo(net, test_loader):
+    monte_carlo_mode(net)
+    with torch.no_grad():
+        return [torch.stack([net(x).softmax(1) for _ in range(30)]).mean(0) for x, _ in test_loader]
+
+
+@torch.no_grad()
+def right_validation_loss(model, val_loader):
+    model.train()  # torchvision's detectors return losses in training mode only
+    return sum(sum(model(images, targets).values()).item() for images, targets in val_loader)
+
+
+def wrong_distances(net, pairs):
+    net.eval()
+    rows = []
+    for first, second in torch.utils.data.DataLoader(pairs):  # expect: validation-with-grad
+        distance = torch.nn.functional.pairwise_distance(net(first), net(second))
+        rows.append(distance.cpu())  # expect: outputs-keep-graph
+    return rows

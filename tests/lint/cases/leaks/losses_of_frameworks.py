@@ -46,3 +46,27 @@ def right_statistics(model, optimizer, loader, epochs):
             with torch.no_grad():
                 stats[epoch, step] = loss
     return stats.mean()
+
+
+def wrong_mean_of_many(model, optimizer, loader):
+    mean = 0.0
+    for step, (x, y) in enumerate(loader):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        mean += loss  # expect: loss-keeps-graph
+        if step % 100 == 99:
+            print(step, float(mean) / 100)
+            mean = 0.0
+
+
+def right_sum_of_step(model, optimizer, loader, parts):
+    total = 0.0
+    for step, (x, y) in enumerate(loader):
+        total = total + F.cross_entropy(model(x), y) / parts
+        if step % parts == parts - 1:
+            optimizer.zero_grad()
+            total.backward()
+            optimizer.step()
+            total = 0.0

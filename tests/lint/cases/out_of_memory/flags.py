@@ -42,3 +42,16 @@ def right_end_of_test(model, x):
     except RuntimeError as error:
         torch.cuda.empty_cache()
         pytest.fail(f"the device stopped: {error}")
+
+
+def wrong_behind_success(train_epoch, model, data, optimizer, batch_size=64):
+    while True:
+        is_done = True
+        try:
+            train_epoch(model, data, optimizer, batch_size)
+        except torch.cuda.OutOfMemoryError:
+            is_done = False
+        if is_done:
+            break
+        batch_size //= 2  # expect: halved-without-accumulation
+        torch.cuda.empty_cache()

@@ -147,7 +147,7 @@ def _ragged_part(document: Document, owner: ast.ClassDef) -> ast.expr | None:
     """Return the part of a sample whose length differs from sample to sample."""
     method = getitem_of(owner)
     code = document.code
-    if method is None or (_PADDED.search(ast.unparse(owner)) and not _only_truncates(owner)):
+    if method is None or _pads_by_itself(code) or (_PADDED.search(ast.unparse(owner)) and not _only_truncates(owner)):
         return None
     states_lengths = _DIFFERENT_LENGTHS.search(document.text) is not None
     for node in walk(method):
@@ -158,6 +158,11 @@ def _ragged_part(document: Document, owner: ast.ClassDef) -> ast.expr | None:
                 if states_lengths and _is_sequence(code, leaf):
                     return leaf
     return None
+
+
+def _pads_by_itself(code: Code) -> bool:
+    """Return True if texts go to a tokenizer of CLIP, which pads all of them to the same length."""
+    return any(name.partition(".")[0] in {"clip", "open_clip"} for name in code.aliases.values())
 
 
 def _only_truncates(owner: ast.ClassDef) -> bool:

@@ -316,7 +316,20 @@ def _mode_switches(code: Code) -> tuple[tuple[ast.Call, bool], ...]:
             is_eval = bool(call.args) and code.constant(call.args[0]) is not True
             if not (call.args and _is_former_mode(code, call.args[0])):
                 switches.append((call, is_eval))
-    return (*switches, *((call, True) for call in _mode_blocks(code)))
+    return (*switches, *((call, True) for call in (*_mode_blocks(code), *_calls_of_setters(code))))
+
+
+def _calls_of_setters(code: Code) -> Iterator[ast.Call]:
+    """Yield the calls of functions that only switch a model to evaluation, such as `monte_carlo_mode(model)`."""
+    for call in calls_of(code, "eval"):
+        function = code.function(call)
+        model = code.name(call.func.value) if isinstance(call.func, ast.Attribute) else None
+        if function is None or model not in {argument.arg for argument in function.args.args}:
+            continue
+        is_run = any(code.function(run) is function for run in model_calls(code))
+        trained = {_owner(code, other) for other in calls_of(code, "train") if code.function(other) is function}
+        if not is_run and model not in trained:
+            yield from callers(code, function)
 
 
 def _mode_blocks(code: Code) -> Iterator[ast.Call]:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...analysis import Code, Loop, iterates_over_loader, walk
+from ...analysis import Assignment, Code, Loop, is_conditional, iterates_over_loader, walk
 
 _ADDING_METHODS = {"append": 0, "extend": 0, "appendleft": 0, "add": 0, "insert": 1}
 _JOINS = {"torch.cat", "torch.vstack", "torch.hstack", "torch.concat", "torch.concatenate"}
@@ -229,9 +229,17 @@ def outlives(code: Code, store: Store, loop: Loop) -> bool:
             statement = assignment.statement
             if assignment.kind in {"=", "for", "with"} and statement is not store.node:
                 is_target = statement is loop and assignment.kind == "for"
-                if (code.is_inside(statement, loop) or is_target) and not _is_subscript_only(statement, store):
+                is_reset = code.is_inside(statement, loop) and not _is_reset_now_and_then(code, assignment, store, loop)
+                if (is_reset or is_target) and not _is_subscript_only(statement, store):
                     return False
     return not is_bounded(code, store) and not is_emptied(code, store.root, loop)
+
+
+def _is_reset_now_and_then(code: Code, assignment: Assignment, store: Store, loop: Loop) -> bool:
+    """Return True for `if step % 100 == 0: total = 0.0` behind a sum, which keeps the graphs of up to 100 steps."""
+    statement = assignment.statement
+    is_zero = isinstance(assignment.value, ast.Constant) and store.is_sum
+    return is_zero and is_conditional(code, statement, loop) and not is_conditional(code, store.node, loop)
 
 
 def _is_subscript_only(statement: ast.AST, store: Store) -> bool:

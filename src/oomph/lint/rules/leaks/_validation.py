@@ -93,6 +93,8 @@ def _is_evaluated(document: Document, loop: EvaluationLoop) -> bool:
     """Return True if a switch to evaluation is or may be before the loop."""
     code = document.code
     mode = mode_before(code, loop.node, loop.model)
+    if mode is False and _measures_losses(document, loop):
+        return True
     if mode is not None:
         # Where only the lack of a training says that it evaluates, train() may be meant, to update batch norm.
         return mode or loop.is_implied
@@ -100,6 +102,13 @@ def _is_evaluated(document: Document, loop: EvaluationLoop) -> bool:
     if any(mode is True for mode in modes):
         return True
     return has_evaluation_switch(code, loop.node, loop.model)
+
+
+def _measures_losses(document: Document, loop: EvaluationLoop) -> bool:
+    """Return True where a model receives the targets too: torchvision's detectors give losses in training mode only."""
+    code = document.code
+    is_given_targets = len(loop.call.args) > 1 and "target" in (code.name(loop.call.args[1]) or "")
+    return is_given_targets and "loss" in document.text
 
 
 def _depends_on_mode(document: Document, model: str) -> bool:

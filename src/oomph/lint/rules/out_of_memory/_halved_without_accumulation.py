@@ -132,7 +132,7 @@ def _reactions(code: Code, block: ast.Try, handler: ast.ExceptHandler) -> Iterat
         if is_behind and code.function(branch) is function and _reads(code, branch.test, flags):
             is_negated = isinstance(branch.test, ast.UnaryOp) and isinstance(branch.test.op, ast.Not)
             yield from (branch.orelse if is_negated else branch.body)
-            if is_negated and isinstance(branch.body[-1], (ast.Break, ast.Return, ast.Continue)):
+            if isinstance(branch.body[-1], (ast.Break, ast.Return, ast.Continue)):  # `if not failed`, `if is_done`
                 yield from _following(code, branch)
     yield from _after(code, block)
 
