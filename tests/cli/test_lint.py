@@ -109,6 +109,35 @@ def test_standard_input_is_read(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert capsys.readouterr().out.startswith("train.py:9:5: loss-keeps-graph")
 
 
+LATIN = b"# caf\xe9\n" + WRONG.encode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "data", "message"),
+    [
+        (["--json"], WRONG.encode(), "writes the corrected text to standard output"),
+        (["--sarif"], WRONG.encode(), "writes the corrected text to standard output"),
+        ([], LATIN, "is not UTF-8"),
+    ],
+    ids=["json", "sarif", "latin-1"],
+)
+def test_a_pipe_that_can_not_be_fixed_is_an_error(
+    arguments: list[str], data: bytes, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert run(["lint", "-", "--fix", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "detach" not in captured.out
+
+
+def test_a_file_that_is_not_utf_8_stays_and_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_bytes(LATIN)
+    assert run(["lint", "--fix", str(tmp_path)]) == 1
+    assert "train.py: not fixed: its text is not UTF-8" in capsys.readouterr().out
+    assert (tmp_path / "train.py").read_bytes() == LATIN
+
+
 @pytest.mark.medium
 def test_pipe_is_fixed_without_torch(script: Path) -> None:
     program = (
@@ -180,7 +209,7 @@ def test_bad_input_gets_one_sentence(arguments: list[str], message: str, capsys:
 def test_files_that_cannot_be_checked_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "binary.py").write_bytes(b"\0\1\2")
     (tmp_path / "damaged.ipynb").write_text('{"cells": ["loss.backward()"')
-    assert run(["lint", str(tmp_path)]) == 0
+    assert run(["lint", str(tmp_path)]) == 2
     output = capsys.readouterr().out
     assert "binary.py: not checked: it is a binary file" in output
     assert "damaged.ipynb: not checked: it is no notebook" in output

@@ -101,7 +101,7 @@ def test_a_reader_that_stops_ends_the_command(tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert result.stdout == b"y\ny\n141\n"
+    assert (result.stdout, result.stderr) == (b"y\ny\n141\n", b"")
 
 
 @pytest.mark.parametrize("redirection", ["2>&1 >/dev/null", "2>&1"])
@@ -183,6 +183,41 @@ def test_an_unknown_error_is_shown_without_an_explanation(tmp_path: Path) -> Non
     result = run(["--", *python("class OddError(Exception): pass\nraise OddError('42')")], tmp_path)
     assert b"oomph doesn't know its last error" in result.stderr
     assert b"OddError: 42" in result.stderr.partition(b"oomph: The command")[2]
+
+
+def test_an_end_without_a_message_is_unknown_everywhere(tmp_path: Path) -> None:
+    result = run(["--json", "result.json", "--record", "run.jsonl", "--", "sh", "-c", "exit 7"], tmp_path)
+    assert b"exit code 7 after 0 s. oomph doesn't know its last error" in result.stderr
+    assert json.loads((tmp_path / "result.json").read_text())["explanation"]["verdict"] == "unknown"
+    explanation = explain(tmp_path / "run.jsonl")
+    assert (explanation.verdict, explanation.findings) == ("unknown", ())
+    assert explanation.unrecognized == "The command ended with exit code 7."
+
+
+def test_arguments_may_be_any_bytes(tmp_path: Path) -> None:
+    result = run(["--", "printf", "%s", os.fsdecode(b"caf\xe9")], tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"caf\xe9", b"")
+
+
+def test_a_full_disk_of_oomph_is_not_that_of_the_command(tmp_path: Path) -> None:
+    (tmp_path / "run.log").symlink_to("/dev/full")
+    with (
+        (tmp_path / "errors").open("wb") as errors,
+        started(
+            [*OOMPH, "--record", "run.jsonl", "--", "sh", "-c", "echo hi; exit 3"], tmp_path, stderr=errors
+        ) as process,
+    ):
+        assert process.wait(60) == 3
+    text = (tmp_path / "errors").read_text()
+    assert "oomph: The rest of the output is not copied into run.log: No space left on device." in text
+    assert "exit code 3 after 0 s. oomph doesn't know its last error" in text
+
+
+def test_advice_is_about_this_command(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FAIL)
+    flags = ["--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "2", "--output_dir", "out"]
+    result = run(["--", sys.executable, "train.py", *flags], tmp_path)
+    assert "train.py --per_device_train_batch_size 4 --gradient_accumulation_steps 4" in result.stderr.decode()
 
 
 def test_success_is_silent(tmp_path: Path) -> None:
@@ -286,6 +321,11 @@ def test_a_chosen_record_is_continued(tmp_path: Path) -> None:
         (["--json", ".", "true"], "which is a folder"),
         (["--json", "file/result.json", "true"], "is not writable"),
         (["--record", "no/such/folder/x.jsonl", "true"], "there is no folder"),
+        (["--record", "", "true"], "--record is '.'"),
+        (["--json", "--", "true"], "--json has no file name"),
+        (["--json", "x.jsonl", "--record", "x.jsonl", "true"], "both write 'x.jsonl'"),
+        (["--json", "x.log", "--record", "x.jsonl", "true"], "both write 'x.log'"),
+        (["--budget", "ram=0", "true"], "--budget is 'ram=0'"),
     ],
     ids=str,
 )

@@ -48,7 +48,7 @@ def lint(
     Reads Python files, notebooks, the code in Markdown, and shell scripts. It imports no torch and runs nothing. Switch
     a rule off for a line with the comment: # oomph: ignore[rule]. The exit code is 1 if there are mistakes.
     """
-    from ..lint import LintOptions, fix_text, lint_paths, lint_text, read_pipe  # noqa: PLC0415
+    from ..lint import LintOptions, lint_paths, lint_text, read_pipe  # noqa: PLC0415
     from ..report import LintReport, LintRuleList, emit  # noqa: PLC0415
 
     if rules:
@@ -62,8 +62,9 @@ def lint(
     if path == [_STDIN]:
         text = read_pipe(sys.stdin.buffer)
         if fix:
-            fixed, _ = fix_text(text, stdin_name, options)
-            sys.stdout.write(fixed)
+            if json or sarif:
+                raise UsageError("--fix writes the corrected text to standard output", "leave out --json and --sarif")
+            _write_fixed(text, stdin_name, options)
             return 0
         result = lint_text(text, stdin_name, options)
     elif _STDIN in path:
@@ -80,7 +81,16 @@ def lint(
         sys.stdout.write(document.dumps(report.sarif()))
     else:
         emit(report, as_json=json)
-    return 1 if result.diagnostics else 0
+    nothing_checked = not result.files
+    return 2 if nothing_checked else int(bool(result.diagnostics))
+
+
+def _write_fixed(text: str, name: str, options: LintOptions) -> None:
+    from ..lint import fix_text  # noqa: PLC0415
+
+    if "\N{REPLACEMENT CHARACTER}" in text:
+        raise UsageError("standard input is not UTF-8, and --fix would change its other bytes", "convert it first")
+    sys.stdout.write(fix_text(text, name, options)[0])
 
 
 def _options(kind: type[LintOptions], select: str | None, ignore: str | None, budget: str | None) -> LintOptions:

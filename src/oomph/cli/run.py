@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -83,7 +84,7 @@ def run(
     policy = _parse_policy(tuple(command), retry, batch, resume_args)
     limits = HostLimits(_parse_budget(budget), not no_guard_ram, _parse_minutes(timeout_idle))
     if json is not None:
-        _check_json(json)
+        _check_json(json, record)
     if policy.max_retries and (why := policy.why_never()):
         _tell(f"It can't be started again if memory runs out: {why}.")
     with _files(record) as files:
@@ -114,19 +115,29 @@ def _report(result: RunResult, json: Path | None) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
-def _check_json(path: Path) -> None:
+def _check_json(path: Path, record: Path | None) -> None:
     """Check that the result can be written, before the command takes hours.
 
     Raises:
         UsageError: It can't.
     """
+    if str(path).startswith("--"):
+        raise UsageError("--json has no file name", "write it as in: oomph run --json result.json -- python train.py")
+    if record is not None and path in {record, _log_of(record)}:
+        raise UsageError(f"--json and --record both write {quote(str(path))}", "give them different names")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
     except OSError as error:
         raise not_writable(path.parent, error) from None
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        problem = "is a folder" if path.is_dir() else "can't be written"
-        raise UsageError(f"--json is {quote(str(path))}, which {problem}", "name a file that can be written")
+    if path.is_dir():
+        raise UsageError(f"--json is {quote(str(path))}, which is a folder", "name a file that can be written")
+
+
+def _log_of(record: Path) -> Path:
+    """Return the copy of the output beside a Record that was chosen."""
+    return record.with_suffix(".log")
 
 
 def _tell(sentence: str) -> None:
@@ -144,7 +155,9 @@ def _files(record: Path | None) -> Iterator[RunFiles]:
     from ..supervisor import RunFiles  # noqa: PLC0415
 
     if record is not None:
-        yield RunFiles(record, record.with_suffix(".log"))
+        if not record.name:
+            raise UsageError(f"--record is {quote(str(record))}", "name a file, such as run.jsonl")
+        yield RunFiles(record, _log_of(record))
         return
     with create_run_dir("exp", _RUNS) as folder:
         yield RunFiles(folder / "record.jsonl", folder / "output.log", folder / "command.txt")
@@ -176,7 +189,10 @@ def _parse_budget(text: str | None) -> int | None:
             f"--budget is {quote(text)}, and the GPU memory of another program can't be limited",
             "write a budget of RAM, such as ram=16GiB",
         )
-    return parse_size(ram)
+    size = parse_size(ram)
+    if size == 0:
+        raise UsageError(f"--budget is {quote(text)}", "write a budget of RAM, such as ram=16GiB")
+    return size
 
 
 def _parse_minutes(text: str | None) -> float | None:

@@ -80,10 +80,11 @@ class _Collected:
     skipped: dict[str, str] = field(default_factory=dict)
     partly: dict[str, str] = field(default_factory=dict)
     fixed: dict[str, int] = field(default_factory=dict)
+    unfixed: dict[str, str] = field(default_factory=dict)
 
     def result(self) -> LintResult:
         ordered = tuple(sorted(self.diagnostics, key=lambda diagnostic: diagnostic.sort_key))
-        return LintResult(ordered, self.files, self.lines, self.skipped, self.partly, self.fixed)
+        return LintResult(ordered, self.files, self.lines, self.skipped, self.partly, self.fixed, self.unfixed)
 
 
 def lint_paths(paths: Sequence[Path], options: LintOptions = _DEFAULT, *, fix: bool = False) -> LintResult:
@@ -174,9 +175,11 @@ def _checked(rule: Rule, document: Document) -> Iterator[Problem]:
 def _fix_file(path: Path, text: str, options: LintOptions, collected: _Collected) -> str:
     """Fix a file in place; one with bytes that are no UTF-8 stays as it is."""
     data, encoded = path.read_bytes(), text.encode()
-    if data.removeprefix(codecs.BOM_UTF8) != encoded:
-        return text
+    is_utf8 = data.removeprefix(codecs.BOM_UTF8) == encoded
     fixed, count = fix_text(text, str(path), options)
+    if count and not is_utf8:
+        collected.unfixed[str(path)] = "its text is not UTF-8"
+        return text
     if count:
         content = data[: len(data) - len(encoded)] + fixed.encode()
         target, mode = path.resolve(), path.stat().st_mode

@@ -85,6 +85,7 @@ class LintResult:
         skipped: Files that could not be checked, with the reason.
         partly: Files that contain something else than code, with the reason.
         fixed: How many mistakes were fixed, by file.
+        unfixed: Files that could not be corrected, with the reason.
     """
 
     diagnostics: tuple[Diagnostic, ...]
@@ -93,3 +94,4 @@ class LintResult:
     skipped: Mapping[str, str] = field(default_factory=dict)
     partly: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, int] = field(default_factory=dict)
+    unfixed: Mapping[str, str] = field(default_factory=dict)

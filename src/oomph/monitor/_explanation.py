@@ -20,7 +20,7 @@ from ..units import MIB, format_size
 from ._record import Record, parse_record
 from ._recorder import is_header
 from ._samples import allocator_stats, format_clock, host_use
-from .diagnosis import diagnose_record
+from .diagnosis import diagnose_record, unknown_error
 
 _MAX_PATH = 4096
 _RECORD_OF_RUN = "record.jsonl"  # in the folder of a run
@@ -42,6 +42,7 @@ class Explanation(HtmlRepr):
         unrecognized: The last error of a log without a recognized failure, or the one after all of them.
         has_text: False for a log that is empty or binary data.
         has_finished: True if a line of a log says that the run has finished.
+        has_failed: True if it is known that the run has failed, whatever its log says.
     """
 
     source: str
@@ -50,6 +51,7 @@ class Explanation(HtmlRepr):
     unrecognized: str | None = None
     has_text: bool = True
     has_finished: bool = False
+    has_failed: bool = False
 
     @property
     def failure(self) -> Finding | None:
@@ -66,7 +68,8 @@ class Explanation(HtmlRepr):
         binary data.
         """
         if self.failure is None:
-            return "no error" if self.unrecognized is None and self.has_text else "unknown"
+            is_healthy = self.unrecognized is None and self.has_text and not self.has_failed
+            return "no error" if is_healthy else "unknown"
         cause = self.failure.cause
         if cause.family is Family.NUMERICS:
             return "numerics"
@@ -148,7 +151,14 @@ def _is_file(text: str) -> bool:
 
 def explain_record(record: Record) -> Explanation:
     """Explain a Record that was loaded."""
-    return Explanation("record", diagnose_record(record), tuple(_record_facts(record)))
+    unknown = unknown_error(record)
+    return Explanation(
+        "record",
+        diagnose_record(record),
+        tuple(_record_facts(record)),
+        unrecognized=unknown,
+        has_failed=unknown is not None,
+    )
 
 
 def _to_utf8(head: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:

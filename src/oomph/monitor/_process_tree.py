@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,12 +30,14 @@ class ProcessTree:
 
     Args:
         pid: The process at the root of the tree.
+        without: Processes that don't count, with their own descendants.
 
     Raises:
         UsageError: The process doesn't exist.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, without: Collection[int] = ()) -> None:
+        self._without = without
         try:
             self._root = psutil.Process(pid)
             self.name = self._root.name()
@@ -64,7 +66,7 @@ class ProcessTree:
         if not _IS_LINUX:
             yield self.pid
             try:
-                yield from (child.pid for child in self._root.children(recursive=True))
+                yield from self._children(self._root)
             except psutil.Error:
                 return
             return
@@ -72,7 +74,16 @@ class ProcessTree:
         while queue and visited < _MAX_PROCESSES:
             pid, visited = queue.pop(0), visited + 1
             yield pid
-            queue.extend(_child_pids(pid))
+            queue.extend(child for child in _child_pids(pid) if child not in self._without)
+
+    def _children(self, process: psutil.Process) -> Iterator[int]:
+        if not self._without:
+            yield from (child.pid for child in process.children(recursive=True))
+            return
+        for child in process.children():
+            if child.pid not in self._without:
+                yield child.pid
+                yield from self._children(child)
 
 
 def _child_pids(pid: int) -> Iterator[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..failures import FailureKind
+from ..failures import Advice, FailureKind, Finding
 from ..supervisor import Attempt, RunResult
 from ..units import count_of, format_time
 from ._explain import ExplainReport, body_evidence, verdict_line
@@ -77,10 +78,22 @@ class CommandReport:
             yield Text("Why", "bold")
             yield from (body_line(printable(line)) for line in (*first.details, first.cause.why))
             yield Text("What to do", "bold")
-            yield from (body_line(printable(line)) for line in first.fix)
+            yield from (body_line(printable(line)) for advice in self._advice(first) for line in advice.lines)
         if self.result.why_not_retried:
             yield Text(self.result.why_not_retried)
         yield Text(f"Record: {cut_middle(str(self.result.files.record), _MAX_PATH)}", "dim")
+
+    def _advice(self, finding: Finding) -> tuple[Advice, ...]:
+        """Return the advice of a failure; that about the batch is in terms of this command."""
+        smaller = self.result.smaller
+        if smaller is None or not finding.cause.is_memory:
+            return finding.advice
+        others = tuple(advice for advice in finding.advice if "batch" not in " ".join(advice.lines))
+        if not smaller.words or len(others) == len(finding.advice):
+            return others
+        position = next(number for number, advice in enumerate(finding.advice) if advice not in others)
+        own = Advice("Use a smaller batch and accumulate its gradients:", f"$ {shlex.join(smaller.words)}")
+        return (*others[:position], own, *others[position:])
 
 
 def _attempt_document(attempt: Attempt) -> dict[str, Any]:

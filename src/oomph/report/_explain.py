@@ -147,6 +147,10 @@ def _render_others(findings: list[Finding], heading: str = "Also found") -> Iter
 
 
 def _render_nothing(explanation: Explanation) -> Iterator[RenderableType]:
+    if explanation.source == "record" and explanation.has_failed:
+        yield Text("The run failed with an error that oomph doesn't know.", "bold yellow")
+        yield body_line(printable(explanation.unrecognized or ""), "dim")
+        return
     if explanation.source == "record":
         yield Text("The Record shows no problem with this run.", "bold green")
         return

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from ._processes import descendants, send_signal
+from ._processes import CommandTree, send_signal
 from ._streams import STDERR, STDIN, STDOUT
 
 # Signals that the supervisor handles while a command runs, or that keys of a terminal send.
@@ -73,6 +73,10 @@ class CommandStart:
 class CommandProcess:
     """A command that was started.
 
+    Args:
+        start: How it is started.
+        tree: The command with all that it starts.
+
     Attributes:
         pid: Its process, which leads a group of its own unless it was started in the group of oomph.
         has_ended: True after its end; its pid may then be that of another process.
@@ -83,7 +87,8 @@ class CommandProcess:
         StartError: It doesn't exist or can't be executed.
     """
 
-    def __init__(self, start: CommandStart) -> None:
+    def __init__(self, start: CommandStart, tree: CommandTree) -> None:
+        self._tree = tree
         self.leader: int | None = None
         self.status_pipe: int | None = None
         self._unread = b""
@@ -103,7 +108,7 @@ class CommandProcess:
     def send_to_group(self, number: int) -> None:
         """Send a signal to its processes, as the keys of a terminal do."""
         if self._is_in_group:
-            for pid in descendants(os.getpid()):
+            for pid in self._tree.read():
                 send_signal(pid, number)
         elif not self.has_ended:
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -23,6 +23,7 @@ _EVIDENCE = 80  # characters of evidence that tell its place
 # Lines of progress, without progress bars: these are drawn again when a run dies.
 _PROGRESS = re.compile(r"^(?!.*%\|).*\b(?:[Ll]oss|[Ee]poch)\W{1,3}\d", re.MULTILINE)
 _MIN_PROGRESS = 3  # such lines after a failure that was survived
+_OWN_LINES = re.compile(r"^oomph: .*$", re.MULTILINE)
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 _STOPS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 # Failures that follow another one, and say nothing about its cause.
@@ -54,7 +55,7 @@ class ExitStatus:
         if self.signal is not None:
             return self.signal
         number = (self.code or 0) - _SIGNAL_BASE
-        return number if number in {signal.SIGKILL, signal.SIGABRT, *_CRASHES, *_STOPS} else None
+        return number if number in {signal.SIGKILL, signal.SIGABRT, signal.SIGPIPE, *_CRASHES, *_STOPS} else None
 
     def __str__(self) -> str:
         if self.signal is None:
@@ -66,9 +67,10 @@ class ExitStatus:
 def explain_end(end: CommandEnd, record: Path, cgroup: CommandCgroup | None) -> Explanation | None:
     """Explain the end of a command; None if it ended well."""
     status = ExitStatus.of(end.status)
-    if status.code == 0 and end.stop is None:
-        return None
+    if end.stop is None and (status.code == 0 or status.likely_signal == signal.SIGPIPE):
+        return None  # nobody read its output any more, as behind `| head`
     output = b"\n".join(file.read_end(_MAX_OUTPUT) for file in end.files).decode("utf-8", "replace")
+    output = _OWN_LINES.sub("", output)  # its standard error and ours may go to the same file
     logged = read_log(output)
     first = _first_finding(end, status, logged, cgroup)
     measured = _record_findings(record)
@@ -87,7 +89,7 @@ def explain_end(end: CommandEnd, record: Path, cgroup: CommandCgroup | None) -> 
     for finding in (*(() if first is None else (first,)), *others):
         findings.setdefault(finding.kind, finding)
     unrecognized = last_error(_after_survived(logged, output)) if first is None else None
-    return Explanation("log", tuple(findings.values()), unrecognized=unrecognized)
+    return Explanation("log", tuple(findings.values()), unrecognized=unrecognized, has_failed=True)
 
 
 # The diagnosis of a Record reports these for its own end, which is not that of the command.
@@ -109,6 +111,8 @@ def _first_finding(
     if end.signals and status.likely_signal in {None, *_STOPS}:
         names = ", ".join(dict.fromkeys(signal.Signals(number).name for number in end.signals))
         return measured_finding(FailureKind.STOPPED, f"It received {names} and ended with {status}.", {})
+    if status.likely_signal in _STOPS:  # from somebody else, whatever the output says
+        return measured_finding(FailureKind.STOPPED, f"It ended with {status}.", {})
     return next((finding for finding in logged if not finding.was_survived), None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -15,7 +14,7 @@ from ._activity import Activity
 from ._cgroup import CommandCgroup
 from ._command_process import CommandProcess
 from ._kernel_kills import KernelKills, KillCounter
-from ._processes import descendants, kill_descendants
+from ._processes import CommandTree
 from ._request import HostLimits, StopReason
 
 _MIN_INTERVAL, _MAX_INTERVAL = 0.05, 0.5  # seconds between readings, shorter when memory is scarce
@@ -31,6 +30,7 @@ class LimitWatch:
 
     Args:
         process: The command.
+        tree: The command with all that it starts.
         limits: Its limits.
         cgroup: The cgroup that enforces the budget; without one, RSS is read.
         output_bytes: Returns how much the command has written.
@@ -42,12 +42,13 @@ class LimitWatch:
     def __init__(
         self,
         process: CommandProcess,
+        tree: CommandTree,
         limits: HostLimits,
         cgroup: CommandCgroup | None,
         output_bytes: Callable[[], int],
     ) -> None:
         self.reason: StopReason | None = None
-        self._process, self._limits, self._cgroup = process, limits, cgroup
+        self._process, self._tree, self._limits, self._cgroup = process, tree, limits, cgroup
         self._host = HostMemoryReader()
         self._activity = None if limits.idle_seconds is None else Activity(output_bytes)
         self._kills = KillCounter()
@@ -88,7 +89,7 @@ class LimitWatch:
     def _check(self) -> tuple[StopReason | None, float]:
         """Return the limit that is exceeded, and the seconds until the next check."""
         self._kills.read()
-        rss = self._tree()
+        rss = self._read_tree()
         used = sum(rss.values())
         reason, left = self._check_budget(used)
         if reason is None and self._limits.guards_ram:
@@ -98,8 +99,8 @@ class LimitWatch:
             reason = self._check_idle(rss)
         return reason, _MIN_INTERVAL if left < _SCARCE_BYTES else _MAX_INTERVAL
 
-    def _tree(self) -> dict[int, int]:
-        rss = descendants(os.getpid())
+    def _read_tree(self) -> dict[int, int]:
+        rss = self._tree.read()
         rss.pop(self._process.leader or 0, None)
         return rss
 
@@ -144,7 +145,7 @@ class LimitWatch:
         while not self._ended.wait(_MIN_INTERVAL) and time.monotonic() < deadline:
             if self._is_critical():
                 break
-        kill_descendants(os.getpid(), spared=(self._process.leader or 0,))
+        self._tree.kill(spared=(self._process.leader or 0,))
 
     def _is_critical(self) -> bool:
         """Return True if waiting longer risks a kill of any process by the kernel."""
@@ -152,7 +153,7 @@ class LimitWatch:
         if self._limits.guards_ram and available < _margin(total) / 2:
             return True
         budget = self._limits.budget
-        return budget is not None and self._cgroup is None and sum(self._tree().values()) > budget * 1.1
+        return budget is not None and self._cgroup is None and sum(self._read_tree().values()) > budget * 1.1
 
 
 def _available(reading: HostReading) -> tuple[int, int, str]:

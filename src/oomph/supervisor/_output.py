@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import os
 import select
 import termios
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 _READ_BYTES = 1 << 16  # fits into the cache of a core; larger ones are slower
 _PIPE_BYTES = 1 << 18
 _DRAIN_SECONDS = 1.0  # a process that is left running may write without a pause
-_log = logging.getLogger("oomph")
 
 
 class OutputLog:
     """The file that the output is copied into; a full disk loses the rest of the copy, but never stops the command.
+
+    Args:
+        path: The file.
+        tell: Called with a sentence for the user.
 
     Attributes:
         path: The file.
         written: Bytes of output since it was opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
+        self._tell = tell
         self.path, self.written = path, 0
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file: int | None = os.open(path, flags, 0o644)
@@ -39,7 +43,7 @@ class OutputLog:
         try:
             write_all(self._file, data)
         except OSError as error:
-            _log.warning("The rest of the output is not copied into %s: %s.", self.path, error.strerror)
+            self._tell(f"The rest of the output is not copied into {self.path}: {error.strerror}.")
             self.close()
 
     def close(self) -> None:

@@ -24,25 +24,40 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def descendants(supervisor: int) -> dict[int, int]:
-    """Return the RSS in bytes of each process below a supervisor, by pid."""
+def descendants(supervisor: int, without: Collection[int] = ()) -> dict[int, int]:
+    """Return the RSS in bytes of each process below a supervisor, by pid; some may be left out with those below."""
     try:
-        processes = ProcessTree(supervisor).read()
+        processes = ProcessTree(supervisor, without).read()
     except UsageError:
         return {}  # it has ended
     return {process.pid: process.rss for process in processes if process.pid != supervisor}
 
 
-def kill_descendants(supervisor: int, spared: Collection[int] = ()) -> None:
-    """Kill all processes below a supervisor and wait until they are gone, or zombies; a zombie has no memory."""
-    deadline = time.monotonic() + _KILL_SECONDS
-    while time.monotonic() < deadline:
-        pids = [pid for pid, rss in descendants(supervisor).items() if rss and pid not in spared]
-        if not pids:
-            return
-        for pid in pids:
-            send_signal(pid, signal.SIGKILL)
-        time.sleep(_POLL_SECONDS)
+class CommandTree:
+    """The processes of commands that this process starts.
+
+    A shell replaces itself by its last command, so that what it had started before, such as the `tee` of
+    `oomph run … > >(tee train.log)`, is below this process as well. It belongs to the user: it is neither counted nor
+    killed.
+    """
+
+    def __init__(self) -> None:
+        self._bystanders = frozenset(descendants(os.getpid()))
+
+    def read(self) -> dict[int, int]:
+        """Return the RSS in bytes of each process, by pid."""
+        return descendants(os.getpid(), self._bystanders)
+
+    def kill(self, spared: Collection[int] = ()) -> None:
+        """Kill all processes and wait until they are gone, or zombies; a zombie has no memory."""
+        deadline = time.monotonic() + _KILL_SECONDS
+        while time.monotonic() < deadline:
+            pids = [pid for pid, rss in self.read().items() if rss and pid not in spared]
+            if not pids:
+                return
+            for pid in pids:
+                send_signal(pid, signal.SIGKILL)
+            time.sleep(_POLL_SECONDS)
 
 
 def send_signal(pid: int, number: int) -> None:

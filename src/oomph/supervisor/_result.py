@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..monitor import Explanation
 from ._request import RunFiles, StopReason
+from .retry import SmallerCommand
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,14 @@ class RunResult:
         files: The Record and the log.
         notes: What oomph could not see or control.
         why_not_retried: Why it was not started again; empty if nothing had to be.
+        smaller: The command with a smaller batch; None if it isn't known.
     """
 
     attempts: tuple[Attempt, ...]
     files: RunFiles
     notes: tuple[str, ...] = ()
     why_not_retried: str = ""
+    smaller: SmallerCommand | None = None
 
     @property
     def last(self) -> Attempt:

@@ -15,7 +15,7 @@ from ._cgroup import CommandCgroup, create_cgroup
 from ._command_process import StartError
 from ._death import ExitStatus, explain_end
 from ._output import OutputLog
-from ._processes import adopt_orphans, kill_descendants
+from ._processes import CommandTree, adopt_orphans
 from ._request import CommandRequest, RunFiles
 from ._result import Attempt, RunResult
 from ._streams import StreamKind, Streams, read_streams
@@ -38,28 +38,30 @@ class CommandRun:
     def run(self) -> RunResult:
         """Run the command until it ends and is not started again."""
         adopt_orphans()
+        tree = CommandTree()
         streams = read_streams()
         words, settings = self.request.policy.first_words, self.request.policy.first_settings
         notes, checkpoint = describe_surroundings(words), ""
         for note in notes:
             self.tell(note)
         attempts: list[Attempt] = []
-        with Recorder(self.request.files.record) as recorder, _log(self.request.files, streams) as log:
+        with Recorder(self.request.files.record) as recorder, _log(self.request.files, streams, self.tell) as log:
             while True:
                 self._write_command(recorder, words, len(attempts) + 1)
                 start = time.time()
-                attempt, output = self._attempt(words, streams, recorder, log)
+                attempt, output = self._attempt(words, tree, streams, recorder, log)
                 attempts.append(attempt)
                 given = self.request.policy.words
                 run = None if settings is None else FailedRun(given, settings, start, checkpoint, output)
                 decision = self._decide(attempt, run, len(attempts) - 1)
                 if decision.restart is None:
                     _write_end(recorder, attempts[-1])
-                    return RunResult(tuple(attempts), self.request.files, notes, decision.why_not)
+                    smaller = None if attempt.explanation is None else self.request.policy.suggest(run)
+                    return RunResult(tuple(attempts), self.request.files, notes, decision.why_not, smaller)
                 self._tell_restart(recorder, decision, attempts)
                 words, settings = decision.restart.words, decision.settings
                 checkpoint = decision.restart.checkpoint
-                kill_descendants(os.getpid())  # what it left running may still use the memory
+                tree.kill()  # what it left running may still use the memory
 
     def _decide(self, attempt: Attempt, run: FailedRun | None, retries: int) -> Decision:
         if attempt.explanation is None or attempt.was_interrupted:
@@ -67,11 +69,11 @@ class CommandRun:
         return self.request.policy.decide(attempt.explanation.failure, run, retries)
 
     def _attempt(
-        self, words: tuple[str, ...], streams: Streams, recorder: Recorder, log: OutputLog
+        self, words: tuple[str, ...], tree: CommandTree, streams: Streams, recorder: Recorder, log: OutputLog
     ) -> tuple[Attempt, str]:
         """Run the command once; return how it ended, and the beginning of its output."""
         with self._cgroup() as cgroup:
-            supervision = Supervision(words, streams, self.request.limits, cgroup, log)
+            supervision = Supervision(words, tree, streams, self.request.limits, cgroup, log)
             try:
                 end = supervision.run(recorder, {})
             except StartError as error:
@@ -92,7 +94,7 @@ class CommandRun:
     def _write_command(self, recorder: Recorder, words: tuple[str, ...], attempt: int) -> None:
         recorder.event("command", argv=list(words), cwd=os.getcwd(), attempt=attempt)  # noqa: PTH109  as text
         if self.request.files.command is not None:
-            with self.request.files.command.open("a", encoding="utf-8") as file:
+            with self.request.files.command.open("a", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(shlex.join(words) + "\n")
 
     def _tell_restart(self, recorder: Recorder, decision: Decision, attempts: list[Attempt]) -> None:
@@ -116,9 +118,9 @@ class CommandRun:
 
 
 @contextlib.contextmanager
-def _log(files: RunFiles, streams: Streams) -> Iterator[OutputLog]:
+def _log(files: RunFiles, streams: Streams, tell: Callable[[str], None]) -> Iterator[OutputLog]:
     """Open the log; it is removed if nothing was copied because all output goes to files."""
-    log = OutputLog(files.log)
+    log = OutputLog(files.log, tell)
     try:
         yield log
     finally:

@@ -19,7 +19,7 @@ from ._command_process import CommandProcess, CommandStart
 from ._kernel_kills import KernelKills
 from ._limits import LimitWatch
 from ._output import OutputCopy, OutputLog, open_pipe, write_all
-from ._processes import descendants
+from ._processes import CommandTree
 from ._request import HostLimits, StopReason
 from ._signals import clear, handle_signals
 from ._streams import STDERR, STDIN, STDOUT, StreamKind, Streams, WrittenFile, inherited_files
@@ -27,6 +27,7 @@ from ._terminal import PseudoTerminal, RawMode, is_foreground
 
 _TICK_SECONDS = 1.0
 _KEY_BYTES = 4096
+_SIGNAL_SECONDS = 600.0  # a program that was asked to end may save its work first; later, its end is its own
 _TERMINAL_STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 
@@ -39,7 +40,7 @@ class CommandEnd:
         status: Its wait status.
         seconds: The time it ran.
         stop: Why the supervisor stopped it; None if it didn't.
-        signals: Signals from outside that ask a program to end and were passed on.
+        signals: Signals from outside that ask a program to end and were passed on in its last minutes.
         survivors: Processes that it left running.
         kills: What the kernel killed just before its end.
         files: The files with its output.
@@ -59,6 +60,7 @@ class Supervision:
 
     Args:
         argv: The command and its arguments.
+        tree: The command with all that it starts.
         streams: The standard streams of this process.
         limits: The limits of the command.
         cgroup: The cgroup that it runs in; None for that of this process.
@@ -68,19 +70,21 @@ class Supervision:
     def __init__(
         self,
         argv: Sequence[str],
+        tree: CommandTree,
         streams: Streams,
         limits: HostLimits,
         cgroup: CommandCgroup | None,
         log: OutputLog,
     ) -> None:
-        self._argv, self._streams, self._limits, self._cgroup, self._log = argv, streams, limits, cgroup, log
+        self._argv, self._tree, self._streams = argv, tree, streams
+        self._limits, self._cgroup, self._log = limits, cgroup, log
         self._terminal: PseudoTerminal | None = None
         self._raw = RawMode()
         self._copies: dict[int, OutputCopy] = {}
         self._process: CommandProcess | None = None
         self._watch: LimitWatch | None = None
         self._status: int | None = None
-        self._signals: list[int] = []
+        self._signals: list[tuple[float, int]] = []  # with their times
         self._early_signals: list[int] = []
         self._is_group_shared = streams.stdin is StreamKind.TERMINAL and not streams.is_interactive
 
@@ -95,7 +99,7 @@ class Supervision:
         with handle_signals(self._on_signal) as wakeup, self._started(env) as process:
             is_joined = self._cgroup is not None and self._cgroup.contains(process.pid)
             cgroup = self._cgroup if is_joined else None
-            self._watch = LimitWatch(process, self._limits, cgroup, lambda: _written(files))
+            self._watch = LimitWatch(process, self._tree, self._limits, cgroup, lambda: _written(files))
             with _sampled(recorder, process.pid):
                 self._watch.start()
                 try:
@@ -110,8 +114,8 @@ class Supervision:
                 status=self._status or 0,
                 seconds=seconds,
                 stop=self._watch.reason,
-                signals=tuple(self._signals),
-                survivors=tuple(_survivors(process)),
+                signals=tuple(number for when, number in self._signals if when > time.monotonic() - _SIGNAL_SECONDS),
+                survivors=tuple(self._survivors(process)),
                 kills=kills,
                 files=files,
             )
@@ -128,7 +132,8 @@ class Supervision:
                     terminal=self._terminal.slave if self._terminal and self._streams.is_interactive else None,
                     is_in_group=self._is_group_shared,
                     prepare=(lambda: None) if self._cgroup is None else self._cgroup.join,
-                )
+                ),
+                self._tree,
             )
             while self._early_signals:
                 self._process.send(self._early_signals.pop(0))
@@ -217,6 +222,7 @@ class Supervision:
         if not keys:
             self._raw.leave()  # the terminal is gone
         elif self._terminal is not None:
+            self._signals += [(time.monotonic(), number) for number in self._terminal.signals_of(keys)]
             with contextlib.suppress(OSError):
                 write_all(self._terminal.master, keys)
 
@@ -243,6 +249,9 @@ class Supervision:
         if self._process is not None:
             self._process.send_to_group(signal.SIGCONT)
 
+    def _survivors(self, process: CommandProcess) -> list[int]:
+        return [pid for pid, rss in self._tree.read().items() if rss and pid != process.leader]
+
     def _on_signal(self, number: int) -> None:
         """Pass a signal on. Ctrl-C reaches the whole group of a terminal, so there it is not sent twice."""
         process = self._process
@@ -251,7 +260,7 @@ class Supervision:
         if number == signal.SIGCONT:
             self._resume()
         if number in _STOPPING:
-            self._signals.append(number)
+            self._signals.append((time.monotonic(), number))
         if number in {signal.SIGCHLD, signal.SIGCONT}:
             return
         if process is None:
@@ -268,10 +277,6 @@ def _sampled(recorder: Recorder, pid: int) -> contextlib.AbstractContextManager[
         return Sampler(recorder, pid=pid)
     except UsageError:
         return contextlib.nullcontext()  # it has already ended
-
-
-def _survivors(process: CommandProcess) -> list[int]:
-    return [pid for pid, rss in descendants(os.getpid()).items() if rss and pid != process.leader]
 
 
 def _written(files: Sequence[WrittenFile]) -> int:

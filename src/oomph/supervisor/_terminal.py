@@ -45,6 +45,15 @@ class PseudoTerminal:
             size = fcntl.ioctl(self._model, termios.TIOCGWINSZ, b"\0" * _SIZE_BYTES)
             fcntl.ioctl(self.master, termios.TIOCSWINSZ, size)
 
+    def signals_of(self, keys: bytes) -> list[int]:
+        """Return the signals that ask a program to end which keys will send, such as SIGINT for Ctrl-C."""
+        with contextlib.suppress(termios.error, OSError):
+            settings = termios.tcgetattr(self.master)
+            characters = {settings[6][termios.VINTR]: signal.SIGINT, settings[6][termios.VQUIT]: signal.SIGQUIT}
+            if settings[3] & termios.ISIG:
+                return [number for key, number in characters.items() if key in keys]
+        return []
+
     def close_slave(self) -> None:
         """Close the command's end here, so that the end of the command ends the output."""
         if self.slave >= 0:

@@ -206,3 +206,21 @@ def test_strange_data_takes_no_long_time(data: bytes) -> None:
 def test_small_text_gives_the_same_as_its_scan() -> None:
     for _, _, text in CASES[::7]:
         assert read_log(text) == scan(text.encode()).findings
+
+
+def test_a_message_that_appears_twice_is_no_unknown_error() -> None:
+    message = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    once = f'Traceback (most recent call last):\n  File "t.py", line 6, in <module>\n    main()\n{message}\n'
+    scanner = LogScanner()
+    scanner.feed((once + once).encode())
+    reading = scanner.finish()
+    assert [finding.kind for finding in reading.findings] == [FailureKind.CUDA_OOM]
+    assert reading.unknown_end is None
+
+
+def test_binary_data_has_no_message_of_a_key() -> None:
+    scanner = LogScanner()
+    scanner.feed(bytes(range(256)) * 100 + b"\n^C\n" + bytes(range(256)) * 100)
+    reading = scanner.finish()
+    assert not reading.is_text
+    assert reading.findings == ()

@@ -328,7 +328,25 @@ def test_retries_are_counted() -> None:
     ],
 )
 def test_other_failures_are_not_retried(kind: FailureKind) -> None:
-    assert decide("yolo train batch=16", kind) == Decision()
+    decision = decide("yolo train batch=16", kind)
+    assert decision.restart is None
+    assert decision.why_not
+
+
+def test_the_smaller_command_is_suggested() -> None:
+    words = ("python", "train.py", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "2")
+    policy = RetryPolicy(words)
+    settings = policy.first_settings
+    assert settings is not None
+    suggestion = policy.suggest(FailedRun(words, settings))
+    assert suggestion is not None
+    assert suggestion.words[3::2] == ("4", "4")
+    smallest = RetryPolicy(("yolo", "train", "batch=1"))
+    assert smallest.first_settings is not None
+    suggestion = smallest.suggest(FailedRun(smallest.words, smallest.first_settings))
+    assert suggestion is not None
+    assert not suggestion.words
+    assert RetryPolicy(("python", "mine.py")).suggest(None) is None
 
 
 def test_a_failure_that_was_survived_is_not_retried() -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from oomph.monitor import explain, load_record
-from tests.supervisor.runs import run
+from tests.supervisor.runs import OOMPH, first_line, is_alive, on_terminal, python, run, started, wait_for
 
 pytestmark = pytest.mark.medium
 
@@ -131,7 +135,7 @@ def test_retries_end(tmp_path: Path) -> None:
     )
     assert len(lines) == 3
     assert document["exit_code"] == 1
-    assert "2 retries were used up" in error
+    assert "2 retries used up" in error
     assert "Python or NumPy could not allocate host memory" in error
 
 
@@ -143,4 +147,61 @@ def test_unknown_commands_and_other_errors_are_not_retried(tmp_path: Path) -> No
     _, document, _ = start(tmp_path, survived, ["{batch}"], ["--retry", "--batch", "8"])
     assert len(document["attempts"]) == 1
     assert document["attempts"][0]["failure"] == "python-error"
-    assert document["why_not_retried"] == ""
+    assert document["why_not_retried"] == "Not started again: it did not run out of memory."
+
+
+FAIL_AT_FIRST = """
+import sys, time
+print("batch", sys.argv[1], flush=True)
+if int(sys.argv[1]) > 8:
+    sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+print("finished", flush=True)
+"""
+
+
+def test_processes_of_the_shell_survive_a_retry(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FAIL_AT_FIRST)
+    words = " ".join([*OOMPH, "--retry", "--batch", "16", "--", sys.executable, "train.py", "{batch}"])
+    script = f"sleep 60 & echo $! > pid; exec {words} > >(tee train.log) 2> errors"
+    result = subprocess.run(["bash", "-c", script], cwd=tmp_path, timeout=60, check=False)
+    sleeper = int((tmp_path / "pid").read_text())
+    try:
+        assert result.returncode == 0
+        assert is_alive(sleeper)
+        wait_for(lambda: (tmp_path / "train.log").read_text() == "batch 16\nbatch 8\nfinished\n")
+        assert "left" not in (tmp_path / "errors").read_text()
+    finally:
+        os.kill(sleeper, signal.SIGKILL)
+
+
+STAY = """
+import sys, time
+print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", flush=True)
+print("waiting", sys.argv[1], flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    if sys.argv[2:] == ["--catch"]:
+        sys.exit(1)
+    raise
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["--catch"]], ids=["killed", "caught"])
+@pytest.mark.parametrize("key", [b"\x03", b"\x1c"], ids=["Ctrl-C", "Ctrl-backslash"])
+def test_keys_that_end_the_command_are_no_lack_of_memory(tmp_path: Path, key: bytes, flags: list[str]) -> None:
+    words = [*OOMPH, "--retry", "--batch", "16", "--", *python(STAY), "{batch}", *flags]
+    with on_terminal(words, tmp_path) as terminal:
+        terminal.wait_for(rb"waiting 16")
+        terminal.type(key)
+        terminal.wait()
+        assert b"Starting it again" not in terminal.output
+
+
+def test_a_signal_of_somebody_else_is_no_lack_of_memory(tmp_path: Path) -> None:
+    with started([*OOMPH, "--retry", "--batch", "16", "--", *python(STAY), "{batch}"], tmp_path) as process:
+        while b"waiting 16" not in first_line(process):
+            pass
+        for child in psutil.Process(process.pid).children():
+            child.terminate()
+        assert process.wait(60) == 143

@@ -72,6 +72,7 @@ class LogScanner:
         self._line_number = 0  # of this line
         self._progress = 0  # lines of progress in the blocks before, from the first failure on
         self._text_lines = 0  # lines with text; not counted any more after the first block with two
+        self._last_hit = -1  # the line where the last recognized message ends, also one that was recognized before
         self._failed_tries: Counter[int] = Counter()
         self._bytes = self._control_bytes = 0
 
@@ -99,8 +100,9 @@ class LogScanner:
         )
         findings = rank_hits([*hits, plain] if plain else hits, later)
         is_text = self._text_lines > 0 and self._control_bytes <= _MAX_CONTROL * self._bytes
-        last_hit = max((hit.end[0] for hit in hits), default=-1)
-        unknown_end = None if plain else self._errors.unknown_end(last_hit)
+        if not is_text:  # a few bytes that look like Ctrl-C are no message
+            findings = tuple(finding for finding in findings if finding.cause.is_memory)
+        unknown_end = None if plain else self._errors.unknown_end(self._last_hit)
         has_finished = self._errors.finished_line >= 0
         return LogReading(findings, self._errors.last_error, unknown_end, is_text, has_finished)
 
@@ -207,6 +209,7 @@ class LogScanner:
                     if block.is_incomplete(form.number) and match.end > len(line.line) - _PIECE_END:
                         return True  # the next piece contains it with its context
                     end = (start[0] + form.line_breaks(match.end), match.end)
+                    self._last_hit = max(self._last_hit, end[0])
                     progress = self._progress_before(block, form.number)
                     self._hits.add(
                         number,

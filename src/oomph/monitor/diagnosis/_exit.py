@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from .._samples import format_clock, host_use
 # At this use of RAM or the cgroup, the kernel may kill a process before the next sample.
 _MIN_KILL_FRACTION = 0.92
 _LAST_SAMPLES = 5
+_END_OF_COMMAND = re.compile(r"exit code \d+|signal \d+|SIG[A-Z0-9]+")  # what `oomph run` writes
 _MAX_EVIDENCE = 400  # characters
 
 
@@ -20,7 +22,9 @@ def exit_cause(record: Record) -> Iterator[Finding]:
     """Report the error that ended the run, or the likely cause of an end without an error."""
     for event in record.events:
         if event["event"] == "error" and event["t"] >= record.start_times[-1]:
-            yield _classify_error(event)
+            finding = _classify_error(event)
+            if finding is not None:
+                yield finding
             return
     if record.has_ended or record.is_running:
         return
@@ -31,12 +35,24 @@ def exit_cause(record: Record) -> Iterator[Finding]:
     yield _oom_kill(record) or unexpected_end
 
 
-def _classify_error(event: Fields) -> Finding:
+def unknown_error(record: Record) -> str | None:
+    """Return the error that ended the run if nothing is known about it, such as the exit code of a command."""
+    for event in record.events:
+        if event["event"] == "error" and event["t"] >= record.start_times[-1]:
+            text = str(event.get("text") or "") or f"The command ended with {event.get('error')}."
+            return text if _classify_error(event) is None else None
+    return None
+
+
+def _classify_error(event: Fields) -> Finding | None:
+    """Return the finding of an error; None for a foreign command's end that says nothing."""
     text = f"{event.get('error', 'Error')}: {event.get('text', '')}"
     kind = {kind.value: kind for kind in FailureKind}.get(str(event.get("kind")))
     findings = read_log(text)
     if findings and kind in {None, findings[0].kind}:
         return replace(findings[0], time=event["t"])
+    if kind is None and _END_OF_COMMAND.fullmatch(str(event.get("error"))):
+        return None
     kind = kind or FailureKind.PYTHON_ERROR
     return measured_finding(kind, text[:_MAX_EVIDENCE], {}, time=event["t"])
 

@@ -33,6 +33,7 @@ class LintReport(HtmlRepr):
             "lines": result.lines,
             "diagnostics": [_diagnostic_document(diagnostic) for diagnostic in result.diagnostics],
             "fixed": dict(result.fixed),
+            "not_fixed": dict(result.unfixed),
             "skipped": dict(result.skipped),
             "partly_checked": dict(result.partly),
         }
@@ -52,6 +53,8 @@ class LintReport(HtmlRepr):
             yield Text(printable(f"{path}: not checked: {reason}"), "yellow")
         for path, reason in self.result.partly.items():
             yield Text(printable(f"{path}: checked in part: {reason}"), "yellow")
+        for path, reason in self.result.unfixed.items():
+            yield Text(printable(f"{path}: not fixed: {reason}"), "yellow")
         yield Text(self._summary(), "bold" if self.result.diagnostics else "bold green")
 
     def _summary(self) -> str:

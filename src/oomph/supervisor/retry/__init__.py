@@ -1,7 +1,7 @@
 """Retries of foreign commands: smaller, and from their own checkpoint."""
 
 from ._placeholders import Template, parse_template
-from ._policy import Decision, RetryPolicy, is_other_error, is_out_of_memory
+from ._policy import Decision, RetryPolicy, SmallerCommand, is_other_error, is_out_of_memory
 from ._program import FailedRun
 from ._settings import BatchSettings
 
@@ -10,6 +10,7 @@ __all__ = [
     "Decision",
     "FailedRun",
     "RetryPolicy",
+    "SmallerCommand",
     "Template",
     "is_other_error",
     "is_out_of_memory",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...failures import FailureKind, Family, Finding
+from ...units import count_of
 from ._flags import Words, launcher_flag
 from ._lightning import Lightning
 from ._placeholders import Template
@@ -51,6 +52,13 @@ class Decision:
     settings: BatchSettings | None = None
     change: str = ""
     why_not: str = ""
+
+
+@dataclass(frozen=True)
+class SmallerCommand:
+    """The command that needs less memory with the same effective batch; no words if its batch can't be smaller."""
+
+    words: Words = ()
 
 
 @dataclass(frozen=True)
@@ -108,21 +116,31 @@ class RetryPolicy:
             run: The command; None if its settings aren't known.
             retries: The number of retries so far.
         """
-        if self.max_retries == 0 or finding is None or finding.was_survived or not is_out_of_memory(finding):
+        if self.max_retries == 0 or finding is None or finding.was_survived:
             return Decision()
+        if not is_out_of_memory(finding):
+            return Decision(why_not="Not started again: it did not run out of memory.")
         if why := self.why_never():
             return Decision(why_not=f"Not started again: {why}.")
         program = self.program
         assert program is not None  # noqa: S101  why_never has checked both
         assert run is not None  # noqa: S101
         if retries >= self.max_retries:
-            return Decision(why_not=f"Not started again: {retries} retries were used up (--retry).")
+            return Decision(why_not=f"Not started again: {count_of(retries, 'retry', 'retries')} used up (--retry).")
         settings = run.settings
         is_host = finding.kind in _OUT_OF_HOST_MEMORY
         smaller = (settings.with_fewer_workers() if is_host else None) or settings.with_smaller_batch()
         if smaller is None:
             return Decision(why_not=f"Not started again: the batch of {settings.batch} can't be made smaller.")
         return Decision(program.restart(run, smaller), smaller, smaller.describe(settings))
+
+    def suggest(self, run: FailedRun | None) -> SmallerCommand | None:
+        """Return the command with a smaller batch, for advice; None if its settings aren't known."""
+        program = self.program
+        if program is None or self.template is not None or run is None:
+            return None
+        smaller = run.settings.with_smaller_batch()
+        return SmallerCommand() if smaller is None else SmallerCommand(program.restart(run, smaller).words)
 
 
 def is_out_of_memory(finding: Finding) -> bool:
