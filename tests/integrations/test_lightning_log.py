@@ -48,7 +48,7 @@ def test_values_are_combined_by_their_reduction_and_logged_once() -> None:
     log, loop = step_log()
     results = loop._results
     for samples, value in ((3, 1.0), (1, 5.0)):
-        loss = torch.tensor(value)
+        loss = torch.tensor(value + 1)  # other values are no copies of it
         reductions = {name: (value, {"reduce_fx": getattr(torch, name)}) for name in ("mean", "sum", "max", "min")}
         run(log, loop, samples, loss, loss=(loss, {"reduce_fx": "mean"}), **reductions)
         assert loop._results is results

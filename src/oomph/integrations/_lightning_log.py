@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+_METRIC_REDUCTIONS = {"SumMetric": "sum", "MaxMetric": "max", "MinMetric": "min"}  # of torchmetrics
+
 
 @dataclass(frozen=True)
 class LogCall:
@@ -129,7 +131,8 @@ class StepLog:
         options = {**first.options, "batch_size": sum(filter(None, sizes)) if adds_up else sizes[0]}
         if not isinstance(first.value, Tensor):
             # Its state adds up by itself; this is its value for the batch.
-            first.value._forward_cache = _weighted_mean([call.step_value for _, call in entries], weights)  # noqa: SLF001
+            values = [call.step_value for _, call in entries]
+            first.value._forward_cache = _step_value(first.value, values, weights)  # noqa: SLF001
             return LogCall(first.fx, first.name, first.value, options)
         is_loss = all(log.loss is not None and _is_same(call.value, log.loss) for log, call in entries)
         values = [call.value for _, call in entries]
@@ -182,6 +185,12 @@ def _reduce(values: Sequence[Tensor], weights: Sequence[float], reduction: Any) 
     return stacked.sum(0) if name == "sum" else stacked.amax(0) if name == "max" else stacked.amin(0)
 
 
+def _step_value(metric: Any, values: Sequence[Any], weights: Sequence[float]) -> Any:
+    """Return a metric's value for the whole batch; for one that is no sum, maximum or mean it is an approximation."""
+    reduction = _METRIC_REDUCTIONS.get(type(metric).__name__, "mean")
+    return _reduce(values, weights, reduction) if all(isinstance(value, Tensor) for value in values) else values[-1]
+
+
 def _weighted_mean(values: Sequence[Any], weights: Sequence[float]) -> Any:
     """Return the mean of tensors of one shape, or the last value of others."""
     shapes = {tuple(value.shape) if isinstance(value, Tensor) else None for value in values}
@@ -193,7 +202,10 @@ def _weighted_mean(values: Sequence[Any], weights: Sequence[float]) -> Any:
 
 
 def _is_same(value: Tensor, other: Tensor) -> bool:
-    return value.data_ptr() == other.data_ptr() and value.dtype == other.dtype
+    """Return True if a logged value is the loss; Lightning logs a copy. That of a part without labels is NaN."""
+    if value.shape != other.shape or value.dtype != other.dtype or value.device != other.device:
+        return False
+    return bool(torch.isclose(value, other.detach(), rtol=0, atol=0, equal_nan=True).all())
 
 
 def _combine_extra(name: str, logs: Sequence[MicroBatchLog]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 _NO_STATE_PACKAGES = frozenset({"torch", "builtins", "abc", "typing"})
+_LIGHTNING_NAMES = frozenset({"_trainer", "_fabric"})  # the Trainer refers to all that a run has
 _INTERNAL_NAMES = frozenset({*vars(nn.Module()), "_compiled_call_impl"}) - {"training"}
 
 
@@ -24,7 +25,7 @@ def has_attribute_state(module: nn.Module) -> bool:
 
 def is_internal(name: str) -> bool:
     """Return True for what every module has: tables of parameters, buffers, modules and hooks; they are no state."""
-    return name in _INTERNAL_NAMES
+    return name in _INTERNAL_NAMES or name in _LIGHTNING_NAMES
 
 
 def is_copied(value: Tensor) -> bool:

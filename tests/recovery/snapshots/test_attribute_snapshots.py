@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import timeit
 from typing import Any
 
@@ -88,15 +89,48 @@ class Logging(nn.Module):
         self.history, self.other = [1], [1]
 
 
-def test_lists_keep_their_contents_but_rebinding_is_undone() -> None:
+def test_contents_of_lists_and_rebinding_are_undone() -> None:
     module = Logging()
-    history = module.history
+    history, other = module.history, module.other
     restore = ModuleAttributeSnapshot(module).capture()
     module.history = [*history, 2]
     module.other.append(2)
     restore()
     assert module.history is history
-    assert module.other == [1, 2]
+    assert module.other is other
+    assert module.other == [1]
+
+
+class Collecting(nn.Module):
+    """Collects what it sees in containers of several kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = {"samples": 0, "parts": [torch.zeros(1)]}
+        self.seen, self.last = {1}, collections.deque([1, 2], maxlen=2)
+        self.names = [str(number) for number in range(20_000)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count["samples"] += len(x)  # type: ignore[operator]
+        self.count["parts"].append(x)  # type: ignore[attr-defined]
+        self.count["new"] = 1
+        self.seen.add(2)
+        self.last.append(3)
+        self.names.append("more")
+        return x
+
+
+def test_contents_of_containers_are_restored_in_place() -> None:
+    module = Collecting()
+    first = module.count["parts"][0]  # type: ignore[index]
+    restore = ModuleAttributeSnapshot(module).capture()
+    for _ in range(2):
+        module(torch.ones(3))
+        restore()
+        assert list(module.count) == ["samples", "parts"]
+        assert module.count["samples"] == 0
+        assert module.count["parts"] == [first]
+        assert (module.seen, list(module.last), len(module.names)) == ({1}, [1, 2], 20_000)
 
 
 class WithGraph(nn.Module):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import functools
 import itertools
+import operator
 import random
 import types
 import weakref
@@ -20,14 +22,17 @@ from ...errors import UsageError
 from ...patches import attribute_tables, has_attribute_state, is_copied, is_internal, rebind
 from ._snapshots import MAX_KEPT_BYTES, MODULE_SCANS, Restore, TensorCopies, deep_copy
 
+_CONTAINERS = (list, dict, set, collections.deque)
+_MAX_ITEMS = 10_000  # of a container that is copied
 _IMMUTABLE_TYPES = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
 class ModuleAttributeSnapshot:
     """The attributes of modules: a counter, a hidden state, a running metric.
 
-    What they are bound to is restored, and the values of tensors. The contents of other objects, such as lists, are
-    not: `ObjectSnapshot` copies these, and is restored later.
+    What they are bound to is restored, the values of tensors, and what lists and other containers hold, also lists in a
+    dict: many models collect their losses or outputs in such attributes. The contents of other objects are not:
+    `ObjectSnapshot` copies these, and is restored later.
     """
 
     def __init__(self, *modules: nn.Module) -> None:
@@ -46,6 +51,7 @@ class ModuleAttributeSnapshot:
         # Most values are numbers, and isinstance() of a tensor is slow.
         others = [value for value in values if type(value) not in _IMMUTABLE_TYPES]
         tensors = [value for value in others if isinstance(value, Tensor) and is_copied(value)]
+        restore_items = _capture_items(others)
         restore_values = self._copies.capture(tensors)
         if self._copies.nbytes > MAX_KEPT_BYTES:
             self._copies = TensorCopies()
@@ -53,6 +59,7 @@ class ModuleAttributeSnapshot:
         def restore() -> None:
             self._scans = MODULE_SCANS
             restore_values()
+            restore_items()
             for table, attributes in zip(tables, saved, strict=True):
                 rebind(table, attributes)
 
@@ -142,6 +149,37 @@ class ObjectSnapshot:
             if isinstance(module, nn.Module):
                 parts += [*module.modules(), *module.parameters(), *module.buffers()]
         return [weakref.ref(part) for part in parts]
+
+
+def _capture_items(values: Iterable[Any]) -> Restore:
+    """Remember what containers hold, and the containers in a dict; of a very long list, only its length."""
+    containers = [value for value in values if isinstance(value, _CONTAINERS)]
+    containers += [
+        item
+        for value in containers
+        if isinstance(value, dict) and len(value) <= _MAX_ITEMS
+        for item in value.values()
+        if isinstance(item, _CONTAINERS)
+    ]
+    saved = [(value, copy.copy(value) if len(value) <= _MAX_ITEMS else len(value)) for value in containers]
+
+    def restore() -> None:
+        for value, items in saved:
+            if isinstance(items, int):
+                if isinstance(value, list):
+                    del value[items:]  # it has grown by appending
+            elif not _holds_same(value, items):
+                _refill(value, items)
+
+    return restore
+
+
+def _holds_same(first: Any, second: Any) -> bool:
+    if len(first) != len(second):
+        return False
+    if isinstance(first, dict):
+        return all(map(operator.is_, first.values(), second.values())) and all(map(operator.is_, first, second))
+    return first == second if isinstance(first, set) else all(map(operator.is_, first, second))
 
 
 def _capture_generator(generator: torch.Generator | random.Random) -> Restore:

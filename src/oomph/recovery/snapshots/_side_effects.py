@@ -325,8 +325,7 @@ _WORDINGS = {
         "The module attribute {name!r} changes",
         "{count} module attributes (the first is {name!r}) change",
         "in the forward, once per micro-batch instead of once per step, so a split step differs from an unsplit one "
-        "where they are used; change them after the step, and if they are lists or other containers, pass "
-        "extra_state=[model], without which a retry doesn't restore their contents.",
+        "where they are used; change them after the step.",
     ),
     "gradient hook": _Wording(
         "A hook on the gradient of {name!r} sees",
