@@ -25,6 +25,7 @@ from ...patches import autocast
 from .._caught_oom import free_memory, is_oom
 from .._transaction import Transaction
 from ..snapshots import rng_states
+from ._loss_trials import LossTrials, RefutedCounts
 from ._objective import Objective, is_loss, label_counts
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class SplitCheck:
 
     def __init__(self, runner: MicroBatchRunner, transaction: Transaction, modules: list[nn.Module]) -> None:
         self._runner, self._transaction, self._modules = runner, transaction, modules
+        self._refuted: dict[object, RefutedCounts] = {}
 
     def find_rule(self, objective: Objective, batch: Any) -> SplitRule:
         """Return the rule for an objective, from the first samples of a batch that fit into memory."""
@@ -111,7 +113,9 @@ class SplitCheck:
 
     @torch.no_grad()
     def _compare_in_mode(self, objective: Objective, joined: Any) -> SplitRule:
-        comparison = _Comparison(self._runner, objective, joined)
+        comparison = _Comparison(
+            self._runner, objective, joined, self._refuted.setdefault(objective.key, RefutedCounts())
+        )
         if objective.returns_own_loss:
             return comparison.of_own_loss()
         whole = comparison.whole
@@ -155,8 +159,8 @@ def _unchecked(objective: Objective, error: str) -> SplitRule:
 class _Comparison:
     """The loss of a part of a batch beside those of its halves."""
 
-    def __init__(self, runner: MicroBatchRunner, objective: Objective, joined: Any) -> None:
-        self._runner, self._objective, self._joined = runner, objective, joined
+    def __init__(self, runner: MicroBatchRunner, objective: Objective, joined: Any, refuted: RefutedCounts) -> None:
+        self._runner, self._objective, self._joined, self._refuted = runner, objective, joined, refuted
         self.whole = self._evaluate(joined)
 
     def _evaluate(self, part: Any, **keywords: Any) -> _Evaluated:
@@ -178,13 +182,6 @@ class _Comparison:
 
     def _split(self) -> Sequence[Any]:
         return self._runner.split(self._joined, 2)
-
-    @functools.cached_property
-    def _halves(self) -> list[_Evaluated]:
-        return [self._evaluate(part) for part in self._split()]
-
-    def _is_close(self, value: float, expected: float) -> bool:
-        return abs(value - expected) <= self._tolerance() * max(abs(expected), 1e-6)
 
     def _tolerance(self) -> float:
         """Return the relative difference that rounding can explain."""
@@ -241,44 +238,33 @@ class _Comparison:
                 return SplitRule(f"{way} by declaration")
             problem = f"the forward draws random numbers, so that it can't be checked that {subject} is a mean"
             return SplitRule(way, problem=problem, fix=_DECLARE)
-        whole, combined = float(self.whole.value), self._combined(reduction)
-        if not math.isfinite(whole) or not math.isfinite(combined):
-            return SplitRule(way, problem=f"{subject} is {whole}, {combined} for halves", is_final=False)
-        count = self._find_label_count() if reduction == "mean" else None
-        if count is not None:
-            return SplitRule(
-                f"{subject} is a mean over labels, as the first step showed", count=count, needs_repeats=True
-            )
-        if self._is_close(combined, whole):
+        if not math.isfinite(float(self.whole.value)):
+            return SplitRule(way, problem=f"{subject} is {float(self.whole.value)}", is_final=False)
+        trials = LossTrials(
+            self._runner, self._joined, self.whole.value, lambda part: self._evaluate(part).value, self._tolerance()
+        )
+        if not trials.pieces:
+            return SplitRule(way, problem=f"{subject} is not finite for parts of the batch", is_final=False)
+        if reduction == "mean":
+            counts = [count for count in label_counts(self._joined) if self._refuted.allows(count)]
+            count, refuted = trials.closest_count([*counts, self._runner.count_samples])
+            self._refuted.add(refuted)
+            if count is not None and count is not self._runner.count_samples:
+                return SplitRule(
+                    f"{subject} is a mean over labels, as the first step showed", count=count, needs_repeats=True
+                )
+            is_right = count is not None
+        else:
+            is_right = trials.is_sum()
+        if is_right:
             return SplitRule(way, needs_repeats=True)
-        problem = f"{subject} is {whole:.6g} for {self.whole.samples} samples, but its halves give {combined:.6g}"
-        is_sum = reduction == "mean" and self._is_close(self._combined("sum"), whole)
+        problem = f"{subject} is {trials.describe(reduction)}"
+        is_sum = reduction == "mean" and trials.is_sum()
         if is_sum and self._objective.may_add_up:
             way = f"{subject} is a sum over samples, as the first step showed"
             return SplitRule(way, adds_up=True, needs_repeats=True)
         fix = 'it is a sum: say reduction="sum"' if is_sum else _RETURN_OUTPUTS
         return SplitRule(way, problem=f"{problem}: it is not a {reduction} over samples", fix=fix)
-
-    def _find_label_count(self) -> Callable[[Any], Any] | None:
-        """Return the way to count labels by which the loss is a mean over them; None if samples explain it better.
-
-        Losses of an untrained model are nearly equal, so that a wrong way may be close: the closest one counts.
-        """
-        ways = [*label_counts(self._joined), self._runner.count_samples]
-        pairs = [(self.whole, self._halves)]
-        if len(ways) > 1:
-            halves = [half for half in self._halves if half.samples > 1]
-            pairs += [(half, [self._evaluate(part) for part in self._runner.split(half.part, 2)]) for half in halves]
-        errors = [max(_mean_error(whole, parts, count) for whole, parts in pairs) for count in ways]
-        limit = max(2 * min(errors), min(self._tolerance() / 100, 1e-5))  # what rounding may explain
-        count = next(count for count, error in zip(ways, errors, strict=True) if error <= limit)
-        is_label_mean = count is not ways[-1] and min(errors) <= self._tolerance()
-        return count if is_label_mean else None
-
-    def _combined(self, reduction: str) -> float:
-        if reduction == "sum":
-            return sum(float(half.value) for half in self._halves)
-        return _weighted_mean(self._halves, [half.samples for half in self._halves])
 
     def of_own_loss(self) -> SplitRule:
         """Return the rule for a model that returns its loss: divided by the labels of the whole batch if it can be."""
@@ -286,25 +272,13 @@ class _Comparison:
             with contextlib.suppress(TypeError):  # it has no such argument
                 total = float(self._evaluate(self._joined, num_items_in_batch=1).value)
                 number = float(count(self._joined))
-                if number > 1 and self._is_close(total / number, float(self.whole.value)):
+                expected = float(self.whole.value)
+                if number > 1 and abs(total / number - expected) <= self._tolerance() * max(abs(expected), 1e-6):
                     return SplitRule(
                         "the model divides its loss by the labels of the whole batch",
                         model_arguments={"num_items_in_batch": count},
                     )
         return self.of_plain_loss("the loss that the model returns")
-
-
-def _mean_error(whole: _Evaluated, parts: Sequence[_Evaluated], count: Callable[[Any], Any]) -> float:
-    """Return the relative difference of a loss and the mean of its parts, weighted by a count."""
-    expected = float(whole.value)
-    error = abs(_weighted_mean(parts, [float(count(part.part)) for part in parts]) - expected)
-    return error / max(abs(expected), 1e-6) if math.isfinite(error) else math.inf
-
-
-def _weighted_mean(parts: Sequence[_Evaluated], counts: Sequence[float]) -> float:
-    # The loss of a part without anything to count is NaN.
-    total = sum(float(part.value) * count for part, count in zip(parts, counts, strict=True) if count)
-    return total / max(sum(counts), 1)
 
 
 def _equal(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
