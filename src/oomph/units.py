@@ -41,9 +41,9 @@ def parse_size(text: str | int, *, of: int | None = None) -> int:
         if text < 0:
             raise InvalidSize(f"{text} is negative", "write a size of at least 0 bytes")
         return text
-    match = _SIZE_PATTERN.fullmatch(text)
+    match = _SIZE_PATTERN.fullmatch(str(text))
     if match is None:
-        raise InvalidSize(f"{quote(text)} is not a size", _FIX)
+        raise InvalidSize(f"{quote(str(text))} is not a size", _FIX)
     number, unit = Decimal(match["number"]), match["unit"].lower()
     if unit == "%":
         return _parse_percentage(text, number, of)

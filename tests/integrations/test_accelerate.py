@@ -202,6 +202,11 @@ def test_wrong_arguments_are_one_sentence(tmp_path: Path) -> None:
     plain = torch.optim.SGD(setup.net.parameters(), lr=0.1)
     with pytest.raises(UsageError, match=r"the optimizer isn't prepared; pass what accelerator.prepare returned"):
         guard(setup.accelerator, model=setup.model, optimizer=plain, loss=mse_loss)
+    with pytest.raises(UsageError, match=r"the optimizer isn't prepared"):
+        guard(setup.accelerator, model=setup.model, optimizer=[setup.optimizer, plain], loss=mse_loss)
+    prepared = setup.accelerator.prepare(torch.optim.lr_scheduler.ReduceLROnPlateau(plain))
+    with pytest.raises(UsageError, match=r"step\(\) of .* requires an argument, such as a metric"):
+        setup.guard(scheduler=prepared).step(next(iter(setup.loader)))
     with pytest.raises(UsageError, match="scaler= is set by the Accelerator"):
         setup.guard(scaler=torch.amp.GradScaler("cpu"))
     with pytest.raises(MissingFile, match=r"there is no '.*position.json'; name the folder"):

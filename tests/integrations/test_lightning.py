@@ -113,6 +113,29 @@ def test_an_undisturbed_run_is_that_of_lightning_bit_for_bit(fits: Fits, options
     assert "_make_closure" not in vars(guarded.trainer.fit_loop.epoch_loop.automatic_optimization)
 
 
+def test_a_module_collects_its_losses_once(fits: Fits) -> None:
+    """The check of the first steps runs training_step a few times more, which must not show."""
+    from .modules import Classifier
+
+    class Collecting(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.losses: list[Tensor] = []
+            self.seen = {"samples": 0}
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            self.losses.append(loss.detach())
+            self.seen["samples"] += len(batch[0])
+            return loss
+
+    plain, guarded = Collecting(), Collecting()
+    fits.fit(plain)
+    fits.fit(guarded, guard_callback(extra_state=[guarded]))
+    assert guarded.seen == plain.seen
+    assert torch.equal(torch.stack(guarded.losses), torch.stack(plain.losses))
+
+
 @pytest.mark.parametrize(
     ("outputs", "options"),
     [
@@ -409,6 +432,9 @@ def test_what_cant_be_guarded_is_refused(fits: Fits) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             fits.trainer(guard_callback()).fit(module, loader())
+    for checkpoint in (5, "."):
+        with pytest.raises(UsageError, match="is no file; name one"):
+            guard_callback(checkpoint=checkpoint)
     with pytest.raises(UsageError, match="GuardCallback got 'scaler', which the Trainer sets itself"):
         guard_callback(scaler=None)
     with pytest.raises(UsageError, match="the Trainer has two GuardCallbacks; keep one of them"):

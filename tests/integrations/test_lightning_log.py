@@ -61,6 +61,35 @@ def test_values_are_combined_by_their_reduction_and_logged_once() -> None:
     assert log.micro_batches == []
 
 
+def test_the_logged_loss_is_that_of_the_whole_batch_although_a_part_has_no_labels() -> None:
+    log, loop = step_log()
+    for samples, loss in ((3, 1.5), (1, float("nan"))):
+        run(log, loop, samples, torch.tensor(loss), train_loss=(torch.tensor(loss).clone(), {"reduce_fx": "mean"}))
+    log.commit(torch.tensor(1.5))
+    assert loop._results["train_loss"] == (1.5, None)
+
+
+class SumMetric:
+    """Has the name and the cache of torchmetrics' sum."""
+
+    def __init__(self) -> None:
+        self._forward_cache: Any = None
+
+    def __float__(self) -> float:
+        return float(self._forward_cache)
+
+
+def test_the_value_of_a_sum_for_a_step_is_that_of_all_micro_batches() -> None:
+    log, loop = step_log()
+    metric = SumMetric()
+    for samples, value in ((3, 2.0), (1, 5.0)):
+        with log.capture(samples):
+            metric._forward_cache = torch.tensor(value)
+            loop._results.log("training_step", "count", metric, reduce_fx="mean")
+    log.commit(torch.tensor(0.0))
+    assert loop._results["count"] == (7.0, None)
+
+
 @pytest.mark.parametrize(("sizes", "batch_size", "mean"), [((30, 10), 40, 2.0), ((4, 4), 4, 2.0), ((9, 3), 12, 2.0)])
 def test_a_batch_size_that_never_changes_is_a_constant(sizes: tuple[int, int], batch_size: int, mean: float) -> None:
     log, loop = step_log()

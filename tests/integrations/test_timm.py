@@ -325,6 +325,8 @@ def test_what_cant_be_guarded_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         guard(setup.task, timm.optim.create_optimizer_v2(model, opt="adahessian"))
     with pytest.raises(UsageError, match="a loss_scaler of type ApexScaler can't be guarded; use NativeScaler"):
         guard(setup.task, setup.optimizer, loss_scaler=timm.utils.ApexScaler())
+    with pytest.raises(UsageError, match=r"saver='out' can't save the run; pass timm's CheckpointSaver"):
+        guard(setup.task, setup.optimizer, saver="out")
     with pytest.raises(UsageError, match="guard got 'ema', which timm's loop sets itself"):
         guard(setup.task, setup.optimizer, ema=None)
     monkeypatch.setattr(timm, "__version__", "1.0.3")

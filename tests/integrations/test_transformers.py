@@ -417,6 +417,14 @@ def test_what_cant_be_guarded_is_refused(runs: Runs, train: Callable[[Runs], obj
         train(runs)
 
 
+def test_only_classes_can_be_guarded() -> None:
+    from oomph.integrations.transformers import guarded
+
+    for value in (3, "Trainer", int):
+        with pytest.raises(UsageError, match="is not a Trainer class"):
+            guarded(value)  # type: ignore[arg-type]
+
+
 def test_unknown_options_are_refused(runs: Runs) -> None:
     from .trainers import points, regressor
 

@@ -72,7 +72,8 @@ def guard(
     package = sys.modules.get("accelerate")
     check_version("accelerate", getattr(package, "__version__", "0"), "1.0")
     check_accelerator(accelerator)
-    if not hasattr(optimizer, "gradient_state"):
+    optimizers = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+    if not all(hasattr(each, "gradient_state") for each in optimizers):
         raise UsageError("the optimizer isn't prepared", "pass what accelerator.prepare returned")
     for name in ("plan", "recorder", "scaler"):
         if options.get(name) is not None:

@@ -80,6 +80,12 @@ class _GuardConfig:
                 f"GuardCallback got {unknown!r}, which the Trainer sets itself or doesn't know",
                 f"use record, budget, checkpoint, signals, {', '.join(_OPTIONS)}",
             )
+        if self.checkpoint is not None and not _is_file_name(self.checkpoint):
+            raise UsageError(f"checkpoint={self.checkpoint!r} is no file", 'name one, such as "emergency.ckpt"')
+
+
+def _is_file_name(value: object) -> bool:
+    return isinstance(value, (str, os.PathLike)) and not Path(value).is_dir()
 
 
 class _GuardedFit:

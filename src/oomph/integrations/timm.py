@@ -100,6 +100,8 @@ def guard(  # noqa: PLR0913  options by name
         UsageError: timm is too old, or something can't be guarded.
     """
     check_version("timm", getattr(sys.modules.get("timm"), "__version__", "0"), "1.0.20")
+    if saver is not None and not hasattr(saver, "save_recovery"):
+        raise UsageError(f"saver={saver!r} can't save the run", "pass timm's CheckpointSaver")
     config = _GuardConfig(saver, record, budget, options)
     if getattr(optimizer, "is_second_order", False):
         raise UsageError(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import inspect
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -272,7 +273,7 @@ def guarded(trainer_class: type[Any]) -> type[Any]:
     Raises:
         UsageError: it is not a Trainer class.
     """
-    if not issubclass(trainer_class, transformers.Trainer):
+    if not inspect.isclass(trainer_class) or not issubclass(trainer_class, transformers.Trainer):
         raise UsageError(f"{trainer_class!r} is not a Trainer class", "pass a class, such as Seq2SeqTrainer")
     if issubclass(trainer_class, _GuardMixin):
         return trainer_class

@@ -90,7 +90,8 @@ class GuardConfig:
             fix = 'pass a torch.amp.GradScaler, or only precision="amp-fp16"'
             raise UsageError(f"scaler is {_describe(scaler)}", fix)
         for scheduler in self.schedulers:
-            step = getattr(scheduler, "step", None)
+            # That of accelerate passes all arguments on.
+            step = getattr(getattr(scheduler, "scheduler", scheduler), "step", None)
             if not callable(step):
                 raise UsageError(
                     f"scheduler is {_describe(scheduler)}", "pass an object with step(), or a list of them"

@@ -93,7 +93,7 @@ def retries_exhausted(
     fixes = (
         ["look at the other rank's output"]
         if oom.finding is None
-        else [" ".join(advice.lines) for advice in oom.finding.advice[:2]]
+        else [text for advice in oom.finding.advice if "oomph.guard" not in (text := " ".join(advice.lines))][:2]
     )
     fix = "; ".join(fixes).rstrip(".") or "use a smaller model, smaller inputs or a larger device"
     saved = f"the run was saved to {checkpoint}" if checkpoint else "this process did not save the run"
