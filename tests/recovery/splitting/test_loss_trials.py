@@ -78,6 +78,15 @@ def test_a_zero_loss_of_some_samples_is_no_problem() -> None:
     assert rule_of(hinge).problem == ""
 
 
+@PRECISIONS
+def test_losses_of_both_signs_may_cancel_out(precision: str | None) -> None:
+    def advantage(logits: Tensor, labels: Tensor) -> Tensor:
+        signs = 1 - 2 * (torch.arange(len(labels)) % 2)
+        return (logits.float().logsumexp(1) * signs).mean()
+
+    assert rule_of(advantage, precision=precision, samples=64).problem == ""
+
+
 def language_guard(net: nn.Module) -> Any:
     def forward(model: nn.Module, batch: Any) -> Tensor:
         tokens, labels = batch

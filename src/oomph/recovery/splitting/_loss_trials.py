@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 if TYPE_CHECKING:
     from ._micro_batches import MicroBatchRunner
@@ -53,18 +52,20 @@ class _Piece:
         weights = [count / total if total else 0.0 for count in counts] if counts is not None else [1.0, 1.0]
         # The loss of a part without anything to count is NaN.
         terms = [half.value * weight for half, weight in zip(self.halves, weights, strict=True) if weight]
-        error = _relative(sum(terms) - self.whole.value, self.whole.value) if terms else math.inf
+        error = float((sum(terms) - self.whole.value).norm()) / self._scale if terms else math.inf
         return error if math.isfinite(error) else math.inf
 
     @property
     def spread(self) -> float:
         """The relative difference between the halves."""
-        spread = _relative(self.halves[0].value - self.halves[1].value, self.whole.value)
+        spread = float((self.halves[0].value - self.halves[1].value).norm()) / self._scale
         return spread if math.isfinite(spread) else 0.0
 
-
-def _relative(difference: Any, value: Tensor) -> float:
-    return float(torch.as_tensor(difference).norm()) / max(float(value.norm()), 1e-6)
+    @property
+    def _scale(self) -> float:
+        """The size that differences are relative to; losses of both signs may cancel out in the whole."""
+        sizes = [float(part.value.norm()) for part in (self.whole, *self.halves)]
+        return max(1e-6, *filter(math.isfinite, sizes))
 
 
 class RefutedCounts:
@@ -217,7 +218,7 @@ class LossTrials:
     def _gradients(self) -> Sequence[_Piece]:
         """The pieces with the gradients of their losses by a few parameters; none if these can't be computed here."""
         probes = self._probes
-        if not probes or any(isinstance(param, DTensor) for param in self._parameters) or _is_distributed():
+        if not probes or (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return ()  # wrappers of several ranks must not see half a backward
         try:
             with _only_trainable(self._parameters, probes), torch.enable_grad():
@@ -235,18 +236,14 @@ class LossTrials:
         return trainable[-_MAX_PROBES:]
 
     def _gradient(self, probes: Sequence[nn.Parameter], part: Any) -> Tensor:
-        gradients = torch.autograd.grad(self._loss(part), probes, allow_unused=True)
-        return torch.cat([gradient.detach().float().flatten() for gradient in gradients if gradient is not None])  # type: ignore[redundant-expr]  # an unused one is None
+        gradients = torch.autograd.grad(self._loss(part), probes, materialize_grads=True)
+        return torch.cat([gradient.detach().float().flatten() for gradient in gradients])
 
 
 def _rounding(pieces: Sequence[_Piece]) -> float:
     """Return the relative error of a loss that its type alone explains."""
     dtype = pieces[0].whole.value.dtype
     return 2 * torch.finfo(dtype).eps if dtype in {torch.float16, torch.bfloat16} else 16 * torch.finfo(dtype).eps
-
-
-def _is_distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 @contextlib.contextmanager
