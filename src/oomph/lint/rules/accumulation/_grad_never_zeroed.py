@@ -24,12 +24,13 @@ def _check(document: Document) -> Iterator[Problem]:
         for event in _unzeroed(loop):
             if _is_new(code, loop, event):
                 continue
-            what = event.subject or "the optimizer"
+            backward = _own_backward(loop, event)
+            place = f"before {code.source(backward.call)}" if backward else f"after {code.source(event.call)}"
             message = (
-                f"the gradients of {what} are never zeroed, so that each step adds those of all earlier ones: call "
-                f"{what if event.subject else 'optimizer'}.zero_grad() after {code.source(event.call)}"
+                f"the gradients of {event.subject or 'the optimizer'} are never zeroed, so that each step adds those of "
+                f"all earlier ones: call {event.subject or 'optimizer'}.zero_grad() {place}"
             )
-            yield Problem(code.span(event.call), message, _edits(document, event))
+            yield Problem(code.span(event.call), message, _edits(document, event, backward))
 
 
 def _is_new(code: Code, loop: TrainingLoop, event: Event) -> bool:
@@ -103,11 +104,31 @@ def _zeroes(region: ast.AST) -> bool:
     return any(isinstance(node, ast.Attribute) and node.attr in _ZEROING for node in walk(region))
 
 
-def _edits(document: Document, event: Event) -> tuple[Edit, ...]:
-    statement = document.code.statement(event.call)
-    if not event.subject or not isinstance(statement, ast.Expr) or statement.value is not event.call:
+def _own_backward(loop: TrainingLoop, step: Event) -> Event | None:
+    """Return the first backward since the step of another optimizer; None in a loop with one optimizer.
+
+    The backward of another loss, as in a GAN, may leave gradients behind the step, so they must be zeroed before it.
+    """
+    if len({event.subject for event in loop.of(EventKind.STEP)}) == 1:
+        return None
+    own: Event | None = None
+    for event in reversed(loop.events[: loop.events.index(step)]):
+        if event.kind is EventKind.STEP:
+            break
+        own = event if event.kind is EventKind.BACKWARD else own
+    return own
+
+
+def _edits(document: Document, step: Event, backward: Event | None) -> tuple[Edit, ...]:
+    code, inserter = document.code, LineInserter(document.code, document.sources)
+    statement = code.statement(step.call)
+    if not step.subject or not isinstance(statement, ast.Expr) or statement.value is not step.call:
         return ()
-    return LineInserter(document.code, document.sources).after(statement, f"{event.subject}.zero_grad()")
+    text = f"{step.subject}.zero_grad()"
+    if backward is None:
+        return inserter.after(statement, text)
+    start = code.statement(backward.call)
+    return inserter.before(start, text) if code.parent(start) is code.parent(statement) else ()
 
 
 GRAD_NEVER_ZEROED = Rule(

@@ -32,6 +32,7 @@ _OPTIONS = frozenset(_BOOLEANS) | {
     "per_process_memory_fraction", "large_segment_size_mb",
 }  # fmt: skip
 _SAME = {"max_split_size": "max_split_size_mb", "expandable_segment": "expandable_segments"}
+_OTHER_UNIT = re.compile(r"_(?:b|bytes|kb|kib|gb|gib)$")
 _BACKENDS = {"native", "cudaMallocAsync", "hipMallocAsync"}
 _MAX_SIZE_DIGITS = 5  # a longer number is no size in MB
 _SMALLEST_SPLIT = 20  # MB
@@ -163,8 +164,10 @@ def _check_option(line: Line, position: int, part: str) -> Iterator[Problem]:
 def _unknown_option(span: Span, name: str, value: str) -> Problem:
     other = _SAME.get(name) or nearest(name, _OPTIONS, 0.8)
     advice = f"write {other}" if other else "it knows max_split_size_mb, expandable_segments and others"
-    # A size without a unit may be in bytes.
+    # A size without a unit may be in bytes, and one in another unit is another number.
     is_clear = name != "max_split_size" or (value.isdigit() and len(value) <= _MAX_SIZE_DIGITS)
+    if other is not None and other.endswith("_mb") and _OTHER_UNIT.search(name):
+        advice, is_clear = f"write {other}, with the size in MB", False
     edits = (Edit(span, other),) if other is not None and is_clear else ()
     return Problem(span, f"torch's allocator has no option `{name}` and stops with an error: {advice}", edits)
 
