@@ -127,7 +127,7 @@ def test_more_free_than_requested_is_a_cap_with_its_size(use: Use, gap: int) -> 
 def test_request_larger_than_any_gpu_is_a_wrong_shape(size: int) -> None:
     finding = only_finding(f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {size}.00 GiB.")
     assert finding.kind is FailureKind.IMPOSSIBLE_SIZE
-    assert f"It requested {format_size(size * GIB)} in one block." in finding.details
+    assert f"The program requested {format_size(size * GIB)} in one block." in finding.details
     assert "shape" in finding.advice[0].text
 
 

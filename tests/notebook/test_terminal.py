@@ -36,7 +36,7 @@ def test_ipython_in_a_terminal(tmp_path: Path) -> None:
     finished = subprocess.run(command, input=CELLS, capture_output=True, text=True, check=True, timeout=120)
     text = re.sub(r"\x1b\[[\d;]*m", "", finished.stdout)
     assert "MemoryError" in text
-    assert "oomph: Python or NumPy could not allocate host memory." in text
+    assert "oomph: The program could not allocate host memory." in text
     assert "oomph: There is nothing to debug" in text
     assert "Explanation(source='log'" in text
     assert "ZeroDivisionError" in text

@@ -15,6 +15,7 @@ from ._host_advice import (
     pinned_advice,
     shared_memory_advice,
     swap_advice,
+    time_advice,
 )
 from ._kinds import Advice, Cause, FailureKind, Family, Resource
 from ._situation import Place, Situation, Speaker, System
@@ -46,6 +47,7 @@ _RAM_KINDS = {
 }
 # The message itself is the word of the kernel or a scheduler, so there is nothing to look up.
 _KERNEL_PLACES = {Place.KERNEL_LOG, Place.SYSTEMD, Place.SLURM, Place.KUBERNETES, Place.PBS, Place.LSF, Place.RAY}
+_QUEUES = {Place.SLURM, Place.PBS, Place.LSF, Place.GRID_ENGINE, Place.HTCONDOR}
 _NO_ROOT_PLACES = {Place.COLAB, Place.KAGGLE, Place.CLOUD_JOB}
 _ROCM_SMI = Advice(
     "List the processes on the GPU, and stop those that shouldn't run (an older run, a notebook):",
@@ -63,6 +65,15 @@ _KERAS_NUMERICS = (
     Advice("Check the data for NaN, and normalize it:", "assert np.isfinite(x).all() and np.isfinite(y).all()"),
     Advice("Find the operation:", "tf.debugging.enable_check_numerics()"),
 )
+_DEEPSPEED_OVERFLOW = (
+    Advice(
+        "Use bf16 in the DeepSpeed config if the GPU supports it:",
+        '"bf16": {"enabled": true}, "fp16": {"enabled": false}',
+    ),
+    Advice("Or lower the learning rate and clip gradients there:", '"gradient_clipping": 1.0'),
+    Advice("Check the data and the loss for NaN:", "assert torch.isfinite(loss)"),
+)
+_NUMERICS = {Speaker.TENSORFLOW: _KERAS_NUMERICS, Speaker.DEEPSPEED: _DEEPSPEED_OVERFLOW}
 _LOWER_RATE = Advice(
     "Lower the learning rate, clip gradients, and check the data for NaN:", "assert np.isfinite(x).all()"
 )
@@ -92,6 +103,7 @@ _SMALLER_BATCHES = Advice("Use smaller batches or inputs.")
 _READ_THE_START = Advice("Read the first error above this one: the others follow from it.")
 _OTHER_FRAMEWORKS = frozenset(
     {
+        Speaker.TENSORFLOW_1,
         Speaker.TENSORFLOW,
         Speaker.JAX,
         Speaker.JAX_TPU,
@@ -108,6 +120,12 @@ _OTHER_FRAMEWORKS = frozenset(
         Speaker.TENSORRT,
         Speaker.LLAMA_CPP,
         Speaker.VLLM,
+        Speaker.SGLANG,
+        Speaker.TGI,
+        Speaker.COMFYUI,
+        Speaker.FAISS,
+        Speaker.SPARK,
+        Speaker.POLARS,
         Speaker.JOBLIB,
     }
 )
@@ -128,23 +146,34 @@ def _by_situation(
     cause: Cause, situation: Situation, resource: Resource, evidence: str, limit: float | None
 ) -> tuple[Advice, ...]:
     kind = cause.kind
-    if kind in {FailureKind.SHM_FULL, FailureKind.WORKER_BUS_ERROR}:
-        return (*shared_memory_advice(situation), *cause.advice)
     if kind in _RAM_KINDS:
         return _ram_advice(cause, situation, evidence, limit)
-    if kind in _GPU_KINDS and resource is Resource.RAM:
-        return (*less_ram(situation), common.CHUNKS, common.DOCTOR)
-    if kind is FailureKind.PINNED:
-        return (*pinned_advice(situation), *cause.advice)
-    if kind in {FailureKind.LIBRARY_OOM, FailureKind.LIBRARY_ERROR, FailureKind.DRIVER_OOM}:
+    if kind in {FailureKind.LIBRARY_OOM, FailureKind.LIBRARY_ERROR, FailureKind.DRIVER_OOM} and (
+        resource is not Resource.RAM
+    ):
         return _library_advice(cause, situation, evidence)
-    if cause.family is Family.NUMERICS and situation.speaker is Speaker.TENSORFLOW:
-        return _KERAS_NUMERICS
+    if kind in _GPU_KINDS:
+        on_host = (*less_ram(situation), common.CHUNKS, common.DOCTOR)
+        return on_host if resource is Resource.RAM else (*less_gpu_memory(situation), *cause.advice)
+    if cause.family is Family.NUMERICS:
+        return _NUMERICS.get(situation.speaker, cause.advice)
+    return (*_limit_advice(cause, situation, resource, limit), *cause.advice)
+
+
+def _limit_advice(cause: Cause, situation: Situation, resource: Resource, limit: float | None) -> tuple[Advice, ...]:
+    """Return advice about a limit of the place that the run is in."""
+    kind = cause.kind
+    if kind in {FailureKind.SHM_FULL, FailureKind.WORKER_BUS_ERROR}:
+        return shared_memory_advice(situation)
+    if kind is FailureKind.PINNED:
+        return pinned_advice(situation)
+    if kind is FailureKind.ADDRESS_SPACE and situation.places & _QUEUES:
+        return more_memory(situation, limit)
+    if kind is FailureKind.TIME_LIMIT:
+        return time_advice(situation)
     if kind is FailureKind.IMPOSSIBLE_SIZE and resource is Resource.RAM:
         return (*cause.advice[:1], *_HUGE_ARRAY)
-    if kind in _GPU_KINDS:
-        return (*less_gpu_memory(situation), *cause.advice)
-    return cause.advice
+    return ()
 
 
 def _library_advice(cause: Cause, situation: Situation, evidence: str) -> tuple[Advice, ...]:
@@ -203,6 +232,8 @@ def _fits(advice: Advice, kind: FailureKind, situation: Situation) -> bool:
     ):
         return False
     if "docker" in advice.command and situation.system is System.WINDOWS:
+        return False
+    if situation.is_ancient_torch and ("autocast" in words or "_ALLOC_CONF" in words):
         return False
     if situation.speaker is Speaker.R and ("pd." in advice.command or "np." in advice.command):
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from . import _common_advice as common
 from ._growth import find_growth
 from ._kinds import Advice, FailureKind
 from ._message_numbers import MessageNumbers
-from ._situation import Phase, Situation, System
+from ._situation import Phase, Situation, Speaker, System
 from .causes import CAUSES
 
 _ALLOCATOR_KINDS = {
@@ -38,9 +39,19 @@ _SPILL_FACTOR = 1.01
 _MAX_GPU_BYTES, _MAX_RAM_BYTES = 200 * GIB, TIB
 _IMPOSSIBLE_FACTOR = 2.0  # of the card's memory
 _MILLISECONDS = 1000  # per second
+_MIN_LARGE_BLOCK = 64 * MIB
+_MIN_SHARE = 0.05  # of the GPU, below which a server can't start
 
 RAISE_FRACTION = Advice(
     "Raise the fraction that this process may use:", "torch.cuda.set_per_process_memory_fraction(1.0)"
+)
+RAISE_POOL_LIMIT = Advice(
+    "Raise the limit of the pool (or CUPY_GPU_MEMORY_LIMIT):",
+    "cupy.get_default_memory_pool().set_limit(fraction=0.95)",
+)
+ONE_GPU_PER_RANK = Advice(
+    "Give each rank its own GPU, and load checkpoints to the CPU:",
+    'torch.cuda.set_device(int(os.environ["LOCAL_RANK"])); torch.load(path, map_location="cpu")',
 )
 CAP_BELOW_CARD = Advice(
     "Cap torch below the card's memory, so that it fails or splits instead of slowing down:",
@@ -119,12 +130,13 @@ def _allocator_details(numbers: MessageNumbers, situation: Situation) -> Iterato
     yield from _memory_cap(numbers, situation)
     yield from _fragmentation(numbers, situation)
     yield from _shorter_sequences(numbers)
+    yield from _smaller_share(numbers, situation)
 
 
 def _request(numbers: MessageNumbers) -> Iterator[Detail]:
     if numbers.requested is None:
         return
-    sentence = f"It requested {format_size(numbers.requested)}"
+    sentence = f"The program requested {format_size(numbers.requested)}"
     if numbers.free is not None:
         sentence += f" with {format_size(numbers.free)} free"
         sentence += f" of {format_size(numbers.capacity)}" if numbers.capacity is not None else ""
@@ -161,6 +173,12 @@ def _outside_torch(numbers: MessageNumbers) -> Iterator[Detail]:
 def _other_processes(numbers: MessageNumbers, situation: Situation) -> Iterator[Detail]:
     if _had_enough_free(numbers):
         return
+    if numbers.rank and numbers.device == 0 and numbers.other_count:
+        yield Detail(
+            f"Rank {int(numbers.rank)} uses GPU 0, as other processes do: the ranks of this job share it.",
+            (ONE_GPU_PER_RANK,),
+        )
+        return
     listed, capacity, held = numbers.others or 0, numbers.capacity or 0, numbers.held_by_others or 0
     if listed and numbers.other_pid is not None and listed >= max(_MIN_LISTED_BYTES, capacity * _MIN_LISTED_FRACTION):
         count, pid = int(numbers.other_count or 1), int(numbers.other_pid)
@@ -194,7 +212,7 @@ def other_process_advice(situation: Situation) -> tuple[Advice, ...]:
         return (Advice("Close other programs: they use the same memory."),)
     return (
         Advice("Find the other processes on the GPU, and stop them or wait for them:", "$ nvidia-smi"),
-        Advice("Or use another GPU:", "$ CUDA_VISIBLE_DEVICES=1 python train.py")
+        Advice("Or use another GPU:", "$ export CUDA_VISIBLE_DEVICES=1")
         if situation.has_shell_tools
         else Advice("Or use another GPU:", "$ set CUDA_VISIBLE_DEVICES=1"),
     )
@@ -213,6 +231,10 @@ def _memory_cap(numbers: MessageNumbers, situation: Situation) -> Iterator[Detai
             f"The process may use only {format_size(numbers.allowed)} of {format_size(numbers.capacity)}.",
             (RAISE_FRACTION,),
         )
+    elif numbers.allowed is not None and situation.speaker is Speaker.CUPY:
+        yield Detail(f"CuPy's pool may use only {format_size(numbers.allowed)}.", (RAISE_POOL_LIMIT,))
+    elif numbers.allowed is not None and situation.speaker is Speaker.MLX:
+        yield Detail(f"The largest buffer of this GPU is {format_size(numbers.allowed)}.")
     elif _had_enough_free(numbers):
         assert numbers.free is not None and numbers.requested is not None  # noqa: PT018, S101  for the type checker
         size = f"{format_size(numbers.free)} was free and {format_size(numbers.requested)} was requested"
@@ -240,6 +262,8 @@ def _uncap_advice(situation: Situation) -> tuple[Advice, ...]:
 
 
 def _fragmentation(numbers: MessageNumbers, situation: Situation) -> Iterator[Detail]:
+    if situation.is_ancient_torch:
+        return
     unallocated, capacity = numbers.unallocated or 0, numbers.capacity or 0
     is_large = unallocated >= max(_MIN_UNALLOCATED_BYTES, capacity * _MIN_UNALLOCATED_FRACTION)
     if is_large and unallocated >= (numbers.requested or 0) / 2:
@@ -265,11 +289,28 @@ def _shorter_sequences(numbers: MessageNumbers) -> Iterator[Detail]:
         )
 
 
+def _smaller_share(numbers: MessageNumbers, situation: Situation) -> Iterator[Detail]:
+    """Yield the share of the GPU that a server can have, where others use the rest."""
+    share = (numbers.free or 0) / (numbers.capacity or math.inf)
+    if situation.speaker is Speaker.VLLM and numbers.reserved == 0 and share >= _MIN_SHARE:
+        fitting = math.floor(share * 100) / 100 - 0.01
+        yield Detail(
+            f"{share:.0%} of the GPU is free.",
+            (
+                Advice(
+                    "Or let vLLM use only what is free, if the model fits into it:",
+                    f"$ vllm serve MODEL --gpu-memory-utilization {fitting:.2f}",
+                ),
+            ),
+        )
+
+
 def _one_block(numbers: MessageNumbers) -> Iterator[Detail]:
     if numbers.requested is None:
         return
     shape = f": shape {numbers.shape}{f' of {numbers.dtype}' if numbers.dtype else ''}" if numbers.shape else ""
-    yield Detail(f"It requested {format_size(numbers.requested)} in one block{shape}.")
+    where = " in one block" if numbers.requested >= _MIN_LARGE_BLOCK else ""
+    yield Detail(f"The program requested {format_size(numbers.requested)}{where}{shape}.")
 
 
 def _kill(numbers: MessageNumbers) -> Iterator[Detail]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ._choice import MAX_ADVICE, choose_advice
 from ._details import derive_details, growth_details
+from ._evidence import find_evidence
 from ._kinds import FailureKind, Finding
 from ._message_numbers import read_numbers
 from ._refinement import refine_kind, resource_of, says_for_sure
@@ -38,7 +39,13 @@ def finding_in_text(
     if surroundings:
         kind = refine_kind(kind, values, message, surroundings, situation.speaker)
     cause, resource = CAUSES[kind], resource_of(kind, evidence, message, situation)
-    details = (*derive_details(kind, values, situation), *growth_details(kind, surroundings))
+    evidence_beside = find_evidence(kind, f"{surroundings}\n{message}", situation) if surroundings else ()
+    details = (
+        *growth_details(kind, surroundings),
+        *(item.detail for item in evidence_beside),
+        *derive_details(kind, values, situation),
+    )
+    resource = next((item.resource for item in evidence_beside if item.resource is not None), resource)
     return Finding(
         cause,
         _shorten(evidence),

@@ -41,13 +41,16 @@ _MORE_MEMORY: tuple[tuple[Place, Advice], ...] = (
     ),
     (
         Place.CLOUD_JOB,
-        Advice("Choose a machine type with more RAM for the job:", 'instance_type="ml.m5.4xlarge"  # or machine_type'),
+        Advice(
+            "Choose a machine type with more RAM for the job (SageMaker, Vertex AI):",
+            'instance_type="ml.r5.4xlarge"  # machine_type="n1-highmem-16"',
+        ),
     ),
     (Place.DOCKER, Advice("Raise the memory limit of the container:", "$ docker run --memory=SIZEg …")),
 )
 _MORE_WSL_MEMORY = Advice(
     "Give WSL more RAM and swap in C:\\Users\\NAME\\.wslconfig, then run wsl --shutdown:",
-    "[wsl2] memory=24GB swap=32GB",
+    "[wsl2]\nmemory=24GB\nswap=32GB",
 )
 _PAGE_FILE = Advice(
     "Let Windows manage the page file, or enlarge it: Advanced > Performance > Virtual memory in:",
@@ -75,18 +78,58 @@ _BY_SPEAKER: dict[Speaker, tuple[Advice, ...]] = {
             "$ nnUNetv2_plan_and_preprocess … -np 2; nnUNetv2_predict … -npp 1 -nps 1",
         ),
     ),
+    Speaker.MONAI: (
+        Advice(
+            "Cache fewer volumes in RAM, or keep them on disk:", "PersistentDataset(files, transform, cache_dir=PATH)"
+        ),
+        common.FEWER_WORKERS,
+    ),
+    Speaker.SPARK: (
+        Advice(
+            "Keep the result in the cluster, or collect only a part of it:",
+            "df.write.parquet(PATH)  # or df.select(columns).limit(100_000).toPandas()",
+        ),
+        Advice(
+            "Give the driver and the executors a larger heap, when they start:",
+            "$ spark-submit --driver-memory 16g --executor-memory 16g …",
+        ),
+    ),
+    Speaker.POLARS: (
+        Advice(
+            "Scan the files, and collect in streaming mode:", 'pl.scan_csv(PATH).filter(…).collect(engine="streaming")'
+        ),
+        Advice(
+            "Check for keys that occur several times on both sides of a join:",
+            'left.join(right, on="key", validate="m:1")',
+        ),
+    ),
+    Speaker.FAISS: (
+        Advice(
+            "Add vectors in batches, to an index that compresses them:",
+            'index = faiss.index_factory(d, "IVF4096,PQ64")',
+        ),
+    ),
+    Speaker.LLAMA_CPP: (
+        Advice("Use a smaller model or quantization (Q4_K_M):", "$ ls *Q4_K_M*.gguf"),
+        Advice("Use a shorter context, whose KV cache is smaller:", "$ llama-server -m MODEL.gguf -c 4096"),
+    ),
+    Speaker.MEGATRON: (
+        Advice("Use fewer data workers, and map the dataset from files:", "--num-workers 1 --mmap-bin-files"),
+        common.WATCH,
+    ),
     Speaker.JOBLIB: (
         Advice("Use fewer processes: each has its own copy of the data.", "Parallel(n_jobs=2, pre_dispatch=2)"),
         Advice("Share large arrays with the workers as files:", 'Parallel(n_jobs=2, max_nbytes="10M", mmap_mode="r")'),
     ),
     Speaker.DEEPSPEED: (
         Advice(
-            "Every rank loads the whole model into RAM. Load it sharded, or start fewer ranks per machine:",
-            'from_pretrained(NAME, torch_dtype="auto", low_cpu_mem_usage=True)',
+            "Every rank may load the whole model into RAM. Create the configuration first, so that ZeRO-3 shards the "
+            "weights as they are loaded:",
+            "config = HfDeepSpeedConfig(CONFIG)  # or TrainingArguments(deepspeed=…), before from_pretrained",
         ),
         Advice(
             "Offload to a disk instead of RAM:",
-            '"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}',
+            '"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/local_nvme"}}',
         ),
     ),
     Speaker.HUGGINGFACE: (
@@ -173,6 +216,20 @@ def more_memory(situation: Situation, limit: float | None) -> tuple[Advice, ...]
     if situation.system is System.WINDOWS:
         return (_PAGE_FILE, *advice)
     return advice[:1]
+
+
+_MORE_TIME: tuple[tuple[Place, str], ...] = (
+    (Place.PBS, "#PBS -l walltime=72:00:00"),
+    (Place.LSF, "#BSUB -W 72:00"),
+    (Place.GRID_ENGINE, "#$ -l h_rt=72:00:00"),
+    (Place.SLURM, "#SBATCH --time=24:00:00"),
+)
+
+
+def time_advice(situation: Situation) -> tuple[Advice, ...]:
+    """Return how to request more time of the scheduler that the text names; empty if it names none."""
+    commands = (command for place, command in _MORE_TIME if place in situation.places)
+    return tuple(Advice("Request more time, and resume from the last checkpoint:", command) for command in commands)[:1]
 
 
 def less_ram(situation: Situation) -> tuple[Advice, ...]:

@@ -58,6 +58,7 @@ class FailureKind(enum.Enum):
     BAD_ALLOC = "bad-alloc"
     ENOMEM = "enomem"
     ADDRESS_SPACE = "address-space"
+    MAPPING_LIMIT = "mapping-limit"
     COMMIT_LIMIT = "commit-limit"
     PINNED = "pinned-memory"
     OOM_KILL = "oom-kill"
@@ -151,8 +152,8 @@ class Advice:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The sentence and the command, without those that are empty."""
-        return tuple(line for line in (self.text, self.command) if line)
+        """The sentence and the lines of the command, without those that are empty."""
+        return tuple(line for line in (self.text, *self.command.split("\n")) if line)
 
 
 @dataclass(frozen=True)

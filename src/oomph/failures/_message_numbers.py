@@ -14,7 +14,7 @@ from ..units import GIB, KIB, MIB, TIB
 _UNITS = {"": 1, "b": 1, "bytes": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB, "p": TIB * KIB, "e": TIB * MIB}
 _MAX_SIZE = 2**70
 _SIZE = r"([0-9][0-9.,]{0,30})\s{0,2}([KMGTPE]i?B|[Bb]ytes|B|kB|kb|[KMGT]i?\b)(?![A-Za-z])"
-_BYTES = r"([0-9]{1,24})()"
+_BYTES = r"([0-9][0-9,]{0,30})()"
 
 _SIZE_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (name, re.compile(pattern.replace("SIZE", _SIZE).replace("BYTES", _BYTES)))
@@ -28,6 +28,12 @@ _SIZE_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("requested", r"(?:requested buffer of size|to extend \S+ to) SIZE"),
         ("requested", r"requested buffer of size BYTES"),
         ("requested", r"Failed to allocate BYTES bytes"),
+        ("requested", r"allocating BYTES bytes \(allocated so far"),
+        ("requested", r"Attempting to allocate BYTES bytes"),
+        ("requested", r"memory allocation of BYTES bytes failed"),
+        ("requested", r"space Device stream \S+ size BYTES bytes"),
+        ("requested", r"Requested memory: BYTES"),
+        ("requested", r"requires more system memory \(SIZE\)"),
         ("requested", r"Requested {1,40}: SIZE"),
         ("requested", r"Error allocating SIZE"),
         ("requested", r"[Aa]llocating SIZE (?:on|of)"),
@@ -40,6 +46,8 @@ _SIZE_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("capacity", r"Free memory on device[^()]{0,40}\([0-9.]+/SIZE\)"),
         ("free", r"of which SIZE is free"),
         ("free", r"; SIZE free;"),
+        ("free", r"Free memory: BYTES"),
+        ("free", r"than is available \(SIZE\)"),
         ("free", r"Free \(according to CUDA\): SIZE"),
         ("free", r"available memory is only SIZE"),
         ("free", r"available KV cache memory \(SIZE\)"),
@@ -50,6 +58,7 @@ _SIZE_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("allocated", r"Currently allocated {1,40}: SIZE"),
         ("allocated", r"SIZE memory has been allocated"),
         ("allocated", r"\bInUse: {1,20}BYTES"),
+        ("allocated", r"allocated so far: BYTES bytes"),
         ("reserved", r"SIZE reserved in total by PyTorch"),
         ("unallocated", r"SIZE is reserved by PyTorch but unallocated"),
         ("unallocated", r"; SIZE cached\)"),
@@ -57,6 +66,8 @@ _SIZE_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("allowed", r"SIZE allowed;"),
         ("allowed", r"max allowed: SIZE"),
         ("allowed", r"\bLimit: {1,20}BYTES"),
+        ("allowed", r"limit set to: BYTES bytes"),
+        ("allowed", r"maximum allowed buffer size of BYTES bytes"),
         ("allowed", r"memory fraction\)\s{0,40}: SIZE"),
         ("other_allocations", r"other allocations: SIZE"),
         ("rss", r"anon-rss:SIZE"),
@@ -73,6 +84,7 @@ _SIZE_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 _COUNT_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (name, re.compile(pattern))
     for name, pattern in (
+        ("rank", r"\[rank([0-9]{1,5})\]"),
         ("device", r"(?:\(GPU |\bGPU |on device )([0-9]{1,3})(?:;| has|,| would)"),
         ("pid", r"(?:worker \(pid(?:\(s\))? |[Kk]ill(?:ed)? process |PID |pid: |pid=)([0-9]{1,10})"),
         ("milliseconds", r"(?:ran for |Timed out waiting |wait timeout after )([0-9]{1,12}) ?(?:ms|milliseconds)"),
@@ -112,6 +124,7 @@ class MessageNumbers:
         used: RAM in use.
         limit: The limit of RAM.
         ram_percent: The last use of RAM in percent that the log contains.
+        rank: The rank that speaks.
         device: The number of the GPU.
         pid: The process that was killed.
         milliseconds: How long a rank has waited.
@@ -137,6 +150,7 @@ class MessageNumbers:
     used: float | None = None
     limit: float | None = None
     ram_percent: float | None = None
+    rank: float | None = None
     device: float | None = None
     pid: float | None = None
     milliseconds: float | None = None

@@ -12,13 +12,20 @@ class Speaker(enum.Enum):
     """A library or program that people train with."""
 
     YOLOV5 = "yolov5"
+    YOLOV7 = "yolov7"
     ULTRALYTICS = "ultralytics"
     NNUNET = "nnunet"
+    MONAI = "monai"
+    OPENMMLAB = "openmmlab"
     VLLM = "vllm"
+    SGLANG = "sglang"
+    TGI = "text-generation-inference"
     DARKNET = "darknet"
     DIFFUSION_TRAINING = "diffusers training"
+    COMFYUI = "comfyui"
     DIFFUSERS = "diffusers"
     LLAMA_CPP = "llama.cpp"
+    MEGATRON = "megatron"
     DEEPSPEED = "deepspeed"
     HUGGINGFACE = "huggingface"
     LIGHTNING = "lightning"
@@ -29,7 +36,9 @@ class Speaker(enum.Enum):
     MXNET = "mxnet"
     JAX_TPU = "jax on tpu"
     JAX = "jax"
+    TENSORFLOW_1 = "tensorflow 1"
     TENSORFLOW = "tensorflow"
+    FAISS = "faiss"
     CUPY = "cupy"
     ONNXRUNTIME = "onnxruntime"
     TENSORRT = "tensorrt"
@@ -39,6 +48,8 @@ class Speaker(enum.Enum):
     RAY = "ray"
     JOBLIB = "joblib"
     OPENCV = "opencv"
+    SPARK = "spark"
+    POLARS = "polars"
     PANDAS = "pandas"
     NUMPY = "numpy"
     UNKNOWN = ""
@@ -97,6 +108,7 @@ class Situation:
         phase: What the program was doing.
         is_phase_certain: True if the traceback shows the phase, and not only a line before it.
         is_old_torch: True if the message has the form of torch before 2.1.
+        is_ancient_torch: True if it has the form of torch before 1.5.
     """
 
     speaker: Speaker = Speaker.UNKNOWN
@@ -105,6 +117,7 @@ class Situation:
     phase: Phase = Phase.UNKNOWN
     is_phase_certain: bool = False
     is_old_torch: bool = False
+    is_ancient_torch: bool = False
 
     @property
     def has_expandable_segments(self) -> bool:
@@ -129,13 +142,18 @@ def _patterns(table: dict[_Key, str | tuple[str, ...]]) -> _Table[_Key]:
 # Most specific first: a YOLOv5 run also shows torch, a vLLM server also shows transformers.
 _SPEAKERS = _patterns(
     {
-        Speaker.YOLOV5: r"\byolov5|YOLOv5\b|train: weights=|^train\.py: weights=|segment/train: weights=|yolov[67]\b",
+        Speaker.YOLOV7: r"\byolov[67]\b|YOLOv[67]\b",
+        Speaker.YOLOV5: r"\byolov5|YOLOv5\b|train: weights=|^train\.py: weights=|segment/train: weights=",
         Speaker.ULTRALYTICS: (
             r"[Uu]ltralytics",
             r"\byolo (?:task=\S+ |detect |segment |classify |pose )?(?:mode=)?(?:train|val|predict)\b",
             r"\bYOLO\(|yolo(?:v8|v9|v10|11|12)\w?\.(?:pt|yaml)|engine/trainer:",
         ),
         Speaker.NNUNET: r"nnU-?[Nn]et|nnunetv?2?\b|batchgenerators|nondet_multi_threaded_augmenter",
+        Speaker.MONAI: r"\bmonai\b|\bMONAI\b|sliding_window_inference",
+        Speaker.OPENMMLAB: r"\bmm(?:det|seg|cv|engine|pose|detection|segmentation|pretrain|det3d)\b",
+        Speaker.SGLANG: r"\bsglang\b|SGLang|mem-fraction-static",
+        Speaker.TGI: r"text[-_]generation[-_](?:launcher|inference|router|server)|prefill tokens",
         Speaker.VLLM: r"\bvllm\b|\bvLLM\b|EngineCore|desired GPU memory utilization|KV cache|gpu_memory_utilization",
         Speaker.DARKNET: (
             r"\bdarknet\b|subdivisions|cuda_make_array|check_error: Assertion|\./src/cuda\.c",
@@ -146,8 +164,10 @@ _SPEAKERS = _patterns(
             r"(?:[Dd]iffusers|stable-diffusion)[^\0]*total optimization steps",
             r"total optimization steps[^\0]*[Dd]iffusers",
         ),
-        Speaker.DIFFUSERS: r"[Dd]iffusers\b|ComfyUI|comfy/|stable-diffusion|webui|[Ss]tableDiffusion",
+        Speaker.COMFYUI: r"ComfyUI|comfy/|^got prompt$|Prompt executed in|unloading all loaded models",
+        Speaker.DIFFUSERS: r"[Dd]iffusers\b|stable-diffusion|webui|[Ss]tableDiffusion",
         Speaker.LLAMA_CPP: r"ggml_|llama_(?:model|new|init|kv)|llama\.cpp|llama_cpp|\bollama\b",
+        Speaker.MEGATRON: r"[Mm]egatron|consumed samples: |recompute-granularity",
         Speaker.DEEPSPEED: r"[Dd]eep[Ss]peed|launch\.py:\d+:sigkill_handler|\bzero_(?:stage|optimization)|stage3\.py",
         Speaker.HUGGINGFACE: (
             r"transformers/|\btransformers\.|TrainingArguments|\bTrainer\.train",
@@ -165,10 +185,15 @@ _SPEAKERS = _patterns(
         Speaker.MXNET: r"\bmxnet|MXNet|gluon",
         Speaker.JAX_TPU: r"XLA:TPU|memory space hbm|\bhbm capacity\b|libtpu",
         Speaker.JAX: r"\bjax\b|jaxlib|\bflax\b|XlaRuntimeError|pjrt|PjRt|XLA_PYTHON",
+        Speaker.TENSORFLOW_1: (
+            r"tensorflow/python/client/session\.py|\bsess(?:ion)?\.run\(|tf\.(?:Session|placeholder|ConfigProto)\(",
+            r"tensorflow(?:[-_]gpu)?[ =-]+v?1\.\d|^201[5-8]-\d\d-\d\d \S+: [IWEF] tensorflow/",
+        ),
         Speaker.TENSORFLOW: (
             r"tensorflow|\bTensorFlow|\bkeras\b|\btf\.|bfc_allocator|OOM when allocating tensor",
             r"ResourceExhaustedError|GPU_\d_bfc|_bfc\)|\[=+>?\.*\] - |\dms/step",
         ),
+        Speaker.FAISS: r"\bfaiss\b|swigfaiss|StandardGpuResources",
         Speaker.CUPY: r"\bcupy\b",
         Speaker.ONNXRUNTIME: r"onnxruntime|\bORT\b|BFCArena",
         Speaker.TENSORRT: r"\[TRT\]|TensorRT|\btrtexec\b|IBuilderConfig|[Ss]kipping tactic",
@@ -181,6 +206,8 @@ _SPEAKERS = _patterns(
         Speaker.RAY: r"\bray::|\bray\.|raylet|Ray ",
         Speaker.JOBLIB: r"joblib|loky|TerminatedWorkerError|n_jobs|sklearn|scikit-learn",
         Speaker.OPENCV: r"OpenCV\(|cv2\.|cv::|OutOfMemoryError in function",
+        Speaker.SPARK: r"\bspark\b|pyspark|Py4JJavaError|org\.apache\.spark|YarnScheduler",
+        Speaker.POLARS: r"\bpolars\b|\bpl\.(?:read|scan)_\w+\(",
         Speaker.PANDAS: r"\bpandas\b|\bpd\.|read_csv|DataFrame",
         Speaker.NUMPY: r"\bnumpy\b|_ArrayMemoryError|for an array with shape|\bnp\.",
     }
@@ -251,23 +278,40 @@ _PHASES = _patterns(
         ),
         Phase.EVALUATING: (
             r"evaluation_loop|evaluate\(|in evaluate|validation_step|in validat|in evaluation|val_loop",
-            r"prediction_step|eval\.py|val\.py|[Vv]alidating|Validation:",
+            r"prediction_step|eval\.py|val\.py|[Vv]alidating|Validation:|nested_concat|preds_host|validate\.py",
         ),
         Phase.PREPROCESSING: r"preprocess|plan_and_preprocess|build_vocab|\.map\(|tokeniz",
     }
 )
 _TRACEBACK = "Traceback (most recent call last)"
+_FRAME = re.compile(r"^\W{0,4}(?:\[rank\d+\]: ?)? *File \"", re.MULTILINE)
+_MAX_FRAMES = 4000  # characters before a message that may be the end of a traceback
 # Since 2.1, torch writes "GPU 0 has a total capacity of".
 _OLD_TORCH = re.compile(r"\d [KMGT]iB total capacity; |THCStorage|THCudaCheck|cuda runtime error \(2\)")
+# Until 1.4, torch wrote "cached" for "reserved in total by PyTorch".
+_ANCIENT_TORCH = re.compile(r"[KMG]iB cached\)|THCStorage|THCudaCheck|cuda runtime error \(2\)")
+# What runs beside the failing program, in the words of its user.
+_BYSTANDER = re.compile(
+    r"(?i)\b(?:some(?:one|body) else|another (?:user|person|team)"
+    r"|(?:an?|my|the) (?:colleague|coworker|neighbou?r|teammate))\b"
+)
+_CLAUSE_END = re.compile(r"(?<=[.,;\n])")
 # Speakers that run on torch: only these can raise torch's own errors.
 TORCH_SPEAKERS = frozenset(
     {
         Speaker.YOLOV5,
         Speaker.ULTRALYTICS,
+        Speaker.YOLOV7,
         Speaker.NNUNET,
+        Speaker.MONAI,
+        Speaker.OPENMMLAB,
         Speaker.VLLM,
+        Speaker.SGLANG,
+        Speaker.TGI,
         Speaker.DIFFUSION_TRAINING,
+        Speaker.COMFYUI,
         Speaker.DIFFUSERS,
+        Speaker.MEGATRON,
         Speaker.DEEPSPEED,
         Speaker.HUGGINGFACE,
         Speaker.LIGHTNING,
@@ -277,7 +321,7 @@ TORCH_SPEAKERS = frozenset(
     }
 )
 _LIBRARIES = {Speaker.OPENCV, Speaker.NUMPY}
-_PROGRAMS = {Speaker.YOLOV5, Speaker.ULTRALYTICS, Speaker.NNUNET}
+_PROGRAMS = {Speaker.YOLOV5, Speaker.YOLOV7, Speaker.ULTRALYTICS, Speaker.NNUNET}
 
 
 def read_situation(message: str, surroundings: str) -> Situation:
@@ -290,13 +334,31 @@ def read_situation(message: str, surroundings: str) -> Situation:
     shown = _first(_PHASES, _traceback(surroundings), Phase.UNKNOWN)
     is_certain = shown is not Phase.UNKNOWN
     phase = shown if is_certain else _first(_PHASES, wide, Phase.UNKNOWN)
-    return Situation(_speaker(message, wide), system, places, phase, is_certain, _OLD_TORCH.search(message) is not None)
+    return Situation(
+        _speaker(_without_bystanders(message), _without_bystanders(wide)),
+        system,
+        places,
+        phase,
+        is_certain,
+        _OLD_TORCH.search(message) is not None,
+        _ANCIENT_TORCH.search(message) is not None,
+    )
+
+
+def _without_bystanders(text: str) -> str:
+    """Return a text without the clauses about programs of other people."""
+    if _BYSTANDER.search(text) is None:
+        return text
+    return "".join(clause for clause in _CLAUSE_END.split(text) if _BYSTANDER.search(clause) is None)
 
 
 def _traceback(surroundings: str) -> str:
-    """Return the traceback that ends right before a message; empty if there is none."""
+    """Return the traceback that ends right before a message, also without its first lines; empty if there is none."""
     start = surroundings.rfind(_TRACEBACK)
-    return surroundings[start:] if start >= 0 else ""
+    if start >= 0:
+        return surroundings[start:]
+    frame = _FRAME.search(surroundings, max(len(surroundings) - _MAX_FRAMES, 0))
+    return surroundings[frame.start() :] if frame else ""
 
 
 def _speaker(message: str, wide: str) -> Speaker:

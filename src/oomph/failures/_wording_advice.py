@@ -112,11 +112,11 @@ _TABLE: tuple[tuple[str, Advice], ...] = (
         ),
     ),
     (
-        r"ibv_reg_mr",
+        r"ibv_\w+ failed with error Cannot allocate",
         Advice(
-            "InfiniBand registers locked memory, whose limit is too low. Raise it, for the scheduler's daemon too (in "
-            "Docker: --ulimit memlock=-1):",
-            "$ ulimit -l unlimited",
+            "InfiniBand registers locked memory, whose limit is too low. Raise it in /etc/security/limits.conf, and of "
+            "the service that starts the job (Slurm: LimitMEMLOCK=infinity; Docker: --ulimit memlock=-1):",
+            "* soft memlock unlimited\n* hard memlock unlimited",
         ),
     ),
     (
@@ -130,10 +130,6 @@ _TABLE: tuple[tuple[str, Advice], ...] = (
     (
         r"TERM_THREADLIMIT",
         Advice("Request more threads, or use fewer per process:", "#BSUB -T 4000  # or OMP_NUM_THREADS=1"),
-    ),
-    (
-        r"walltime|TERM_RUNLIMIT",
-        Advice("Request more time, and resume from the last checkpoint:", "#PBS -l walltime=72:00:00"),
     ),
     (
         r"PREEMPTION|preempt",
@@ -163,10 +159,52 @@ _TABLE: tuple[tuple[str, Advice], ...] = (
     (
         r"ailed to allocate [1-9][\d.]*G.{0,40}from device",
         Advice(
-            "At its start it takes most of the GPU, and others hold a part of that. Stop them, or give each process "
-            "its share (JAX: XLA_PYTHON_CLIENT_MEM_FRACTION=0.4; TensorFlow: set_memory_growth). See who they are:",
-            "$ nvidia-smi",
+            "JAX and TensorFlow reserve most of the GPU when they start, but another process already uses part of it. "
+            "Stop that process, or let this one allocate only what it needs (TensorFlow: set_memory_growth):",
+            "$ nvidia-smi; export XLA_PYTHON_CLIENT_PREALLOCATE=false",
         ),
+    ),
+    (
+        r"No executable batch size found",
+        Advice(
+            "Not even one sample fits, so the batch isn't the problem: train adapters on a model in 4 bits, use a "
+            "smaller model or shorter sequences:",
+            "model = get_peft_model(model, LoraConfig(r=16)); BitsAndBytesConfig(load_in_4bit=True)",
+        ),
+    ),
+    (
+        r"modules are dispatched on the CPU",
+        Advice(
+            "The quantized model doesn't fit on the GPUs. Load it in 4 bits, use a smaller one, or permit that a part "
+            "stays in RAM, which is slow:",
+            "BitsAndBytesConfig(load_in_4bit=True)  # or load_in_8bit=True, llm_int8_enable_fp32_cpu_offload=True",
+        ),
+    ),
+    (
+        r"KV cache memory: -|No available memory for the cache blocks|allocate buffer for kv cache",
+        Advice(
+            "The weights leave no space for the KV cache: use a quantized or smaller model, or more GPUs (vLLM: "
+            "--tensor-parallel-size 2; llama.cpp: a shorter context, fewer layers on the GPU):",
+            "$ vllm serve MODEL --gpu-memory-utilization 0.95 --quantization fp8",
+        ),
+    ),
+    (
+        r"File size limit exceeded",
+        Advice(
+            "A limit on the size of files ended it. Remove it in the shell that starts the run:",
+            "$ ulimit -f unlimited",
+        ),
+    ),
+    (
+        r"EmptyDir volume \"",
+        Advice(
+            "Raise the limit of the volume, or write less to it:",
+            "emptyDir: {medium: Memory, sizeLimit: 16Gi}",
+        ),
+    ),
+    (
+        r"requires more system memory",
+        Advice("Use a smaller model or quantization, or free RAM:", "$ ollama run llama3.2:3b"),
     ),
     (
         r"ALLOC_FAILED.*cublasCreate",

@@ -88,7 +88,7 @@ def test_this_process_in_a_container_is_not_another_process() -> None:
     [
         ("torch 2.0", "1.39 GiB is reserved but unused", "max_split_size_mb"),
         ("torch 2.9, private pools and a cap", "may use only 19.8 GiB of 79.2 GiB", "memory_fraction(1.0)"),
-        ("larger than the GPU", "It requested 127 TiB in one block", "print(x.shape, x.dtype)"),
+        ("larger than the GPU", "The program requested 127 TiB in one block", "print(x.shape, x.dtype)"),
         ("spilled", "spilled it into RAM", "Sysmem Fallback"),
         ("refused although memory is free", "More memory was free than it requested", "smaller micro-batches"),
     ],

@@ -136,7 +136,7 @@ def test_retries_end(tmp_path: Path) -> None:
     assert len(lines) == 3
     assert document["exit_code"] == 1
     assert "2 retries used up" in error
-    assert "Python or NumPy could not allocate host memory" in error
+    assert "The program could not allocate host memory" in error
 
 
 def test_unknown_commands_and_other_errors_are_not_retried(tmp_path: Path) -> None:

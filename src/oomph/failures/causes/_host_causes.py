@@ -27,9 +27,9 @@ HOST_CAUSES = (
     ),
     Cause(
         FailureKind.MEMORY_ERROR,
-        "Python or NumPy could not allocate host memory",
-        "The system refused an allocation in RAM. On Linux this happens only with a limit on the process or for an "
-        "impossible size; otherwise the kernel kills the process later.",
+        "The program could not allocate host memory",
+        "An allocation in RAM was refused: by Windows when RAM and page file are used up, by Linux only because of a "
+        "limit or an impossible size (otherwise it kills the process later), by Java at the limit of its heap.",
         (common.CHUNKS, common.NO_CACHE, common.DOCTOR),
         Family.HOST,
         retryable=True,
@@ -38,8 +38,8 @@ HOST_CAUSES = (
     ),
     Cause(
         FailureKind.BAD_ALLOC,
-        "A C++ library could not allocate host memory",
-        "C++ code (torch, OpenCV, image decoders) raises std::bad_alloc when an allocation in RAM fails.",
+        "A compiled library could not allocate host memory",
+        "Compiled code (torch, OpenCV, image decoders, Polars) ends like this when an allocation in RAM fails.",
         _LESS_RAM,
         Family.HOST,
         retryable=True,
@@ -73,6 +73,24 @@ HOST_CAUSES = (
         ),
         Family.HOST,
         resource=Resource.ADDRESS_SPACE,
+    ),
+    Cause(
+        FailureKind.MAPPING_LIMIT,
+        "The process has too many memory mappings",
+        "Linux limits the mappings of a process (vm.max_map_count, 65,530 by default). Each tensor that a loader "
+        "worker sends is one, so many small tensors reach the limit while RAM and /dev/shm have space.",
+        (
+            Advice("Raise the limit:", "$ sudo sysctl vm.max_map_count=1048576"),
+            Advice(
+                "Send fewer tensors: join the small ones of a sample or batch, or send NumPy arrays:",
+                "batch = torch.cat(tensors), [len(tensor) for tensor in tensors]",
+            ),
+            Advice("If RAM or the commit limit is used up instead:", "$ free -h; cat /proc/sys/vm/overcommit_memory"),
+        ),
+        Family.HOST,
+        resource=Resource.ADDRESS_SPACE,
+        likely_title="The process most likely has too many memory mappings",
+        is_sure=False,
     ),
     Cause(
         FailureKind.COMMIT_LIMIT,
@@ -134,8 +152,8 @@ HOST_CAUSES = (
     Cause(
         FailureKind.OOM_KILL,
         "The process was killed because RAM ran out",
-        "Linux allocates memory lazily. When RAM or the container's limit is full, the kernel kills the largest "
-        "process with signal 9 (exit code 137), and Python can't report anything. A manual kill -9 looks the same.",
+        "When RAM is used up or a limit is reached, the system ends a large process with signal 9 (exit code 137), and "
+        "Python can't report anything. A manual kill -9 looks the same.",
         (common.KERNEL_LOG, common.FEWER_WORKERS, common.WATCH),
         Family.HOST,
         resource=Resource.RAM,
@@ -172,7 +190,7 @@ HOST_CAUSES = (
     ),
     Cause(
         FailureKind.SCHEDULER_KILL,
-        "The job was killed because it used more RAM than it may",
+        "The job was stopped because it used more RAM than it was allowed to",
         "Slurm, PBS, LSF, HTCondor, Kubernetes, Docker and Ray allow a job only the memory that it requested, and kill "
         "it beyond that.",
         (
@@ -190,7 +208,7 @@ HOST_CAUSES = (
     ),
     Cause(
         FailureKind.WINDOWS_ABORT,
-        "Windows ended the process (0xC0000409) because an allocation failed",
+        "Windows ended the process (0xC0000409)",
         "0xC0000409 is how Windows reports abort() and a failed check in compiled code. In training it mostly means "
         "that a library could not allocate memory, or that two libraries don't match; the code doesn't say which.",
         (
@@ -205,7 +223,7 @@ HOST_CAUSES = (
             Advice("Find the library that aborts:", "$ python -X faulthandler train.py"),
         ),
         Family.HOST,
-        likely_title="Windows ended the process (0xC0000409), most likely because an allocation failed",
+        likely_title="Windows ended the process (0xC0000409); the most likely reason is an allocation that failed",
         is_sure=False,
     ),
 )

@@ -207,7 +207,7 @@ SYSTEM_CAUSES = (
     Cause(
         FailureKind.DISK_FULL,
         "The disk is full",
-        "'No space left on device' means the disk here, not the GPU.",
+        "The file system that is written to has no space left (ENOSPC). The device is the disk here, not the GPU.",
         (
             Advice("See which disk is full, and what fills it:", "$ df -h; du -xh . | sort -h | tail"),
             Advice(
@@ -219,9 +219,9 @@ SYSTEM_CAUSES = (
     ),
     Cause(
         FailureKind.DISK_QUOTA,
-        "The disk quota is used up",
-        "The disk has space, but this user or project may not use more of it, in bytes or in number of files. Memory "
-        "is not the problem.",
+        "The disk quota or limit is used up",
+        "The disk has space, but this user, project or container may not use more of it, in bytes or in number of "
+        "files. Memory is not the problem.",
         (
             Advice("See how much of the quota is used:", "$ quota -s; lfs quota -h -u $USER $HOME"),
             Advice(
@@ -355,13 +355,13 @@ SYSTEM_CAUSES = (
         FailureKind.TIME_LIMIT,
         "The job reached the scheduler's time limit",
         "The job ran for as long as it had requested.",
-        (Advice("Request more time, and resume from the last checkpoint.", "#SBATCH --time=24:00:00"),),
+        (Advice("Request more time, and resume from the last checkpoint:", "#SBATCH --time=24:00:00"),),
     ),
     Cause(
         FailureKind.STOPPED,
         "The run was stopped",
-        "It received Ctrl-C, SIGTERM, which clusters send before they reclaim a machine, or SIGHUP, when its terminal "
-        "was closed. A ^C that nobody typed in Colab means that RAM ran out.",
+        "Somebody pressed Ctrl-C (KeyboardInterrupt), a cluster reclaimed the machine (SIGTERM), or the terminal was "
+        "closed (SIGHUP). A ^C that nobody typed in Colab means that RAM ran out.",
         (
             Advice("Resume from the last checkpoint."),
             Advice("Start it so that it outlives the terminal:", "$ nohup python train.py > train.log 2>&1 &"),

@@ -187,7 +187,7 @@ NUMERICS_CAUSES = (
     ),
     Cause(
         FailureKind.SKIPPED_STEPS,
-        "The gradient scaler skips many steps",
+        "The gradient scaler skipped many steps",
         "Gradients overflow in fp16 at every scale, and skipped steps learn nothing. A few skipped steps at the start "
         "are normal.",
         (

@@ -32,6 +32,9 @@ _CONSEQUENCES = {
     FailureKind.UNEXPECTED_END,
 }
 _WARNINGS = {Family.NUMERICS}
+# A program that fails may kill itself with all its processes: the kill says nothing about memory then.
+_BARE_KILLS = {"Killed", "Killed: 9"}
+_UNCAUGHT = {FailureKind.PYTHON_ERROR, FailureKind.SHAPE, FailureKind.INDEX, FailureKind.DEVICE_OR_DTYPE}
 # Programs often continue without what they could not download or build, so a later error is another one.
 _OFTEN_HARMLESS = {FailureKind.NETWORK, FailureKind.COMPILER}
 # Reported by the system or an allocator: these explain the other failures in the text.
@@ -193,24 +196,31 @@ def _priority(hit: Hit, hits: Sequence[Hit], later: LaterLines) -> tuple[int, in
     """Return the sort key of a hit; the smallest is the most important."""
     cause = CAUSES[hit.kind]
     is_past = survived(hit, later) or _is_harmless(hit, hits)
-    # A scheduler that ends a job at its time limit kills what is left of it.
-    is_kill = hit.kind is FailureKind.OOM_KILL and "srun" in hit.line
-    may_follow = is_kill or hit.kind in {*_CONSEQUENCES, FailureKind.PINNED}
-    is_consequence = may_follow and any(_explains(other, hit) for other in hits)
+    may_follow = hit.kind in {*_CONSEQUENCES, FailureKind.PINNED, FailureKind.OOM_KILL}
+    is_consequence = may_follow and any(_explains(other, hit, later) for other in hits)
     topic = 2 if cause.family in _WARNINGS else 0 if cause.is_memory else 1
     return int(is_past), int(is_consequence), topic, (0, 0) if hit.kind in _DEFINITE else hit.start
 
 
-def _explains(other: Hit, hit: Hit) -> bool:
+def _explains(other: Hit, hit: Hit, later: LaterLines) -> bool:
     """Return True if another hit is what a consequence followed from."""
     if hit.kind is FailureKind.PINNED:
         return other.kind is FailureKind.OPEN_FILES  # the thread that pins received no file descriptors
     if hit.kind is FailureKind.OOM_KILL:
-        return other.kind is FailureKind.TIME_LIMIT
+        return _explains_kill(other, hit, later)
     if other.kind in _CONSEQUENCES:
         # The launcher reports that a rank has failed or is stopped, whatever the reason.
         return hit.kind is FailureKind.PEER_DIED and other.kind in {FailureKind.PYTHON_ERROR, FailureKind.STOPPED}
     return True
+
+
+def _explains_kill(other: Hit, kill: Hit, later: LaterLines) -> bool:
+    """Return True if a kill came from the time limit, or ended what another failure had left."""
+    if other.kind is FailureKind.TIME_LIMIT:
+        return "srun" in kill.line  # the scheduler kills what is left of the job
+    is_bare = kill.line.strip() in _BARE_KILLS
+    ended = CAUSES[other.kind].family is Family.DEVICE or other.kind in _UNCAUGHT
+    return is_bare and ended and other.start < kill.start and not survived(other, later)
 
 
 def _is_harmless(hit: Hit, hits: Sequence[Hit]) -> bool:

@@ -13,6 +13,8 @@ _MAX_LINES = 2000  # of a text that may be an article
 _MIN_PROSE_LINES = 4
 _MIN_PROSE = 0.6  # the share of an article's characters that is in sentences
 _MIN_WORDS = 5
+_MIN_ENDS = 1 / 3  # ends of sentences for each of its lines
+_SENTENCE_END = re.compile(r"[.!?:][\"')\]*_]{0,3}(?:\s|$)")
 _WORD = re.compile(r"[A-Za-z][a-z']+")
 _SMALL_WORD = re.compile(
     r"\b(?:an?|and|are|as|at|by|can|do|does|for|from|if|in|is|it|its|not|of|on|or|so|that|the|this|to|when|with|you)\b",
@@ -24,7 +26,8 @@ _RECORD_PARTS = (
     r"^\s*(?:Traceback|Error in |terminate called|what\(\): |slurmstepd|srun|Epoch \d|\$ |>>>|In \[|!!!)",
     r"^\s*(?:(?:\w+\.)*\w*(?:Error|Exception|Warning) ?:|(?:ERROR|WARN(?:ING)?|INFO|FATAL|CRITICAL)\b)",
     r"\d\d:\d\d:\d\d|\d(?:it/s|s/it)|\d+/\d+ \[|[\w/-]\.(?:py|cc|cu|cpp|c|h|go|rs|R):\d+",
-    r"\[(?:rank|default)?\d+\]:|CUDA error:",
+    r"\[(?:rank|default)?\d+\]:|(?i:CUDA error):",
+    r"^\s*(?:\w+_\w+|main|srv)(?: +\w+)?: ",  # functions that log under their name
 )
 _RECORD = re.compile("|".join(_RECORD_PARTS))
 # Who writes so has the failure, or asks about it.
@@ -98,6 +101,9 @@ def _articles(lines: Sequence[str]) -> Iterator[int]:
     size = sum(len(lines[number].strip()) for number in prose)
     if len(prose) < _MIN_PROSE_LINES or size < _MIN_PROSE * sum(len(line.strip()) for _, line in text):
         return
+    ends = sum(len(_SENTENCE_END.findall(lines[number])) for number in prose)
+    if ends < _MIN_ENDS * len(prose):
+        return  # programs don't end what they print with a full stop
     near = {number + step for number in prose for step in (-1, 0, 1)}  # titles, and the rest of a paragraph
     yield from (number for number, line in text if number in near and not _EVENT.search(line))
 

@@ -21,6 +21,18 @@ DEVICE_RULES = (
     # torch asks NVML about other processes while it writes the message; on MIG that fails.
     rule(FailureKind.CUDA_OOM, "NVML_SUCCESS == r INTERNAL ASSERT FAILED"),
     rule(FailureKind.CUDA_OOM, "No executable batch size found"),
+    # The weights alone don't fit, so that accelerate would put some of them elsewhere.
+    rule(FailureKind.CUDA_OOM, "modules are dispatched on the CPU or the disk"),
+    # Memory pools of servers, whose sizes are settings.
+    rule(FailureKind.FRAMEWORK_OOM, "--mem-fraction-static", r"[Nn]ot enough memory[^\n]*--mem-fraction-static"),
+    rule(FailureKind.FRAMEWORK_OOM, "Not enough memory to handle", r"Not enough memory to handle \d+ prefill tokens"),
+    rule(FailureKind.FRAMEWORK_OOM, "allocate buffer for kv cache"),
+    rule(FailureKind.FRAMEWORK_OOM, "Exceeded max size of memory object allocation"),  # OpenVINO
+    rule(
+        FailureKind.FRAMEWORK_OOM,
+        "Not enough memory resources",
+        r"(?:[Dd][Mm][Ll]|D3D12|DXGI|DirectML)[^\n]*Not enough memory resources",
+    ),
     # Caught and skipped by the program.
     rule(FailureKind.CUDA_OOM, "ran out of memory", r"(?i)\bran out of memory\b[^\n]{0,120}(?:skip|retry|exception:)"),
     rule(FailureKind.CUDA_OOM, "recover from OOM"),
@@ -52,6 +64,7 @@ DEVICE_RULES = (
     rule(FailureKind.MPS_OOM, "MPS backend out of memory"),
     rule(FailureKind.MPS_OOM, "kIOGPUCommandBufferCallbackErrorOutOfMemory"),
     rule(FailureKind.MPS_OOM, "Invalid buffer size: "),
+    rule(FailureKind.MPS_OOM, "greater than the maximum allowed buffer size"),
     rule(FailureKind.MPS_OOM, "newBufferWithLength", r"newBufferWithLength[\s\S]{0,300}?length \d+ must not exceed"),
     rule(FailureKind.XPU_OOM, "XPU out of memory", r"XPU out of memory\.?\s+Tried\s+to\s+allocate"),
     rule(FailureKind.XPU_OOM, "UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"),

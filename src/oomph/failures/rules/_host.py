@@ -13,6 +13,8 @@ HOST_RULES = (
     rule(FailureKind.COMMIT_LIMIT, "0xc000012d"),
     rule(FailureKind.COMMIT_LIMIT, "WinError 8]"),
     rule(FailureKind.COMMIT_LIMIT, "WinError 1455"),
+    rule(FailureKind.COMMIT_LIMIT, "WinError 1450"),
+    rule(FailureKind.COMMIT_LIMIT, "Not enough memory resources are available"),
     rule(FailureKind.COMMIT_LIMIT, "error code: <1455>"),
     rule(FailureKind.COMMIT_LIMIT, "(os error 1455)"),
     rule(FailureKind.COMMIT_LIMIT, "paging file is too small"),
@@ -21,7 +23,17 @@ HOST_RULES = (
     rule(FailureKind.ADDRESS_SPACE, "failed to map segment from shared object"),
     rule(FailureKind.SHM_FULL, "unable to write to file </torch_"),
     rule(FailureKind.SHM_FULL, "unable to allocate shared memory"),
+    rule(
+        FailureKind.MAPPING_LIMIT,
+        "unable to mmap",
+        r"unable to mmap \d+ bytes from file <[^>]*>: Cannot allocate memory",
+    ),
     rule(FailureKind.SHM_FULL, "unable to mmap", r"unable to mmap \d+ bytes from file </torch_"),
+    rule(
+        FailureKind.SHM_FULL,
+        "Usage of EmptyDir volume",
+        r"EmptyDir volume \"[^\"]*shm|EmptyDir volume[\s\S]{0,600}?Medium: +Memory",
+    ),
     rule(FailureKind.SHM_FULL, "/shm/nccl", r"(?:[Ee]rror|[Ff]ail).*(?:extend|attach|open|creat).*/dev/shm/nccl"),
     rule(
         FailureKind.SHM_FULL, "No space left on device", r"(?:/dev/shm|</torch_|shared memory).*No space left on device"
@@ -65,4 +77,5 @@ HOST_RULES = (
     rule(FailureKind.MEMORY_ERROR, " of size ", r"\b(?:m|re)alloc of size \d+ failed"),
     rule(FailureKind.BAD_ALLOC, "memory allocation of", r"memory allocation of \d+ bytes failed"),
     rule(FailureKind.MEMORY_ERROR, "java.lang.OutOfMemoryError"),
+    rule(FailureKind.MEMORY_ERROR, "requires more system memory"),  # Ollama
 )

@@ -30,7 +30,7 @@ MISNOMER_RULES = (
     ),
     rule(FailureKind.PINNED, "pinned memory", r"(?i)(?:fail|unable|cannot|could not)[^\n]{0,60}pinned memory"),
     rule(FailureKind.PINNED, "Pin memory thread exited unexpectedly"),
-    rule(FailureKind.PINNED, "ibv_reg_mr", r"ibv_reg_mr\w* failed with error Cannot allocate memory"),
+    rule(FailureKind.PINNED, " ibv_", r"ibv_\w+ failed with error Cannot allocate memory"),
     rule(
         FailureKind.PINNED,
         "CachingHostAllocator",
