@@ -157,3 +157,9 @@ def test_message_decides_between_frameworks() -> None:
     assert read_situation(CUDA, noise).speaker is Speaker.PYTORCH
     assert read_situation(CUDA, "C:\\a\nsrun python a.py").system is System.WINDOWS
     assert read_situation("Killed", "srun: job 9 queued").places == {Place.SLURM}
+
+
+def test_programs_of_other_people_are_not_the_one_that_failed() -> None:
+    before = 'File "/opt/peft/tuners/lora/layer.py", line 621\n'
+    assert read_situation(CUDA, f"{before}a vLLM server of a colleague runs there, too").speaker is Speaker.HUGGINGFACE
+    assert read_situation(CUDA, f"{before}vLLM server log:").speaker is Speaker.VLLM

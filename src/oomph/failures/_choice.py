@@ -137,8 +137,11 @@ def choose_advice(
     """Return at most three pieces of advice, best first: those of the numbers, of the situation, of the cause."""
     derived = [*(advice for detail in details for advice in detail.advice), *wording_advice(message[:_MAX_WORDING])]
     by_situation = _by_situation(cause, situation, resource, message.partition("\n")[0], limit)
-    fitting = (advice for advice in (*derived, *by_situation) if _fits(advice, cause.kind, situation))
-    chosen = tuple(dict.fromkeys(_translated(advice, cause.kind, message) for advice in fitting))[:MAX_ADVICE]
+    fitting: dict[str, Advice] = {}
+    for advice in (*derived, *by_situation):
+        if _fits(advice, cause.kind, situation) and not _contradicts(advice, message):
+            fitting.setdefault(advice.text, _translated(advice, cause.kind, message))
+    chosen = tuple(fitting.values())[:MAX_ADVICE]
     return chosen or (_WITHOUT_TORCH.get(cause.kind, _SMALLER_BATCHES if cause.is_memory else _READ_THE_START),)
 
 
@@ -196,7 +199,7 @@ def _ram_advice(cause: Cause, situation: Situation, evidence: str, limit: float 
     if "cc1" in evidence or "nvcc" in evidence:
         return (compile_advice(), *swap_advice(situation), *cause.advice)
     if cause.kind is FailureKind.SCHEDULER_KILL:
-        return (*more, *less, *cause.advice[1:]) if more else cause.advice
+        return (*more, *less, *cause.advice[1:]) if more or less else cause.advice
     if cause.kind is FailureKind.OOM_KILL:
         if situation.places & _KERNEL_PLACES:
             return (*more, *less, *cause.advice[1:2], *swap_advice(situation), *cause.advice[2:])
@@ -218,6 +221,13 @@ def _translated(advice: Advice, kind: FailureKind, message: str) -> Advice:
     return _ROCM_SMI if kind is FailureKind.HIP_OOM else advice
 
 
+def _contradicts(advice: Advice, message: str) -> bool:
+    """Return True if the message shows that the advice can't help."""
+    if "ibv_" in message:
+        return "DataLoader(" in advice.command  # InfiniBand pins memory, not the loader
+    return "from device" in message and "MEM_FRACTION=0.95" in advice.command  # others hold the rest of the GPU
+
+
 def _fits(advice: Advice, kind: FailureKind, situation: Situation) -> bool:
     """Return True unless the advice can't be carried out in this situation."""
     words = f"{advice.text} {advice.command}"
@@ -232,6 +242,8 @@ def _fits(advice: Advice, kind: FailureKind, situation: Situation) -> bool:
     ):
         return False
     if "docker" in advice.command and situation.system is System.WINDOWS:
+        return False
+    if "#SBATCH" in advice.command and situation.places and Place.SLURM not in situation.places:
         return False
     if situation.is_ancient_torch and ("autocast" in words or "_ALLOC_CONF" in words):
         return False

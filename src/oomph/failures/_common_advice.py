@@ -45,7 +45,7 @@ CHUNKS = Advice(
     "Read and process the data in chunks, with smaller dtypes (float32 instead of float64):",
     'for chunk in pd.read_csv("data.csv", chunksize=100_000, dtype="float32"):',
 )
-WATCH = Advice("Watch the memory of the run and of its workers, and see what grows:", "$ oomph watch PID")
+WATCH = Advice("Watch the memory of the next run and of its workers, and see what grows:", "$ oomph watch PID")
 DOCTOR = Advice("See which limits apply to memory on this machine:", "$ oomph doctor")
 KERNEL_LOG = Advice("Check whether the kernel killed it:", "$ sudo dmesg -T | grep -i -E 'out of memory|oom-kill'")
 NO_WORKERS = Advice("Run once without workers to see the worker's own error:", "DataLoader(dataset, num_workers=0)")

@@ -123,7 +123,7 @@ def _details(kind: FailureKind, numbers: MessageNumbers, situation: Situation) -
 
 def _allocator_details(numbers: MessageNumbers, situation: Situation) -> Iterator[Detail]:
     yield from _request(numbers)
-    yield from _oversized_request(numbers)
+    yield from _oversized_request(numbers, situation)
     yield from _spill(numbers)
     yield from _outside_torch(numbers)
     yield from _other_processes(numbers, situation)
@@ -147,9 +147,10 @@ def _request(numbers: MessageNumbers) -> Iterator[Detail]:
     yield Detail(f"{sentence}.")
 
 
-def _oversized_request(numbers: MessageNumbers) -> Iterator[Detail]:
+def _oversized_request(numbers: MessageNumbers, situation: Situation) -> Iterator[Detail]:
     if numbers.capacity is not None and (numbers.requested or 0) > numbers.capacity:
-        yield Detail("This single tensor is larger than the whole GPU: freeing memory doesn't help.", (IN_CHUNKS,))
+        advice = () if situation.speaker is Speaker.MONAI else (IN_CHUNKS,)  # MONAI's advice is more specific
+        yield Detail("This single tensor is larger than the whole GPU: freeing memory doesn't help.", advice)
 
 
 def _spill(numbers: MessageNumbers) -> Iterator[Detail]:

@@ -126,7 +126,7 @@ _SIGNS = (
         "It is a weight of a layer that is being created, so smaller batches don't help.",
         Advice(
             "Make the layer smaller: pool before a dense layer instead of flattening the whole image:",
-            "GlobalAveragePooling2D()  # torch: nn.AdaptiveAvgPool2d(1)",
+            "GlobalAveragePooling2D()  # or nn.AdaptiveAvgPool2d(1)",
         ),
     ),
     _sign(
@@ -143,12 +143,14 @@ _SIGNS = (
             "Run it in the main process, and keep OpenCV from starting threads in workers:",
             "DataLoader(dataset, num_workers=0)  # and cv2.setNumThreads(0)",
         ),
+        Advice("Find the sample:", "for index in range(len(dataset)): print(index); dataset[index]"),
         Advice("Update or pin the library that this line calls:", "$ pip install --upgrade PACKAGE"),
     ),
     _sign(
         FailureKind.CRASH,
         r"^Current thread[^\n]*\n +File \"([^\"\n]+)\", line (\d+) in (\w+)",
         "It crashed in {2}, at line {1} of {0}.",
+        Advice("Run this line alone, with the same input.", ""),
         Advice("Update or pin the library that this line calls:", "$ pip install --upgrade PACKAGE"),
     ),
     _sign(

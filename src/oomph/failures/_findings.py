@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ._choice import MAX_ADVICE, choose_advice
 from ._details import derive_details, growth_details
 from ._evidence import find_evidence
+from ._growth import largest_host_memory
 from ._kinds import FailureKind, Finding
 from ._message_numbers import read_numbers
 from ._refinement import refine_kind, resource_of, says_for_sure
@@ -51,7 +52,7 @@ def finding_in_text(
         _shorten(evidence),
         {**values.as_dict(), **(numbers or {})},
         tuple(detail.sentence for detail in details),
-        choose_advice(cause, details, situation, resource, message, values.limit),
+        choose_advice(cause, details, situation, resource, message, values.limit or largest_host_memory(surroundings)),
         resource,
         says_for_sure(kind, evidence, message, surroundings),
         situation.speaker.value,

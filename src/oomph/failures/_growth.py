@@ -50,6 +50,13 @@ def find_growth(surroundings: str) -> Growth | None:
     return None
 
 
+def largest_host_memory(text: str) -> int | None:
+    """Return the most RAM that a line says was in use; None if no line does."""
+    matches = (match for match in _MEMORY.finditer(text) if _HOST.search(match["what"]))
+    sizes = (parse_size(match["number"], match["unit"]) for match in matches)
+    return max((size for size in sizes if size), default=None)
+
+
 def _last_rise(sizes: list[int]) -> list[int]:
     """Return the last values, each of which is larger than the one before: a run may have been restarted."""
     start = len(sizes) - 1

@@ -236,6 +236,13 @@ class Finding:
         return self.cause.title if self.is_sure else self.cause.likely_title or self.cause.title
 
     @property
+    def lint_rules(self) -> tuple[str, ...]:
+        """Rules of `oomph lint` that find such errors in code."""
+        is_of_compiler = "cc1" in self.evidence
+        is_of_batch = self.kind is not FailureKind.SHAPE or "stack expects" in self.evidence
+        return self.cause.lint_rules if is_of_batch and not is_of_compiler else ()
+
+    @property
     def retryable(self) -> bool:
         """True if the same step can succeed with smaller micro-batches."""
         return self.cause.retryable

@@ -13,7 +13,7 @@ from ..units import GIB, KIB, MIB, TIB
 # torch, NumPy and the kernel count in powers of 1024, also where they write "GB".
 _UNITS = {"": 1, "b": 1, "bytes": 1, "k": KIB, "m": MIB, "g": GIB, "t": TIB, "p": TIB * KIB, "e": TIB * MIB}
 _MAX_SIZE = 2**70
-_SIZE = r"([0-9][0-9.,]{0,30})\s{0,2}([KMGTPE]i?B|[Bb]ytes|B|kB|kb|[KMGT]i?\b)(?![A-Za-z])"
+_SIZE = r"([0-9][0-9.,]{0,30})\s{0,2}([KMGTPE]i?B|[Bb]ytes|B|kB|kb|(?:mega|giga)bytes|[KMGT]i?\b)(?![A-Za-z])"
 _BYTES = r"([0-9][0-9,]{0,30})()"
 
 _SIZE_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -78,6 +78,8 @@ _SIZE_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("used", r"CPU Virtual Memory: {1,4}used = SIZE"),
         ("limit", r"\bwas running was [0-9.]+ ?GB / SIZE"),
         ("limit", r"[Ll]imit:? SIZE"),
+        ("limit", r"memory limit of SIZE"),
+        ("limit", r"MEMLIMIT SIZE"),
         ("limit", r"Limits: (?:\S+: \S+ ){0,4}memory: SIZE"),
     )
 )

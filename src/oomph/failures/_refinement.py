@@ -30,6 +30,7 @@ _KERNEL_WORDING = (
     r"[Oo]ut of memory: Kill|oom-kill|oom_kill|oom_reaper|[Mm]emory cgroup out of memory|OOM killer",
     r"invoked oom-killer|systemd-oomd|OOMKilled|using all available RAM|out-of-memory killer|Out Of Memory",
     r"tried to allocate more memory than is available|cc1(?:plus)?\b|exceeded memory|\bearlyoom\b|\bnohang\b",
+    r"ran out-of-memory",
 )
 _KERNEL_WORDS = re.compile("|".join(_KERNEL_WORDING))
 

@@ -172,7 +172,7 @@ _SPEAKERS = _patterns(
         Speaker.HUGGINGFACE: (
             r"transformers/|\btransformers\.|TrainingArguments|\bTrainer\.train",
             r"accelerate (?:launch|config)|accelerate/|\bpeft\b|\btrl\b|run_clm|run_glue|huggingface",
-            r"SFTTrainer|axolotl|unsloth|llamafactory|from_pretrained",
+            r"SFTTrainer|axolotl|unsloth|llamafactory|from_pretrained|Loading checkpoint shards|meta-llama/",
         ),
         Speaker.LIGHTNING: (
             r"pytorch_lightning|lightning_fabric|lightning[/.]pytorch|lightning/|LightningModule",
@@ -229,7 +229,7 @@ _SYSTEMS = _patterns(
 _PLACES = _patterns(
     {
         Place.SLURM: r"slurm|SLURM|Slurm|\bsrun\b|\bsbatch\b|\bsacct\b|\bseff\b|StepId=|OUT_OF_ME",
-        Place.PBS: r"\bPBS\b|\bqsub\b|=>> PBS",
+        Place.PBS: r"\bPBS\b|\bqsub\b(?![^\n]*(?:h_vmem|-pe ))|=>> PBS",
         Place.LSF: r"TERM_MEMLIMIT|\bbsub\b|\bLSF\b|LSBATCH",
         Place.GRID_ENGINE: r"h_vmem|[Mm]ax ?vmem|\bqrsh\b|\bSGE\b|[Gg]rid ?[Ee]ngine",
         Place.HTCONDOR: r"[Cc]ondor\b|request_memory",

@@ -181,11 +181,18 @@ _TABLE: tuple[tuple[str, Advice], ...] = (
         ),
     ),
     (
-        r"KV cache memory: -|No available memory for the cache blocks|allocate buffer for kv cache",
+        r"No available memory for the cache blocks",
         Advice(
-            "The weights leave no space for the KV cache: use a quantized or smaller model, or more GPUs (vLLM: "
-            "--tensor-parallel-size 2; llama.cpp: a shorter context, fewer layers on the GPU):",
+            "The weights leave no space for the KV cache. Give vLLM more of the GPU, or use a quantized or smaller "
+            "model, or more GPUs (--tensor-parallel-size 2):",
             "$ vllm serve MODEL --gpu-memory-utilization 0.95 --quantization fp8",
+        ),
+    ),
+    (
+        r"allocate buffer for kv cache",
+        Advice(
+            "The KV cache doesn't fit: use a shorter context, and quantize the cache.",
+            "$ llama-server -m MODEL.gguf -c 8192 -fa on -ctk q8_0 -ctv q8_0",
         ),
     ),
     (

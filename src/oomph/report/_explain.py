@@ -59,7 +59,7 @@ def finding_document(finding: Finding) -> dict[str, Any]:
         "why": cause.why,
         "advice": [{"text": advice.text, "command": advice.command} for advice in finding.advice],
         "fix": list(finding.fix),
-        "lint_rules": list(cause.lint_rules),
+        "lint_rules": list(finding.lint_rules),
         "myth": _myth_link(finding),
         "evidence": finding.evidence,
         "numbers": document.encode(finding.numbers),
@@ -128,10 +128,10 @@ def _render_finding(finding: Finding) -> Iterator[RenderableType]:
     yield Text("What to do", "bold")
     yield from (body_line(printable(line)) for line in finding.fix)
     # Memory that other processes use is no mistake in the code.
-    if finding.cause.lint_rules and not finding.numbers.get("others"):
+    if finding.lint_rules and not finding.numbers.get("others"):
         yield Text()
         yield body_line("Check the code for mistakes that cause this:")
-        yield body_line(f"$ oomph lint . --select {','.join(finding.cause.lint_rules)}")
+        yield body_line(f"$ oomph lint . --select {','.join(finding.lint_rules)}")
     if finding.cause.myth:
         yield body_line(f'Often said, but false: "{finding.cause.myth}" (docs/myths.md).')
 

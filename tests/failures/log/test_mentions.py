@@ -82,3 +82,11 @@ def test_few_sentences_are_no_article() -> None:
 def test_command_that_was_killed_is_found() -> None:
     (finding,) = read_log("$ python train.py  12%|# | 3/24 [00:10<01:00, 2.1it/s]Killed\n")
     assert finding.kind is FailureKind.OOM_KILL
+
+
+def test_what_a_program_prints_in_words_is_no_article() -> None:
+    text = (
+        "loading the model from the checkpoint\nstarting the training of the model\nsomething is wrong with the GPU\n"
+        "CUDA Error: out of memory\ncleaning up the files and the cache\nexiting because of the error"
+    )
+    assert read_log(text)[0].cause.is_memory

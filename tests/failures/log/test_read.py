@@ -260,3 +260,21 @@ def test_advice_and_prose_are_not_failures() -> None:
         "The mission was Aborted by the user interface, epoch 3\n",
     ):
         assert read_log(text) == (), text
+
+
+@pytest.mark.parametrize(
+    ("before", "kind"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", FailureKind.CUDA_OOM),
+        ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x512 and 256x10)", FailureKind.SHAPE),
+        ("epoch 3 step 200 loss 0.31", FailureKind.OOM_KILL),
+        ("UserWarning: the scheduler steps before the optimizer", FailureKind.OOM_KILL),
+    ],
+)
+def test_a_bare_kill_ends_what_an_explicit_failure_has_left(before: str, kind: FailureKind) -> None:
+    assert read_log(f"{before}\nKilled")[0].kind is kind
+
+
+def test_a_kill_by_the_kernel_comes_before_an_error_of_the_gpu() -> None:
+    error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    assert read_log(f"{error}\nOut of memory: Killed process 41 (python)")[0].kind is FailureKind.OOM_KILL

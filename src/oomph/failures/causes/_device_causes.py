@@ -22,8 +22,7 @@ DEVICE_CAUSES = (
     _device(
         FailureKind.CUDA_OOM,
         "The GPU ran out of memory",
-        "torch's allocator requested a block from the driver, and too little was left even after the allocator had "
-        "released its cached blocks.",
+        "torch's allocator could not get a block of memory, even after it had released its cached blocks.",
         _LESS_GPU_MEMORY,
         myth="empty_cache() in the loop saves memory",
     ),
@@ -100,8 +99,8 @@ DEVICE_CAUSES = (
     _device(
         FailureKind.FRAMEWORK_OOM,
         "The framework ran out of device memory",
-        "TensorFlow, JAX, CuPy, ONNX Runtime, Paddle, MXNet, darknet, vLLM and CatBoost have their own allocators. "
-        "Some of them reserve most of the GPU when they start.",
+        "The allocator of the framework could not get the memory that it needed. Some frameworks, such as TensorFlow, "
+        "JAX and vLLM, reserve most of the GPU when they start.",
         (Advice("Use smaller batches or inputs:", "batch_size = batch_size // 2"), common.PROCESSES_ON_GPU),
         retryable=False,
     ),

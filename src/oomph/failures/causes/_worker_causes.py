@@ -13,8 +13,8 @@ _NCCL_DEBUG = Advice("Let NCCL say which call failed:", "$ NCCL_DEBUG=INFO NCCL_
 WORKER_CAUSES = (
     Cause(
         FailureKind.WORKER_KILLED,
-        "A loader worker was killed because RAM ran out",
-        "When RAM or the container's limit is full, the kernel kills a large process, often a worker. The memory of "
+        "A worker process was killed because RAM ran out",
+        "When RAM is used up or a limit is reached, the kernel kills a large process, often a worker. The memory of "
         "workers grows as they touch Python objects that they share with the parent.",
         (
             common.FEWER_WORKERS,
@@ -27,7 +27,7 @@ WORKER_CAUSES = (
         ),
         Family.WORKERS,
         resource=Resource.RAM,
-        likely_title="A loader worker was killed, almost certainly because RAM ran out",
+        likely_title="A worker process was killed, almost certainly because RAM ran out",
         is_sure=False,
         lint_rules=("dataset-in-memory",),
     ),

@@ -30,7 +30,7 @@ _PLAIN_ERROR = re.compile(
 )
 # A metric such as "MeanSquaredError: 0.12" is no error.
 _NUMBER = r"\W{0,3}[-+]?\d*\.\d|\W{0,3}(?:nan|inf|None|none|null|False|false|0)\b"
-_NAMED_ERROR = re.compile(rf"\w*(?:Error|Exception): (?!{_NUMBER})")
+_NAMED_ERROR = re.compile(rf"(?:\w*(?:Error|Exception)|\bexceptions?\.\w+): (?!{_NUMBER})")
 _VAGUE_ERROR = re.compile(
     "|".join(
         (

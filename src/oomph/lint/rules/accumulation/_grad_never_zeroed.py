@@ -27,8 +27,8 @@ def _check(document: Document) -> Iterator[Problem]:
             backward = _own_backward(loop, event)
             place = f"before {code.source(backward.call)}" if backward else f"after {code.source(event.call)}"
             message = (
-                f"the gradients of {event.subject or 'the optimizer'} are never zeroed, so that each step adds those of "
-                f"all earlier ones: call {event.subject or 'optimizer'}.zero_grad() {place}"
+                f"the gradients of {event.subject or 'the optimizer'} are never zeroed, so that each step adds those "
+                f"of all earlier ones: call {event.subject or 'optimizer'}.zero_grad() {place}"
             )
             yield Problem(code.span(event.call), message, _edits(document, event, backward))
 
