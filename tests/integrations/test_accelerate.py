@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import oomph
 from oomph.errors import CannotFit, MissingFile, RetriesExhausted, UsageError
-from oomph.integrations.accelerate import AcceleratedGuard, guard
+from oomph.integrations.accelerate import AcceleratedGuard, describe, guard
 from oomph.machine import rss_bytes
 from oomph.monitor import load_record
 from oomph.units import MIB
@@ -28,6 +29,7 @@ from .forwards import Forwards
 accelerate: Any = pytest.importorskip("accelerate")
 pytestmark = pytest.mark.frameworks
 mse_loss = nn.functional.mse_loss
+REPO = Path(__file__).parents[2]
 
 
 class Setup:
@@ -50,8 +52,8 @@ class Setup:
         )
 
     def guard(self, **options: Any) -> AcceleratedGuard:
-        defaults = {"loss": mse_loss, "scheduler": self.scheduler, "clip_grad_norm": 0.2}
-        return guard(self.accelerator, model=self.model, optimizer=self.optimizer, **{**defaults, **options})
+        defaults = {"optimizer": self.optimizer, "scheduler": self.scheduler, "loss": mse_loss, "clip_grad_norm": 0.2}
+        return guard(self.accelerator, model=self.model, **{**defaults, **options})
 
 
 def assert_same_weights(setup: Setup, expected: Setup, tolerance: float = 1e-12) -> None:
@@ -188,6 +190,42 @@ def test_a_budget_plans_micro_batches(tmp_path: Path) -> None:
         train(64 * MIB)
 
 
+def test_prepared_objects_are_predicted_as_a_job_written_by_hand() -> None:
+    setup = Setup(2)
+    batch = next(iter(setup.loader))
+    by_hand = oomph.Job.of(setup.net, batch, loss=mse_loss, optimizer=setup.optimizer.optimizer)
+    expected = oomph.predict(by_hand, oomph.Settings(batch=8, micro_batch=4), target="RTX 3060")
+    described = describe(setup.accelerator, batch, model=setup.model, optimizer=setup.optimizer, loss=mse_loss)
+    assert oomph.predict(described, target="RTX 3060").allocated == expected.allocated
+
+
+def test_several_optimizers_are_planned(tmp_path: Path) -> None:
+    setup = Setup()
+    optimizers = [setup.accelerator.prepare(torch.optim.SGD([p], lr=0.1)) for p in setup.net.parameters()]
+    options = {"optimizer": optimizers, "scheduler": None, "budget": "64GiB", "record": tmp_path / "run.jsonl"}
+    with setup.guard(**options) as guarded:
+        guarded_loop(setup, guarded)
+    assert {step["micro_batches"] for step in load_record(tmp_path / "run.jsonl").steps} == {1}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the limits of Linux")
+def test_a_limit_that_kills_the_loop_splits_batches(tmp_path: Path) -> None:
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": str(MIB)}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+
+    def start(kind: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tests.integrations.accelerate_process", kind, str(tmp_path)]
+        return subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, check=False)
+
+    with ThreadPoolExecutor() as pool:
+        plain, guarded = pool.map(start, ("plain", "guarded"))
+    assert plain.returncode != 0
+    assert "can't allocate memory" in plain.stderr
+    assert guarded.returncode == 0, guarded.stderr
+    micro_batches = [step["micro_batches"] for step in load_record(tmp_path / "guarded.jsonl").steps]
+    assert min(micro_batches[1:]) > 1
+
+
 def test_evaluation_is_guarded_after_the_first_step() -> None:
     setup = Setup()
     with setup.guard() as guarded:
@@ -221,7 +259,7 @@ def test_an_old_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_example_trains(tmp_path: Path) -> None:
-    script = Path(__file__).parents[2] / "examples/accelerate/train.py"
+    script = REPO / "examples/accelerate/train.py"
     folders = [str(Path(oomph.__file__).parents[1]), *filter(None, sys.path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     process = subprocess.run(

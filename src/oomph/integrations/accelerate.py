@@ -38,10 +38,11 @@ from ._accelerator import check_accelerator
 from ._micro_batch_plan import plan_micro_batch
 from ._versions import check_version
 
-__all__ = ["AcceleratedGuard", "guard"]
+__all__ = ["AcceleratedGuard", "describe", "guard"]
 
 _POSITION = "position.json"
 _PAIR = 2  # inputs and targets
+_OF_THE_LOSS = ("loss", "forward", "samples")
 
 
 def guard(
@@ -222,32 +223,59 @@ class AcceleratedGuard:
     def _plan(self, batch: Any) -> Plan:
         accelerator, options = self._accelerator, self._options
         model = accelerator.unwrap_model(options["model"])
-        loss, forward = options.get("loss"), options.get("forward")
-        samples = count_samples(batch, options.get("samples"))
-        job = Job.of(
-            model,
-            batch,
-            loss=loss if forward is None else None,
-            optimizer=options["optimizer"].optimizer,
-            step=None if loss is not None and forward is None else functools.partial(_loss_of, loss, forward),
-            samples=samples,
-        )
-        steps = accelerator.gradient_accumulation_steps
-        precision = {"bf16": "amp-bf16", "fp16": "amp-fp16"}.get(accelerator.mixed_precision, "fp32")
-        settings = Settings(
-            batch=samples * steps,
-            micro_batch=samples if steps > 1 else None,
-            precision=precision,
-            allocator=environment_allocator(),
-        )
         trained = [param for param in model.parameters() if param.requires_grad]
+        accumulates = accelerator.gradient_accumulation_steps > 1
+        described = describe(
+            accelerator, batch, **{name: options.get(name) for name in ("model", "optimizer", *_OF_THE_LOSS)}
+        )
         return plan_micro_batch(
-            FrameworkJob(job, settings),
+            described,
             accelerator.device,
             self._budget or 0,
             live=[*model.parameters(), *model.buffers()],
-            held=sum(param.nbytes for param in trained) if steps > 1 else 0,
+            held=sum(param.nbytes for param in trained) if accumulates else 0,
         )
+
+
+def describe(  # noqa: PLR0913  options by name
+    accelerator: Any,
+    batch: Any,
+    *,
+    model: nn.Module,
+    optimizer: Any,
+    loss: Callable[[Any, Any], Tensor] | None = None,
+    forward: Callable[..., Any] | None = None,
+    samples: int | None = None,
+) -> FrameworkJob:
+    """Return what is trained, and how: `oomph.predict(describe(accelerator, batch, model=model, optimizer=optimizer))`.
+
+    Args:
+        accelerator: the Accelerator; its precision and accumulation are predicted.
+        batch: a batch of the prepared loader.
+        model: the prepared model.
+        optimizer: the prepared optimizer, or a list of them.
+        loss: as for `guard`.
+        forward: as for `guard`.
+        samples: samples in the batch, if its tensors don't show it.
+    """
+    count = count_samples(batch, samples)
+    optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    job = Job.of(
+        accelerator.unwrap_model(model),
+        batch,
+        loss=loss if forward is None else None,
+        optimizer=[getattr(each, "optimizer", each) for each in optimizers],  # without accelerate's wrapper
+        step=None if loss is not None and forward is None else functools.partial(_loss_of, loss, forward),
+        samples=count,
+    )
+    steps = accelerator.gradient_accumulation_steps
+    settings = Settings(
+        batch=count * steps,
+        micro_batch=count if steps > 1 else None,
+        precision={"bf16": "amp-bf16", "fp16": "amp-fp16"}.get(accelerator.mixed_precision, "fp32"),
+        allocator=environment_allocator(),
+    )
+    return FrameworkJob(job, settings)
 
 
 def _loss_of(loss: Any, forward: Any, model: nn.Module, batch: Any) -> Tensor:
