@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from . import _common_advice as common
 from ._details import Detail
+from ._fitting import OTHER_FRAMEWORKS, contradicts, is_possible
 from ._gpu_advice import less_gpu_memory
+from ._gpu_advice_by_speaker import GPU_ADVICE_WITHOUT_BATCHES
 from ._host_advice import (
     compile_advice,
     less_ram,
@@ -18,7 +21,8 @@ from ._host_advice import (
     time_advice,
 )
 from ._kinds import Advice, Cause, FailureKind, Family, Resource
-from ._situation import Place, Situation, Speaker, System
+from ._situation import KERNEL_PLACES, NOTEBOOKS, QUEUES, Phase, Situation, Speaker
+from ._stated_batch import is_about_batches, with_batch
 from ._wording_advice import wording_advice
 
 MAX_ADVICE = 3
@@ -45,10 +49,6 @@ _RAM_KINDS = {
     FailureKind.WORKER_KILLED,
     FailureKind.WORKER_EXITED,
 }
-# The message itself is the word of the kernel or a scheduler, so there is nothing to look up.
-_KERNEL_PLACES = {Place.KERNEL_LOG, Place.SYSTEMD, Place.SLURM, Place.KUBERNETES, Place.PBS, Place.LSF, Place.RAY}
-_QUEUES = {Place.SLURM, Place.PBS, Place.LSF, Place.GRID_ENGINE, Place.HTCONDOR}
-_NO_ROOT_PLACES = {Place.COLAB, Place.KAGGLE, Place.CLOUD_JOB}
 _ROCM_SMI = Advice(
     "List the processes on the GPU, and stop those that shouldn't run (an older run, a notebook):",
     "$ rocm-smi --showpids",
@@ -99,50 +99,47 @@ _JAX_ON_DEMAND = Advice(
     "it needs:",
     "$ XLA_PYTHON_CLIENT_PREALLOCATE=false python train.py",
 )
+_ALLOC_CONF = re.compile(r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF")
 _SMALLER_BATCHES = Advice("Use smaller batches or inputs.")
 _READ_THE_START = Advice("Read the first error above this one: the others follow from it.")
-_OTHER_FRAMEWORKS = frozenset(
-    {
-        Speaker.TENSORFLOW_1,
-        Speaker.TENSORFLOW,
-        Speaker.JAX,
-        Speaker.JAX_TPU,
-        Speaker.PADDLE,
-        Speaker.MXNET,
-        Speaker.DARKNET,
-        Speaker.CUPY,
-        Speaker.RAPIDS,
-        Speaker.CATBOOST,
-        Speaker.LIGHTGBM,
-        Speaker.MLX,
-        Speaker.R,
-        Speaker.ONNXRUNTIME,
-        Speaker.TENSORRT,
-        Speaker.LLAMA_CPP,
-        Speaker.VLLM,
-        Speaker.SGLANG,
-        Speaker.TGI,
-        Speaker.COMFYUI,
-        Speaker.FAISS,
-        Speaker.SPARK,
-        Speaker.POLARS,
-        Speaker.JOBLIB,
-    }
-)
 
 
 def choose_advice(
     cause: Cause, details: Iterable[Detail], situation: Situation, resource: Resource, message: str, limit: float | None
 ) -> tuple[Advice, ...]:
     """Return at most three pieces of advice, best first: those of the numbers, of the situation, of the cause."""
-    derived = [*(advice for detail in details for advice in detail.advice), *wording_advice(message[:_MAX_WORDING])]
+    known = tuple(details)
+    derived = [*(advice for detail in known for advice in detail.advice), *wording_advice(message[:_MAX_WORDING])]
     by_situation = _by_situation(cause, situation, resource, message.partition("\n")[0], limit)
+    if any(detail.is_whole_reason for detail in known):
+        by_situation = ()
+    without_batches = any(detail.excludes_batches for detail in known) or _excludes_batches(situation, message)
     fitting: dict[str, Advice] = {}
-    for advice in (*derived, *by_situation):
-        if _fits(advice, cause.kind, situation) and not _contradicts(advice, message):
-            fitting.setdefault(advice.text, _translated(advice, cause.kind, message))
+    for advice in _without_batches(by_situation, situation, derived) if without_batches else (*derived, *by_situation):
+        if is_possible(advice, cause.kind, situation) and not contradicts(advice, message):
+            stated = with_batch(_translated(advice, cause.kind, message), situation.batch)
+            fitting.setdefault(stated.command or stated.text, stated)
     chosen = tuple(fitting.values())[:MAX_ADVICE]
-    return chosen or (_WITHOUT_TORCH.get(cause.kind, _SMALLER_BATCHES if cause.is_memory else _READ_THE_START),)
+    without = common.SMALLER_INPUTS if without_batches else _SMALLER_BATCHES
+    return chosen or (_WITHOUT_TORCH.get(cause.kind, without if cause.is_memory else _READ_THE_START),)
+
+
+def _excludes_batches(situation: Situation, message: str) -> bool:
+    """Return True if smaller batches don't exist or were tried."""
+    is_loading = situation.phase is Phase.MOVING_WEIGHTS
+    return situation.batch.size == 1 or is_loading or "No executable batch size found" in message
+
+
+def _without_batches(
+    by_situation: Iterable[Advice], situation: Situation, derived: Iterable[Advice]
+) -> Iterator[Advice]:
+    """Yield advice with another piece instead of smaller batches."""
+    yield from (advice for advice in derived if not is_about_batches(advice))
+    for advice in by_situation:
+        if not is_about_batches(advice):
+            yield advice
+        elif situation.phase is not Phase.MOVING_WEIGHTS and situation.speaker in GPU_ADVICE_WITHOUT_BATCHES:
+            yield GPU_ADVICE_WITHOUT_BATCHES[situation.speaker]
 
 
 def _by_situation(
@@ -157,10 +154,19 @@ def _by_situation(
         return _library_advice(cause, situation, evidence)
     if kind in _GPU_KINDS:
         on_host = (*less_ram(situation), common.CHUNKS, common.DOCTOR)
-        return on_host if resource is Resource.RAM else (*less_gpu_memory(situation), *cause.advice)
+        return on_host if resource is Resource.RAM else _gpu_advice(cause, situation)
     if cause.family is Family.NUMERICS:
         return _NUMERICS.get(situation.speaker, cause.advice)
     return (*_limit_advice(cause, situation, resource, limit), *cause.advice)
+
+
+def _gpu_advice(cause: Cause, situation: Situation) -> tuple[Advice, ...]:
+    less = less_gpu_memory(situation)
+    restart = (common.RESTART_KERNEL,) if situation.places & NOTEBOOKS else ()
+    if situation.phase is Phase.MOVING_WEIGHTS and less:
+        return (*less[:1], *restart, *less[1:])
+    advice = (*less, *cause.advice, *((common.SMALLER_INPUTS,) if cause.retryable else ()))
+    return (*advice[:1], *restart, *advice[1:])
 
 
 def _limit_advice(cause: Cause, situation: Situation, resource: Resource, limit: float | None) -> tuple[Advice, ...]:
@@ -170,7 +176,7 @@ def _limit_advice(cause: Cause, situation: Situation, resource: Resource, limit:
         return shared_memory_advice(situation)
     if kind is FailureKind.PINNED:
         return pinned_advice(situation)
-    if kind is FailureKind.ADDRESS_SPACE and situation.places & _QUEUES:
+    if kind is FailureKind.ADDRESS_SPACE and situation.places & QUEUES:
         return more_memory(situation, limit)
     if kind is FailureKind.TIME_LIMIT:
         return time_advice(situation)
@@ -180,13 +186,13 @@ def _limit_advice(cause: Cause, situation: Situation, resource: Resource, limit:
 
 
 def _library_advice(cause: Cause, situation: Situation, evidence: str) -> tuple[Advice, ...]:
-    by_speaker = less_gpu_memory(situation)
+    by_speaker = () if situation.phase is Phase.MOVING_WEIGHTS else less_gpu_memory(situation)
     if situation.speaker is Speaker.JAX:
         return (_JAX_ON_DEMAND, *by_speaker[:1], *cause.advice)
     is_early = cause.kind is FailureKind.LIBRARY_ERROR or _is_at_start(evidence)
-    if situation.speaker in _OTHER_FRAMEWORKS and is_early:
+    if situation.speaker in OTHER_FRAMEWORKS and is_early:
         return (*by_speaker[1:2], *by_speaker[:1], *cause.advice)
-    return (*cause.advice[:1], *by_speaker[:1], *cause.advice[1:])
+    return (*cause.advice[:1], *by_speaker[:2], *cause.advice[1:])
 
 
 def _is_at_start(evidence: str) -> bool:
@@ -201,7 +207,7 @@ def _ram_advice(cause: Cause, situation: Situation, evidence: str, limit: float 
     if cause.kind is FailureKind.SCHEDULER_KILL:
         return (*more, *less, *cause.advice[1:]) if more or less else cause.advice
     if cause.kind is FailureKind.OOM_KILL:
-        if situation.places & _KERNEL_PLACES:
+        if situation.places & KERNEL_PLACES:
             return (*more, *less, *cause.advice[1:2], *swap_advice(situation), *cause.advice[2:])
         count = 2 if situation.speaker in {Speaker.DEEPSPEED, Speaker.MLX} else 1
         return (*less[:count], *more, *cause.advice)
@@ -213,41 +219,12 @@ def _ram_advice(cause: Cause, situation: Situation, evidence: str, limit: float 
 
 
 def _translated(advice: Advice, kind: FailureKind, message: str) -> Advice:
-    """Return the advice with the tool of the device's maker."""
+    """Return the advice with the tool of the device's maker, and the variable that the message names."""
+    if "PYTORCH_ALLOC_CONF" in advice.command and (variable := _ALLOC_CONF.search(message)):
+        text = advice.text.partition(" (before torch 2.9")[0].rstrip(":") + ":"
+        return replace(advice, text=text, command=advice.command.replace("PYTORCH_ALLOC_CONF", variable[0]))
     if "nvidia-smi" not in advice.command:
         return advice
     if "NPU out of memory" in message:
         return _NPU_SMI
     return _ROCM_SMI if kind is FailureKind.HIP_OOM else advice
-
-
-def _contradicts(advice: Advice, message: str) -> bool:
-    """Return True if the message shows that the advice can't help."""
-    if "ibv_" in message:
-        return "DataLoader(" in advice.command  # InfiniBand pins memory, not the loader
-    return "from device" in message and "MEM_FRACTION=0.95" in advice.command  # others hold the rest of the GPU
-
-
-def _fits(advice: Advice, kind: FailureKind, situation: Situation) -> bool:
-    """Return True unless the advice can't be carried out in this situation."""
-    words = f"{advice.text} {advice.command}"
-    if "expandable_segments:True" in words and not situation.has_expandable_segments:
-        return False
-    if ("dmesg" in words or "ulimit" in words) and situation.system is System.WINDOWS:
-        return False
-    if "dmesg" in words and (situation.places & (_KERNEL_PLACES | _NO_ROOT_PLACES) or situation.system is System.MACOS):
-        return kind in {FailureKind.GPU_LOST, FailureKind.LAUNCH_FAILED}
-    if "nvidia-smi" in words and (
-        kind in {FailureKind.MPS_OOM, FailureKind.XPU_OOM} or situation.system is System.MACOS
-    ):
-        return False
-    if "docker" in advice.command and situation.system is System.WINDOWS:
-        return False
-    if "#SBATCH" in advice.command and situation.places and Place.SLURM not in situation.places:
-        return False
-    if situation.is_ancient_torch and ("autocast" in words or "_ALLOC_CONF" in words):
-        return False
-    if situation.speaker is Speaker.R and ("pd." in advice.command or "np." in advice.command):
-        return False
-    uses_torch = "torch" in advice.command or "oomph.guard" in words or "DataLoader(" in advice.command
-    return not (uses_torch and situation.speaker in _OTHER_FRAMEWORKS - {Speaker.VLLM, Speaker.PADDLE})

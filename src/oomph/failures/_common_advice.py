@@ -17,6 +17,15 @@ CHECKPOINTING = Advice(
     "Recompute activations in the backward pass instead of keeping them (activation checkpointing):",
     "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
 )
+SMALLER_INPUTS = Advice("Use smaller inputs: a smaller image size, crops or patches, or shorter sequences.")
+RESTART_KERNEL = Advice(
+    "In a notebook, models of earlier cells and runs still hold memory. Restart the kernel, or delete them:",
+    "del model, optimizer; import gc, torch; gc.collect(); torch.cuda.empty_cache()",
+)
+PAGE_FILE = Advice(
+    "Let Windows manage the page file, or enlarge it: Advanced > Performance > Virtual memory in:",
+    "$ SystemPropertiesAdvanced.exe",
+)
 PREDICT = Advice(
     "Find the batch size and settings that fit before you run it:",
     "$ oomph plan FILE.py:FUNCTION --gpu NAME",

@@ -37,8 +37,10 @@ _MIN_HIDDEN_BESIDE_PROCESS_BYTES, _MIN_HIDDEN_BESIDE_PROCESS_FRACTION = GIB // 2
 _SPILL_FACTOR = 1.01
 # No GPU and no common machine has this much memory.
 _MAX_GPU_BYTES, _MAX_RAM_BYTES = 200 * GIB, TIB
-_IMPOSSIBLE_FACTOR = 2.0  # of the card's memory
+# Users of other libraries can't change the operation that needs too much.
+_WITH_OWN_CODE = {Speaker.PYTORCH, Speaker.LIGHTNING, Speaker.RAY, Speaker.CUPY, Speaker.UNKNOWN}
 _MILLISECONDS = 1000  # per second
+_SMALL_FRACTION = 0.25  # of the GPU: a program that needs less fits beside others
 _MIN_LARGE_BLOCK = 64 * MIB
 _MIN_SHARE = 0.05  # of the GPU, below which a server can't start
 
@@ -74,10 +76,19 @@ IN_CHUNKS = Advice(
 
 @dataclass(frozen=True)
 class Detail:
-    """A sentence about a failure, and the advice that follows from it."""
+    """A sentence about a failure, and the advice that follows from it.
+
+    Attributes:
+        sentence: What is known.
+        advice: What follows from it, best first.
+        excludes_batches: True if smaller batches don't help.
+        is_whole_reason: True if nothing but this has to change.
+    """
 
     sentence: str
     advice: tuple[Advice, ...] = ()
+    excludes_batches: bool = False
+    is_whole_reason: bool = False
 
 
 def derive_details(kind: FailureKind, numbers: MessageNumbers, situation: Situation) -> tuple[Detail, ...]:
@@ -103,8 +114,7 @@ def is_impossible(kind: FailureKind, numbers: MessageNumbers) -> bool:
     """Return True if one request is larger than any memory, so that a shape or dtype must be wrong."""
     requested = numbers.requested or 0
     if kind in _ALLOCATOR_KINDS:
-        capacity = numbers.capacity or numbers.allowed
-        return requested > _MAX_GPU_BYTES or (capacity is not None and requested > capacity * _IMPOSSIBLE_FACTOR)
+        return requested > _MAX_GPU_BYTES
     return kind in _HOST_KINDS and requested > _MAX_RAM_BYTES
 
 
@@ -149,7 +159,7 @@ def _request(numbers: MessageNumbers) -> Iterator[Detail]:
 
 def _oversized_request(numbers: MessageNumbers, situation: Situation) -> Iterator[Detail]:
     if numbers.capacity is not None and (numbers.requested or 0) > numbers.capacity:
-        advice = () if situation.speaker is Speaker.MONAI else (IN_CHUNKS,)  # MONAI's advice is more specific
+        advice = (IN_CHUNKS,) if situation.speaker in _WITH_OWN_CODE else ()
         yield Detail("This single tensor is larger than the whole GPU: freeing memory doesn't help.", advice)
 
 
@@ -181,14 +191,17 @@ def _other_processes(numbers: MessageNumbers, situation: Situation) -> Iterator[
         )
         return
     listed, capacity, held = numbers.others or 0, numbers.capacity or 0, numbers.held_by_others or 0
+    is_small = (numbers.allocated or capacity) + (numbers.requested or 0) < capacity * _SMALL_FRACTION
     if listed and numbers.other_pid is not None and listed >= max(_MIN_LISTED_BYTES, capacity * _MIN_LISTED_FRACTION):
         count, pid = int(numbers.other_count or 1), int(numbers.other_pid)
         processes = f"process {pid}" if count == 1 else f"{count} other processes (the largest is {pid})"
-        yield Detail(f"{format_size(listed)} of the GPU is used by {processes}.", (_stop_process(pid, situation),))
+        sentence = f"{format_size(listed)} of the GPU is used by {processes}."
+        yield Detail(sentence, (_stop_process(pid, situation),), is_whole_reason=is_small)
         held -= listed
     if held >= _min_hidden_bytes(numbers):
         what = "processes that are not visible from here" if numbers.process is not None else "other processes"
-        yield Detail(f"{format_size(held)} of the GPU is used by {what}.", other_process_advice(situation))
+        sentence = f"{format_size(held)} of the GPU is used by {what}."
+        yield Detail(sentence, other_process_advice(situation), is_whole_reason=is_small)
 
 
 def _min_hidden_bytes(numbers: MessageNumbers) -> float:
@@ -241,7 +254,7 @@ def _memory_cap(numbers: MessageNumbers, situation: Situation) -> Iterator[Detai
         size = f"{format_size(numbers.free)} was free and {format_size(numbers.requested)} was requested"
         yield Detail(
             f"More memory was free than it requested ({size}): a cap applies to this process, or the driver can't "
-            "allocate all the memory that it reports as free (Windows, WSL, MIG).",
+            "allocate all the memory that it reports as free (Windows with a small page file, WSL, MIG).",
             _uncap_advice(situation),
         )
 
@@ -249,6 +262,7 @@ def _memory_cap(numbers: MessageNumbers, situation: Situation) -> Iterator[Detai
 def _uncap_advice(situation: Situation) -> tuple[Advice, ...]:
     if situation.system in {System.WINDOWS, System.WSL}:
         return (
+            *((common.PAGE_FILE,) if situation.system is System.WINDOWS else ()),
             Advice(
                 "Windows reserves part of the card. Close programs that use the GPU, and leave a tenth of it unused:",
                 "torch.cuda.set_per_process_memory_fraction(0.9)",

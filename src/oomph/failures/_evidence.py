@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..units import GIB, MIB, format_size
+from . import _common_advice as common
 from ._details import Detail
 from ._kinds import Advice, FailureKind, Resource
 from ._situation import Situation, System
@@ -48,6 +49,7 @@ class _Sign:
     sentence: str
     advice: tuple[Advice, ...]
     resource: Resource | None = None
+    excludes_batches: bool = False
 
 
 def _sign(
@@ -56,9 +58,10 @@ def _sign(
     sentence: str,
     *advice: Advice,
     resource: Resource | None = None,
+    excludes_batches: bool = False,
 ) -> _Sign:
     known = frozenset({kinds}) if isinstance(kinds, FailureKind) else kinds
-    return _Sign(known, re.compile(pattern, re.MULTILINE), sentence, advice, resource)
+    return _Sign(known, re.compile(pattern, re.MULTILINE), sentence, advice, resource, excludes_batches)
 
 
 _PACK_FILES = Advice(
@@ -128,6 +131,98 @@ _SIGNS = (
             "Make the layer smaller: pool before a dense layer instead of flattening the whole image:",
             "GlobalAveragePooling2D()  # or nn.AdaptiveAvgPool2d(1)",
         ),
+        excludes_batches=True,
+    ),
+    _sign(
+        FailureKind.FRAMEWORK_OOM,
+        r"_EagerConst|convert_to_eager_tensor",
+        "A whole array is copied to the GPU as one constant; the size of the batches doesn't matter.",
+        Advice(
+            "Keep the array in RAM, and copy batches only:",
+            'with tf.device("CPU"): dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(32)',
+        ),
+        Advice(
+            "Or read the samples from files:",
+            "tf.data.Dataset.from_generator(read_samples, output_signature=spec).batch(32)",
+        ),
+        excludes_batches=True,
+    ),
+    _sign(
+        _GPU_KINDS,
+        r"Created (?:TensorFlow )?device[^\n]{0,160}?with (\d{1,3}) MB memory",
+        "TensorFlow got only {0} MB of the GPU: other processes use the rest.",
+        common.PROCESSES_ON_GPU,
+        excludes_batches=True,
+    ),
+    _sign(
+        _GPU_KINDS,
+        r"split_cross_attention|sub_quad_attention|sd_hijack_optimizations|einsum\('b i d, ?b j d",
+        "It is the attention matrix, which grows with the fourth power of the image's width.",
+        Advice(
+            "Use attention that doesn't keep the matrix, or upscale in tiles:",
+            "--opt-sdp-attention  # or --xformers",
+        ),
+    ),
+    _sign(
+        _GPU_KINDS,
+        r"query_states, key_states\.transpose|eager_attention_forward|attention_scores = torch\.matmul",
+        "It is the attention matrix, which grows with the square of the sequence's length.",
+        Advice(
+            "Use attention that doesn't keep the matrix, and shorter sequences:",
+            'from_pretrained(NAME, attn_implementation="sdpa")',
+        ),
+    ),
+    _sign(
+        _GPU_KINDS,
+        r"(?i)(?:don't|do not|without|no) truncat|(?:different|variable|varying|various) (?:sequence )?lengths",
+        "The longest sequence of a batch decides how much it needs.",
+        Advice(
+            "Limit the length, and batch samples of similar length:",
+            "tokenizer(text, truncation=True, max_length=1024); TrainingArguments(group_by_length=True)",
+        ),
+    ),
+    _sign(
+        _GPU_KINDS,
+        r"\bMIG[ -]?(\d+g\.\d+gb)",
+        "The process has a slice of the GPU (MIG {0}), not all of it.",
+        Advice("Ask for a larger slice or a whole GPU. See which there are:", "$ nvidia-smi -L"),
+    ),
+    _sign(
+        _GPU_KINDS,
+        r"(?i)\b(?:first time|worked once|(?:worked|ran) fine)\b[\s\S]{0,300}?\b(?:again|second time|re-?run|re-?ran)\b"
+        r"[\s\S]{0,2000}?(?:ipython-input|Cell In ?\[)",
+        "The model of the first run is still in the notebook's memory.",
+        common.RESTART_KERNEL,
+    ),
+    _sign(
+        FailureKind.OOM_KILL,
+        r"--cache(?:-images)?(?!\S)(?! ?disk)|\bcache=(?:True|ram)\b",
+        "The command keeps all images in RAM (--cache).",
+        Advice("Read the images from the disk instead: leave the flag out, or cache there.", "--cache disk"),
+    ),
+    _sign(
+        FailureKind.OOM_KILL,
+        r"exited with code 137|Exited \(137\)",
+        "Exit code 137 of a container is SIGKILL.",
+        Advice(
+            "Docker knows whether the container reached its limit (true) or not:",
+            "$ docker inspect CONTAINER --format '{{.State.OOMKilled}} {{.HostConfig.Memory}}'",
+        ),
+    ),
+    _sign(
+        FailureKind.OOM_KILL,
+        r"CONSTRAINT_MEMCG|[Mm]emory cgroup out of memory",
+        "The limit of a container, job or service (cgroup) was reached; the machine may have RAM left.",
+    ),
+    _sign(
+        frozenset({*_HOST_KINDS, FailureKind.NOTEBOOK_DIED, FailureKind.OOM_KILL}),
+        r"np\.(?:array|stack|asarray)\(\[[^\n]*(?:imread|Image\.open|load_img|resize)[^\n]*/ ?255",
+        "Divided by 255, the whole array becomes float64: eight times the bytes of the images.",
+        Advice(
+            "Keep the images as uint8, and scale each batch:",
+            "x = np.array(images, dtype=np.uint8)  # then layers.Rescaling(1 / 255), or batch / 255",
+        ),
+        Advice("Or read them from the disk when they are needed:", "keras.utils.image_dataset_from_directory(PATH)"),
     ),
     _sign(
         FailureKind.THREAD_LIMIT,
@@ -152,6 +247,14 @@ _SIGNS = (
         "It crashed in {2}, at line {1} of {0}.",
         Advice("Run this line alone, with the same input.", ""),
         Advice("Update or pin the library that this line calls:", "$ pip install --upgrade PACKAGE"),
+    ),
+    _sign(
+        FailureKind.ENOMEM,
+        r"os\.fork\(\)|popen_fork",
+        "A loader worker could not be forked: the kernel counts its copy of this process as memory.",
+        Advice(
+            "Load in this process, or hold less in it when the workers start:", "DataLoader(dataset, num_workers=0)"
+        ),
     ),
     _sign(
         FailureKind.MEMORY_ERROR,
@@ -184,7 +287,8 @@ def _evidence(kind: FailureKind, text: str, situation: Situation) -> Iterator[Ev
     for sign in _SIGNS:
         if kind in sign.kinds and not (is_known and kind is FailureKind.CRASH) and (match := sign.pattern.search(text)):
             is_known = True
-            yield Evidence(Detail(sign.sentence.format(*match.groups()), sign.advice), sign.resource)
+            detail = Detail(sign.sentence.format(*match.groups()), sign.advice, sign.excludes_batches)
+            yield Evidence(detail, sign.resource)
 
 
 def _processes(text: str, situation: Situation) -> Iterator[Evidence]:

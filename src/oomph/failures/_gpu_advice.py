@@ -6,6 +6,14 @@ from ._gpu_advice_by_speaker import GPU_ADVICE
 from ._kinds import Advice
 from ._situation import Phase, Situation, Speaker
 
+_WEIGHTS_ALONE = (
+    Advice(
+        "The weights alone don't fit; no batch exists yet. Load them in half precision, or use a smaller model:",
+        "model = model.to(torch.bfloat16).cuda()",
+    ),
+    Advice("Or shard them over several GPUs (FSDP2):", "torch.distributed.fsdp.fully_shard(model)"),
+    Advice("See what the model needs on other GPUs:", "$ oomph predict train.py --gpu NAME"),
+)
 _BY_PHASE: dict[Phase, Advice] = {
     Phase.CREATING_STATES: Advice(
         "The optimizer's states don't fit, and smaller batches don't change them. Keep them in 8 bits (or shard them "
@@ -32,9 +40,21 @@ _HF_EVALUATION = Advice(
     "Move predictions to the CPU during evaluation, with smaller batches:",
     "TrainingArguments(per_device_eval_batch_size=4, eval_accumulation_steps=4)",
 )
+_LIGHTNING_EVALUATION = Advice(
+    "Lightning validates without gradients already: use smaller batches or crops there.",
+    "DataLoader(val_dataset, batch_size=1)",
+)
 _PRETRAINED = Advice(
     "Load the weights in half precision or 4 bits, without a second copy:",
     'from_pretrained(NAME, torch_dtype="auto", device_map="auto", low_cpu_mem_usage=True)',
+)
+_HF_WEIGHTS = (
+    _PRETRAINED,
+    Advice(
+        "To train it, keep these weights frozen and train adapters (LoRA):",
+        "model = get_peft_model(model, LoraConfig(r=16))",
+    ),
+    Advice("Or shard it over several GPUs:", "$ accelerate launch --use_fsdp --fsdp_version 2 train.py"),
 )
 _INFERENCE = (
     Advice("Don't keep activations for a backward pass:", "with torch.inference_mode():"),
@@ -58,6 +78,8 @@ def less_gpu_memory(situation: Situation) -> tuple[Advice, ...]:
     advice = GPU_ADVICE.get(situation.speaker, ())
     if situation.speaker not in _WITH_PHASES:
         return advice
+    if situation.phase is Phase.MOVING_WEIGHTS:
+        return _HF_WEIGHTS if situation.speaker is Speaker.HUGGINGFACE else _WEIGHTS_ALONE
     if situation.phase is Phase.GENERATING and situation.is_phase_certain:
         return _HF_GENERATION if situation.speaker is Speaker.HUGGINGFACE else _INFERENCE
     first = 0 if situation.is_phase_certain else 1
@@ -69,5 +91,7 @@ def _phase_advice(situation: Situation) -> tuple[Advice, ...]:
         return (_HF_EVALUATION,)
     if situation.speaker is Speaker.HUGGINGFACE and situation.phase is Phase.LOADING:
         return (_PRETRAINED,)
+    if situation.speaker is Speaker.LIGHTNING and situation.phase is Phase.EVALUATING:
+        return (_LIGHTNING_EVALUATION,)
     advice = _BY_PHASE.get(situation.phase)
     return () if advice is None else (advice,)

@@ -80,7 +80,7 @@ GPU_ADVICE: dict[Speaker, tuple[Advice, ...]] = {
         ),
     ),
     Speaker.DARKNET: (
-        Advice("Split each batch further in the .cfg file (32 or 64; batch stays the same):", "subdivisions=32"),
+        Advice("Use smaller mini-batches in the .cfg file (batch stays the same):", "subdivisions=32"),
         Advice("Use a smaller network input in the .cfg file, a multiple of 32:", "width=416 height=416 random=0"),
         common.PROCESSES_ON_GPU,
     ),
@@ -283,4 +283,19 @@ GPU_ADVICE: dict[Speaker, tuple[Advice, ...]] = {
             "options = faiss.GpuMultipleClonerOptions(); options.shard = True",
         ),
     ),
+}
+# What comes instead of advice about batches where smaller ones don't help.
+GPU_ADVICE_WITHOUT_BATCHES: dict[Speaker, Advice] = {
+    Speaker.HUGGINGFACE: Advice(
+        "Recompute activations in the backward pass, and use shorter sequences:",
+        "gradient_checkpointing=True  # and tokenizer(text, truncation=True, max_length=512)",
+    ),
+    Speaker.LIGHTNING: Advice("Use mixed precision:", 'Trainer(precision="bf16-mixed")'),
+    Speaker.DIFFUSION_TRAINING: Advice(
+        "Recompute activations, and keep what the frozen parts return:", "--gradient_checkpointing --cache_latents"
+    ),
+    Speaker.JAX: Advice("Recompute activations in the backward pass:", "loss = jax.checkpoint(loss)"),
+    Speaker.JAX_TPU: Advice("Recompute activations in the backward pass:", "loss = jax.checkpoint(loss)"),
+    Speaker.MLX: Advice("Recompute activations in the backward pass:", "$ mlx_lm.lora --grad-checkpoint …"),
+    Speaker.OPENMMLAB: Advice("Use smaller images, and fp16:", "optim_wrapper=dict(type='AmpOptimWrapper')"),
 }

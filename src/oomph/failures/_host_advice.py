@@ -52,10 +52,6 @@ _MORE_WSL_MEMORY = Advice(
     "Give WSL more RAM and swap in C:\\Users\\NAME\\.wslconfig, then run wsl --shutdown:",
     "[wsl2]\nmemory=24GB\nswap=32GB",
 )
-_PAGE_FILE = Advice(
-    "Let Windows manage the page file, or enlarge it: Advanced > Performance > Virtual memory in:",
-    "$ SystemPropertiesAdvanced.exe",
-)
 _UNPINNED_OFFLOAD = Advice(
     "Don't pin what is offloaded:",
     '"zero_optimization": {"offload_optimizer": {"device": "cpu", "pin_memory": false}}',
@@ -214,7 +210,7 @@ def more_memory(situation: Situation, limit: float | None) -> tuple[Advice, ...]
     if situation.system is System.WSL:
         return (_MORE_WSL_MEMORY, *advice)
     if situation.system is System.WINDOWS:
-        return (_PAGE_FILE, *advice)
+        return (common.PAGE_FILE, *advice)
     return advice[:1]
 
 

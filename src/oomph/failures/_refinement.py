@@ -10,6 +10,7 @@ from ._message_numbers import MessageNumbers
 from ._situation import TORCH_SPEAKERS, Situation, Speaker, System
 from .causes import CAUSES
 
+_FULL_PERCENT = 98
 _NEAR = 3000  # characters before a line that belong to its traceback
 _CALLS = 800  # characters before a line with the innermost calls
 
@@ -17,6 +18,10 @@ _CALLS = 800  # characters before a line with the innermost calls
 _SHM = re.compile(
     r"/dev/shm|\bshm\b|/torch_\d|nccl|NCCL|SemLock|multiprocessing/synchronize|_multiprocessing\.|shared_memory"  # noqa: S108  the system's
 )
+# Rows of `df`: every Linux machine has one for /dev/shm; and the flag that sets its size.
+_SHM_ROW = re.compile(r"^(?:tmpfs|shm|none)\s.*?(?P<use>\d{1,3})%\s+/dev/shm\s*$|--shm-size[= ]\S+", re.MULTILINE)
+_FULL_ROW = re.compile(r"^(?!/dev/loop)\S+\s.*\s(?:9[89]|100)%\s+/(?!dev/shm|snap/)\S*\s*$", re.MULTILINE)
+_NAMED_FILE = re.compile(r"[:(]\s*['\"](?P<path>/[^'\"]+)['\"]")
 _INOTIFY = re.compile(r"inotify|[Ww]atch(?:er|dog|es)\b|add_watch|file watch")
 _QUOTA = re.compile(r"[Dd]isk quota|EDQUOT|Errno 122")
 _INDEX_ASSERT = re.compile(r"Assertion `.*(?:index|srcIndex|t >= 0|n_classes|cur_target|idx)|IndexKernel\.cu|Loss\.cu")
@@ -46,7 +51,7 @@ _LATE_KINDS = {
     FailureKind.LIBRARY_ERROR,
     FailureKind.LAUNCH_FAILED,
 }
-_ULIMIT_V = re.compile(r"ulimit -S?v\b|RLIMIT_AS|virtual memory .{0,20}\(kbytes, -v\)")
+_ULIMIT_V = re.compile(r"(?:ulimit -S?v\b|RLIMIT_AS|virtual memory .{0,20}\(kbytes, -v\))(?!\s+unlimited)")
 _FRAMEWORKS = {Speaker.DARKNET, Speaker.MXNET, Speaker.TENSORFLOW, Speaker.JAX, Speaker.PADDLE, Speaker.LLAMA_CPP}
 _HOST_KINDS = {
     FailureKind.BAD_ALLOC,
@@ -63,6 +68,8 @@ def refine_kind(
     """Return the kind that the numbers and the text around a line show."""
     if kind in _HOST_KINDS and _ULIMIT_V.search(surroundings):
         return FailureKind.ADDRESS_SPACE
+    if kind is FailureKind.MAPPING_LIMIT and _ULIMIT_V.search(f"{surroundings}\n{message}"):
+        return FailureKind.ADDRESS_SPACE
     if kind is FailureKind.DRIVER_OOM:
         kind = _refine_driver_oom(message, surroundings, speaker)
     elif kind is FailureKind.FRAMEWORK_OOM and _is_of_torch(message, speaker):
@@ -71,7 +78,7 @@ def refine_kind(
     if is_impossible(kind, numbers):
         return FailureKind.IMPOSSIBLE_SIZE
     if kind is FailureKind.DISK_FULL:
-        return _refine_no_space(f"{surroundings[-_NEAR:]}\n{line}")
+        return _refine_no_space(line, f"{surroundings[-_NEAR:]}\n{line}", f"{surroundings}\n{message}")
     if kind is FailureKind.STOPPED:
         return _refine_stop(line, f"{surroundings}\n{message}")
     if kind in _LATE_KINDS:
@@ -106,12 +113,19 @@ def _refine_late_error(kind: FailureKind, text: str) -> FailureKind:
     return kind
 
 
-def _refine_no_space(near: str) -> FailureKind:
+def _refine_no_space(line: str, near: str, text: str) -> FailureKind:
     if _INOTIFY.search(near):
         return FailureKind.FILE_WATCHES
     if _QUOTA.search(near):
         return FailureKind.DISK_QUOTA
-    return FailureKind.SHM_FULL if _SHM.search(near) else FailureKind.DISK_FULL
+    row = _SHM_ROW.search(text)
+    if row is not None and row["use"] and int(row["use"]) >= _FULL_PERCENT:
+        return FailureKind.SHM_FULL
+    file = _NAMED_FILE.search(line)
+    is_elsewhere = file is not None and _SHM.search(file["path"]) is None
+    if is_elsewhere or _FULL_ROW.search(text):
+        return FailureKind.DISK_FULL
+    return FailureKind.SHM_FULL if _SHM.search(_SHM_ROW.sub("", near)) else FailureKind.DISK_FULL
 
 
 def resource_of(kind: FailureKind, evidence: str, message: str, situation: Situation) -> Resource:
@@ -137,6 +151,8 @@ def says_for_sure(kind: FailureKind, evidence: str, message: str, surroundings: 
         return "out of memory" not in message
     if kind is FailureKind.PEER_DIED:
         return _LOST_CONNECTION.search(evidence) is None
+    if kind is FailureKind.DISK_FULL and "PytorchStreamWriter" in evidence:
+        return "No space left" in surroundings or "No space left" in message
     if kind is FailureKind.LIBRARY_OOM:
         return re.search(r"cublasCreate|create cublas", evidence) is None
     return CAUSES[kind].is_sure

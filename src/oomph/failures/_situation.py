@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
+
+from ._stated_batch import StatedBatch, read_batch
 
 
 class Speaker(enum.Enum):
@@ -84,9 +86,18 @@ class Place(enum.Enum):
     RAY = "ray"
 
 
+# The message itself is the word of the kernel or a scheduler, so there is nothing to look up.
+KERNEL_PLACES = frozenset(
+    {Place.KERNEL_LOG, Place.SYSTEMD, Place.SLURM, Place.KUBERNETES, Place.PBS, Place.LSF, Place.RAY}
+)
+QUEUES = frozenset({Place.SLURM, Place.PBS, Place.LSF, Place.GRID_ENGINE, Place.HTCONDOR})
+NOTEBOOKS = frozenset({Place.JUPYTER, Place.COLAB, Place.KAGGLE})
+
+
 class Phase(enum.Enum):
     """What the program was doing."""
 
+    MOVING_WEIGHTS = "moving the weights to the GPU"
     CREATING_STATES = "creating optimizer states"
     UPDATING = "updating"
     SAVING = "saving"
@@ -95,6 +106,14 @@ class Phase(enum.Enum):
     GENERATING = "generating"
     PREPROCESSING = "preprocessing"
     UNKNOWN = ""
+
+
+class Measure(enum.Enum):
+    """A way to save memory that the text shows in use."""
+
+    ADAPTERS = "adapters"
+    HALF_PRECISION = "half precision"
+    CHECKPOINTING = "checkpointing"
 
 
 @dataclass(frozen=True)
@@ -109,6 +128,8 @@ class Situation:
         is_phase_certain: True if the traceback shows the phase, and not only a line before it.
         is_old_torch: True if the message has the form of torch before 2.1.
         is_ancient_torch: True if it has the form of torch before 1.5.
+        batch: The batch size that the text states.
+        measures: What the program does already to save memory.
     """
 
     speaker: Speaker = Speaker.UNKNOWN
@@ -118,6 +139,8 @@ class Situation:
     is_phase_certain: bool = False
     is_old_torch: bool = False
     is_ancient_torch: bool = False
+    batch: StatedBatch = field(default_factory=StatedBatch)
+    measures: frozenset[Measure] = frozenset()
 
     @property
     def has_expandable_segments(self) -> bool:
@@ -148,6 +171,7 @@ _SPEAKERS = _patterns(
             r"[Uu]ltralytics",
             r"\byolo (?:task=\S+ |detect |segment |classify |pose )?(?:mode=)?(?:train|val|predict)\b",
             r"\bYOLO\(|yolo(?:v8|v9|v10|11|12)\w?\.(?:pt|yaml)|engine/trainer:",
+            r"box_loss +cls_loss +dfl_loss|TaskAlignedAssigner",
         ),
         Speaker.NNUNET: r"nnU-?[Nn]et|nnunetv?2?\b|batchgenerators|nondet_multi_threaded_augmenter",
         Speaker.MONAI: r"\bmonai\b|\bMONAI\b|sliding_window_inference",
@@ -176,7 +200,7 @@ _SPEAKERS = _patterns(
         ),
         Speaker.LIGHTNING: (
             r"pytorch_lightning|lightning_fabric|lightning[/.]pytorch|lightning/|LightningModule",
-            r"Lightning\b",
+            r"Lightning\b|^Sanity Checking(?: DataLoader)?\b|^ +\| Name +\| Type +\| Params",
         ),
         Speaker.CATBOOST: r"catboost|CatBoost|NCudaLib",
         Speaker.LIGHTGBM: r"lightgbm|LightGBM",
@@ -239,7 +263,11 @@ _PLACES = _patterns(
         ),
         Place.DOCKER: r"\bdocker\b|\bDocker|\bcontainerd?\b|--shm-size|/docker/|\bpodman\b|OOMKilled",
         Place.COLAB: r"\b[Cc]olab\b|/content/|using all available RAM",
-        Place.KAGGLE: r"[Kk]aggle|/kaggle/|tried to allocate more memory than is available",
+        Place.KAGGLE: (
+            r"/kaggle/(?:working|input|temp|lib)|tried to allocate more memory than is available|kaggle\.com/code",
+            r"[Kk]aggle(?:'s)? (?:notebook|kernel|session|GPU|TPU|P100|T4)",
+            r"\b(?:[Oo]n|[Ii]n|[Uu]sing|[Aa]uf|[Ee]n|[Ss]ur|在) ?(?:a )?[Kk]aggle\b(?! (?:competition|challenge|data))",
+        ),
         Place.CLOUD_JOB: r"[Ss]age[Mm]aker|[Vv]ertex ?AI|ml_job|replica workerpool|[Aa]zure ?ML",
         Place.JUPYTER: (
             r"[Jj]upyter|ipykernel|<ipython-input|ipython-input|\.ipynb",
@@ -259,6 +287,7 @@ _PLACES = _patterns(
 )
 _PHASES = _patterns(
     {
+        Phase.MOVING_WEIGHTS: r"in _apply\b|return self\._apply\(|param_applied = fn\(",
         # In the first step; AdamW's states are as large as two copies of the weights.
         Phase.CREATING_STATES: r"in _init_group\b|exp_avg(?:_sq)?\"\] = |initialize_optimizer_states",
         Phase.UPDATING: r"in _multi_tensor_\w+|in _single_tensor_\w+|torch\._foreach_\w+\(",
@@ -281,6 +310,15 @@ _PHASES = _patterns(
             r"prediction_step|eval\.py|val\.py|[Vv]alidating|Validation:|nested_concat|preds_host|validate\.py",
         ),
         Phase.PREPROCESSING: r"preprocess|plan_and_preprocess|build_vocab|\.map\(|tokeniz",
+    }
+)
+_MEASURES = _patterns(
+    {
+        Measure.ADAPTERS: r"(?i)\bq?lora\b|get_peft_model|adapters?\b",
+        Measure.HALF_PRECISION: (
+            r"autocast_mode\.py|\bautocast\(|\bbf16(?!\W{0,12}[Ff]alse)|bfloat16|\bfp16\W{0,3}[Tt]rue|16-mixed"
+        ),
+        Measure.CHECKPOINTING: r"gradient_checkpointing(?!\W{0,3}[Ff]alse)|use_reentrant|torch/utils/checkpoint\.py",
     }
 )
 _TRACEBACK = "Traceback (most recent call last)"
@@ -342,6 +380,8 @@ def read_situation(message: str, surroundings: str) -> Situation:
         is_certain,
         _OLD_TORCH.search(message) is not None,
         _ANCIENT_TORCH.search(message) is not None,
+        read_batch(wide),
+        frozenset(measure for measure, pattern in _MEASURES if pattern.search(wide)),
     )
 
 

@@ -52,6 +52,13 @@ _TABLE: tuple[tuple[str, Advice], ...] = (
         ),
     ),
     (
+        r"[Dd]river/library version mismatch",
+        Advice(
+            "The driver was updated, but the kernel still runs the old one. Restart the machine, or load the new one:",
+            "$ sudo reboot  # or stop all GPU programs, then: sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia",
+        ),
+    ),
+    (
         r"Insufficient nvidia\.com/gpu",
         Advice(
             "No node has a free GPU: wait, request fewer, or free some. See who has them:",

@@ -11,11 +11,20 @@ _LESS_GPU_MEMORY = (common.SMALLER_STEP, common.AUTOCAST, common.CHECKPOINTING)
 _LINT_RULES = ("loss-keeps-graph", "outputs-keep-graph", "validation-with-grad", "retry-inside-except")
 
 
-def _device(
-    kind: FailureKind, title: str, why: str, advice: tuple[Advice, ...], *, retryable: bool = True, myth: str = ""
+def _device(  # noqa: PLR0913  fields by name
+    kind: FailureKind,
+    title: str,
+    why: str,
+    advice: tuple[Advice, ...],
+    *,
+    retryable: bool = True,
+    likely_title: str = "",
+    myth: str = "",
 ) -> Cause:
     rules = _LINT_RULES if kind is FailureKind.CUDA_OOM else ()
-    return Cause(kind, title, why, advice, Family.DEVICE, retryable, Resource.GPU, lint_rules=rules, myth=myth)
+    return Cause(
+        kind, title, why, advice, Family.DEVICE, retryable, Resource.GPU, likely_title, lint_rules=rules, myth=myth
+    )
 
 
 DEVICE_CAUSES = (
@@ -74,8 +83,9 @@ DEVICE_CAUSES = (
         FailureKind.LIBRARY_OOM,
         "A CUDA library ran out of memory",
         "cuBLAS, cuDNN and similar libraries allocate their own handles and workspaces. The allocation failed, and the "
-        "library reported it with its own error code. It is an ordinary out-of-memory error.",
+        "library reported it with its own error code. It is mostly an ordinary out-of-memory error.",
         (common.SMALLER_STEP, common.HEADROOM, common.PROCESSES_ON_GPU),
+        likely_title="A CUDA library failed, most likely because memory ran out",
     ),
     Cause(
         FailureKind.LIBRARY_ERROR,

@@ -99,10 +99,7 @@ HOST_CAUSES = (
         "that imports torch, and Windows commits the full size of the CUDA libraries for each.",
         (
             Advice("Use fewer loader workers: 0, 1 or 2, also for validation.", "DataLoader(dataset, num_workers=0)"),
-            Advice(
-                "Let Windows manage the page file, or enlarge it: Advanced > Performance > Virtual memory in:",
-                "$ SystemPropertiesAdvanced.exe",
-            ),
+            common.PAGE_FILE,
             Advice("See how many workers the commit limit allows:", "$ oomph doctor --workers 2"),
         ),
         Family.HOST,
@@ -216,14 +213,11 @@ HOST_CAUSES = (
                 "Try fewer workers and a smaller batch once: if that works, the cause is memory.",
                 "DataLoader(dataset, batch_size=4, num_workers=0)",
             ),
-            Advice(
-                "Let Windows manage the page file, or enlarge it: Advanced > Performance > Virtual memory in:",
-                "$ SystemPropertiesAdvanced.exe",
-            ),
+            common.PAGE_FILE,
             Advice("Find the library that aborts:", "$ python -X faulthandler train.py"),
         ),
         Family.HOST,
-        likely_title="Windows ended the process (0xC0000409); the most likely reason is an allocation that failed",
+        likely_title="Windows ended the process (0xC0000409), most likely because a library aborted: it may be memory",
         is_sure=False,
     ),
 )

@@ -216,6 +216,7 @@ SYSTEM_CAUSES = (
             ),
         ),
         resource=Resource.DISK,
+        likely_title="A file could not be written, most likely because the disk is full",
     ),
     Cause(
         FailureKind.DISK_QUOTA,

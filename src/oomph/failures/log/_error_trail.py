@@ -17,7 +17,8 @@ ERROR_WORDS = (
 # Words of lines that say that a run has finished, in any case.
 FINISH_WORDS = (
     "epochs completed in", "results saved to", "done training", "training done", "training complete",
-    "training finished", "training has finished", "finished training", "max_epochs=", "train_runtime",
+    "training finished", "training has finished", "finished training", "max_epochs=", "train_runtime", "finished",
+    "done",
 )  # fmt: skip
 
 _TRACEBACK = "Traceback (most recent call last)"
@@ -51,6 +52,7 @@ _FINISHED_WORDING = (
     r"epochs completed in|results saved to|(?:done|finished) training",
     r"training (?:is |has |was )?(?:done|complete|finish)",
     r"`?max_epochs=\d+`? reached|['\"]?train_runtime['\"]?\s*[:=]",
+    r"^\s*(?:all )?(?:done|finished)(?:[.!,](?!\S)|$)(?![^\n]{0,30}(?:error|fail|exit))",
 )
 _FINISHED = re.compile("|".join(_FINISHED_WORDING), re.IGNORECASE)
 _OF_COMPILER = {"SyntaxError", "IndentationError"}
