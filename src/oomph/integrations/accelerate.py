@@ -225,9 +225,8 @@ class AcceleratedGuard:
         model = accelerator.unwrap_model(options["model"])
         trained = [param for param in model.parameters() if param.requires_grad]
         accumulates = accelerator.gradient_accumulation_steps > 1
-        described = describe(
-            accelerator, batch, **{name: options.get(name) for name in ("model", "optimizer", *_OF_THE_LOSS)}
-        )
+        parts: dict[str, Any] = {name: options.get(name) for name in ("model", "optimizer", *_OF_THE_LOSS)}
+        described = describe(accelerator, batch, **parts)
         return plan_micro_batch(
             described,
             accelerator.device,
@@ -245,7 +244,7 @@ def describe(  # noqa: PLR0913  options by name
     optimizer: Any,
     loss: Callable[[Any, Any], Tensor] | None = None,
     forward: Callable[..., Any] | None = None,
-    samples: int | None = None,
+    samples: Callable[[Any], int] | None = None,
 ) -> FrameworkJob:
     """Return what is trained, and how: `oomph.predict(describe(accelerator, batch, model=model, optimizer=optimizer))`.
 
@@ -256,7 +255,7 @@ def describe(  # noqa: PLR0913  options by name
         optimizer: the prepared optimizer, or a list of them.
         loss: as for `guard`.
         forward: as for `guard`.
-        samples: samples in the batch, if its tensors don't show it.
+        samples: as for `guard`.
     """
     count = count_samples(batch, samples)
     optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
