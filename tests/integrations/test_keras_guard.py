@@ -87,6 +87,15 @@ def fit(model: Any, *, callbacks: Any = (), **guard: Any) -> tuple[dict[str, lis
     return history.history, [np.array(weight) for weight in model.get_weights()]
 
 
+def fit_on(model: Any, x: Any, y: Any, **guard: Any) -> tuple[dict[str, list[float]], list[Any]]:
+    """Train in batches of 8 twice, in order, and return the logged values and the weights."""
+    from oomph.integrations.keras import guarded
+
+    with guarded(model, **guard) if guard else contextlib.nullcontext():
+        history = model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    return history.history, [np.array(weight) for weight in model.get_weights()]
+
+
 def assert_same(first: tuple[Any, Any], second: tuple[Any, Any], tolerance: float = 1e-5) -> None:
     assert first[0].keys() == second[0].keys()
     for name, values in first[0].items():
@@ -194,6 +203,45 @@ def test_a_model_with_two_outputs_logs_both_losses() -> None:
     expected = train()
     assert {"a_loss", "b_loss", "loss"} <= expected[0].keys()
     assert_same(train(guard_options={"micro_batch": 2}), expected)
+
+
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum"])
+@pytest.mark.parametrize("micro_batch", [None, 4])
+def test_masks_reach_losses_and_metrics(reduction: str, micro_batch: int | None) -> None:
+    import keras
+
+    def train(**guard: Any) -> Any:
+        keras.utils.set_random_seed(1)
+        layers = [keras.layers.Embedding(20, 8, mask_zero=True), keras.layers.LSTM(8, return_sequences=True)]
+        model = keras.Sequential([*layers, keras.layers.Dense(3, activation="softmax")])
+        loss = keras.losses.SparseCategoricalCrossentropy(reduction=reduction)
+        model.compile(keras.optimizers.SGD(0.01), loss, metrics=["accuracy"])
+        return fit_on(model, tokens, labels, **guard)
+
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 7, 32)
+    tokens, labels = rng.integers(1, 20, (32, 6)), rng.integers(0, 3, (32, 6))
+    tokens[np.arange(6) >= lengths[:, None]] = 0
+    if reduction == "sum_over_batch_size" and micro_batch:
+        with pytest.raises(UsageError, match="it is not a mean over samples"):
+            train(guard_options={"micro_batch": micro_batch})
+    else:
+        assert_same(train(guard_options={"micro_batch": micro_batch}), train())
+
+
+def test_a_batch_of_one_sample_with_one_output_has_its_own_loss() -> None:
+    """A tensor with one element is not taken for a loss that the forward returned."""
+    import keras
+
+    def train(**guard: Any) -> Any:
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        return fit_on(model, x, x[:, :1], **guard)
+
+    x = np.random.default_rng(0).normal(size=(9, 8)).astype("float32")
+    assert_same(train(guard_options={}), train())
+    assert_same(train(guard_options={"micro_batch": 1}), train())
 
 
 def test_the_emergency_checkpoint_continues_the_run(tmp_path: Path) -> None:

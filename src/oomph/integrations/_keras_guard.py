@@ -22,6 +22,7 @@ from ._micro_batch_plan import plan_micro_batch
 
 _log = logging.getLogger("oomph")
 OPTIONS = ("inexact", "split", "samples", "micro_batch", "cooldown_steps", "snapshot", "nvtx")
+_MASK = "_keras_mask"  # an attribute of tensors
 _MEANS = (None, "sum_over_batch_size", "mean")
 
 
@@ -115,10 +116,8 @@ class KerasGuard:
         micro_batch = self._options.get("micro_batch") or plan.settings.micro_batch
         return {"budget": plan.budget + plan.reserved, "micro_batch": micro_batch}
 
-    def _loss(self, outputs: Any, batch: Mapping[str, Any]) -> Tensor:
-        loss: Tensor = self._model.compute_loss(
-            x=batch["x"], y=batch["y"], y_pred=outputs, sample_weight=batch["sample_weight"]
-        )
+    def _loss(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> Tensor:
+        loss: Tensor = self._model.compute_loss(batch["x"], batch["y"], _masked(outputs), batch["sample_weight"])
         return loss
 
     def _train_step(self, data: Any) -> Any:
@@ -135,7 +134,7 @@ class KerasGuard:
         if report.micro_batches > 1:
             self._warn_about_statistics()
         metrics.load_state_dict(before)  # losses of outputs are counted in every call of compute_loss
-        outputs = _joined(report.metrics["outputs"])
+        outputs = _masked(_joined(report.metrics["outputs"]))
         weights = model.trainable_weights[:]
         with torch.no_grad():
             if isinstance(outputs, (list, tuple, dict)):
@@ -162,9 +161,22 @@ class KerasGuard:
         self._warned = True
 
 
-def _forward(model: Any, batch: Mapping[str, Any]) -> Any:
-    """Run the model; dropout and BatchNormalization follow the mode that the guard puts it into."""
-    return run_model(model, batch["x"], training=model.training)
+def _forward(model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the model and return its outputs with their masks, which are attributes that copies of tensors lose.
+
+    Dropout and BatchNormalization follow the mode that the guard puts the model into.
+    """
+    outputs = run_model(model, batch["x"], training=model.training)
+    masks = {number: getattr(leaf, _MASK, None) for number, leaf in enumerate(keras.tree.flatten(outputs))}
+    return {"outputs": outputs, "masks": {str(number): mask for number, mask in masks.items() if mask is not None}}
+
+
+def _masked(result: Mapping[str, Any]) -> Any:
+    """Return the outputs of `_forward` with their masks, which Keras's losses and metrics read from them."""
+    leaves = keras.tree.flatten(result["outputs"])
+    for number, mask in result["masks"].items():
+        setattr(leaves[int(number)], _MASK, mask)
+    return result["outputs"]
 
 
 class _Variables:
