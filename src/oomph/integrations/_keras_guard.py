@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -20,7 +19,6 @@ from ..recovery import guard as guard_training
 from ._keras_job import job_of_batch, run_model
 from ._micro_batch_plan import plan_micro_batch
 
-_log = logging.getLogger("oomph")
 OPTIONS = ("inexact", "split", "samples", "micro_batch", "cooldown_steps", "snapshot", "nvtx")
 _MASK = "_keras_mask"  # an attribute of tensors
 _MEANS = (None, "sum_over_batch_size", "mean")
@@ -37,7 +35,7 @@ class KerasGuard:
         options: further options of `oomph.guard`.
 
     Attributes:
-        guard: the guard; None before the first batch.
+        guard: the guard; None before the first batch. After `compile()` there is another one.
     """
 
     def __init__(
@@ -61,7 +59,7 @@ class KerasGuard:
         self._options, self._budget = dict(options), budget
         self._stack = contextlib.ExitStack()
         self._recorder: Any = None
-        self._warned = False
+        self._tracker: Any = None
         self.guard: Guard | None = None
 
     def __enter__(self) -> KerasGuard:  # noqa: PYI034  Self came with Python 3.11
@@ -70,6 +68,7 @@ class KerasGuard:
                 self._recorder = stack.enter_context(watch(self._record))
             self._model.train_step = self._train_step  # it hides the method of the model's class
             stack.callback(delattr, self._model, "train_step")
+            stack.callback(self._close)
             self._stack = stack.pop_all()
         return self
 
@@ -79,6 +78,8 @@ class KerasGuard:
     def _start(self, batch: Mapping[str, Any]) -> Guard:
         """Create the guard for batches like the first one."""
         model = self._model
+        steps = 0 if self.guard is None else self.guard.steps
+        self._close()
         if model.jit_compile:
             raise UsageError("a compiled train step can't be guarded", "pass jit_compile=False to model.compile()")
         variables, options = model.trainable_variables, self._options
@@ -98,8 +99,12 @@ class KerasGuard:
             recorder=self._recorder,
             **options,
         )
-        self._stack.callback(guard.close)
+        guard.steps = steps
         return guard
+
+    def _close(self) -> None:
+        if self.guard is not None:
+            self.guard.close()
 
     def _planned(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the budget and the micro-batch that is planned for it."""
@@ -125,21 +130,19 @@ class KerasGuard:
         model = self._model
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         batch = {"x": x, "y": y, "sample_weight": sample_weight}
-        if self.guard is None:
-            self.guard = self._start(batch)
+        tracker = model._loss_tracker  # noqa: SLF001  `model.metrics` may be overridden
+        if self.guard is None or tracker is not self._tracker:  # compile() creates another one
+            self.guard, self._tracker = self._start(batch), tracker
         model.zero_grad()
         metrics = _Variables(model.metrics_variables)
         before = metrics.state_dict()
         report = self.guard.backward(batch)
-        if report.micro_batches > 1:
-            self._warn_about_statistics()
-        metrics.load_state_dict(before)  # losses of outputs are counted in every call of compute_loss
         outputs = _masked(_joined(report.metrics["outputs"]))
         weights = model.trainable_weights[:]
         with torch.no_grad():
-            if isinstance(outputs, (list, tuple, dict)):
-                model.compute_loss(x=x, y=y, y_pred=outputs, sample_weight=sample_weight)
-            tracker = next(metric for metric in model.metrics if metric.name == "loss")
+            if report.micro_batches > 1:  # compute_loss updates metrics, such as the loss of each output
+                metrics.load_state_dict(before)
+                model.compute_loss(x, y, outputs, sample_weight)
             tracker.update_state(report.loss.detach(), sample_weight=_count(x))
             model.optimizer.apply([variable.value.grad for variable in weights], weights)
         return model.compute_metrics(x, y, outputs, sample_weight=sample_weight)
@@ -148,17 +151,6 @@ class KerasGuard:
         path = os.fspath(self._checkpoint or "")
         self._model.save(path)
         return path
-
-    def _warn_about_statistics(self) -> None:
-        layers = [layer for layer in _layers(self._model) if isinstance(layer, keras.layers.BatchNormalization)]
-        if layers and not self._warned:
-            _log.warning(
-                "%d BatchNormalization layers (the first is %r) compute their statistics per micro-batch instead of "
-                "over the whole batch, so results differ from an unsplit run as with a smaller batch.",
-                len(layers),
-                layers[0].name,
-            )
-        self._warned = True
 
 
 def _forward(model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,9 +248,3 @@ def _joined(parts: tuple[Any, ...]) -> Any:
     if len(parts) == 1:
         return parts[0]
     return keras.tree.map_structure(lambda *tensors: torch.cat(tensors), *parts)
-
-
-def _layers(layer: Any) -> Iterable[Any]:
-    yield layer
-    for inner in getattr(layer, "layers", ()):
-        yield from _layers(inner)
