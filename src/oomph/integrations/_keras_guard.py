@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import UsageError
 from ..monitor import watch
-from ..recovery import Guard, record_plan
+from ..recovery import Guard, check_options, record_plan
 from ..recovery import guard as guard_training
 from ._keras_job import job_of_batch, run_model
 from ._micro_batch_plan import plan_micro_batch
@@ -55,6 +55,7 @@ class KerasGuard:
             )
         if checkpoint is not None and Path(checkpoint).suffix != ".keras":
             raise UsageError(f"checkpoint is {os.fspath(checkpoint)!r}", "use a name that ends with .keras")
+        check_options(budget=budget, checkpoint=checkpoint, **options)
         self._model, self._record, self._checkpoint = model, record, checkpoint
         self._options, self._budget = dict(options), budget
         self._stack = contextlib.ExitStack()

@@ -36,7 +36,7 @@ class WarnOnce:
 
 
 class BatchNormCheck:
-    """The BatchNorm layers of a model, torch's and Keras's: in training mode they need two samples and use micro-batch statistics."""
+    """The BatchNorm layers of a model, also Keras's: in training they need two samples and micro-batch statistics."""
 
     def __init__(self, model: nn.Module, warnings: WarnOnce) -> None:
         self._layers = [(name, module) for name, module in model.named_modules() if isinstance(module, _BatchNorm)]
