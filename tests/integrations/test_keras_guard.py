@@ -229,6 +229,26 @@ def test_masks_reach_losses_and_metrics(reduction: str, micro_batch: int | None)
         assert_same(train(guard_options={"micro_batch": micro_batch}), train())
 
 
+def test_losses_that_layers_add_are_part_of_the_gradient_or_batches_are_not_split() -> None:
+    """In two passes, the loss is computed when the layers' losses have no gradient."""
+    import keras
+
+    def train(reduction: str, **guard: Any) -> Any:
+        keras.utils.set_random_seed(0)
+        added = keras.layers.Dense(8, activity_regularizer="l2", kernel_regularizer="l2")
+        model = keras.Sequential([keras.layers.Input((8,)), added, keras.layers.Dense(2)])
+        model.compile(keras.optimizers.SGD(0.001), keras.losses.MeanSquaredError(reduction=reduction))
+        return fit_on(model, x, x[:, :2], **guard)
+
+    x = np.random.default_rng(0).normal(size=(16, 8)).astype("float32")
+    for reduction in ("sum", "sum_over_batch_size"):
+        assert_same(train(reduction, guard_options={}), train(reduction))
+    mean = "sum_over_batch_size"
+    assert_same(train(mean, guard_options={"micro_batch": 4}), train(mean))
+    with pytest.raises(UsageError, match=r"would change the gradient: .*losses"):
+        train("sum", guard_options={"micro_batch": 4})
+
+
 def test_a_batch_of_one_sample_with_one_output_has_its_own_loss() -> None:
     """A tensor with one element is not taken for a loss that the forward returned."""
     import keras

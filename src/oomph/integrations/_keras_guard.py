@@ -83,17 +83,17 @@ class KerasGuard:
         self._close()
         if model.jit_compile:
             raise UsageError("a compiled train step can't be guarded", "pass jit_compile=False to model.compile()")
-        variables, options = model.trainable_variables, self._options
+        variables, options, is_mean = model.trainable_variables, self._options, _is_mean(model.loss)
         if self._budget is not None:
             options = {**options, **self._planned(batch)}
         guard = guard_training(
             model=model,
             # Keras updates the weights: this one names them.
             optimizer=torch.optim.SGD([variable.value for variable in variables], lr=0.0),
-            forward=_forward,
+            forward=_forward if is_mean else _forward_with_losses,
             loss=self._loss,
-            reduction="mean" if _is_mean(model.loss) else None,
-            metrics=lambda outputs, _: {"outputs": (keras.tree.map_structure(torch.detach, outputs),)},
+            reduction="mean" if is_mean else None,
+            metrics=lambda result, _: {name: (_detached(result[name]),) for name in ("outputs", "masks")},
             scaler=_LossScale(model.optimizer),
             extra_state=(_Variables(_untrained(model)),),
             checkpoint=None if self._checkpoint is None else self._save,
@@ -138,7 +138,7 @@ class KerasGuard:
         metrics = _Variables(model.metrics_variables)
         before = metrics.state_dict()
         report = self.guard.backward(batch)
-        outputs = _masked(_joined(report.metrics["outputs"]))
+        outputs = _masked({name: _joined(parts) for name, parts in report.metrics.items()})
         weights = model.trainable_weights[:]
         with torch.no_grad():
             if report.micro_batches > 1:  # compute_loss updates metrics, such as the loss of each output
@@ -162,6 +162,15 @@ def _forward(model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
     outputs = run_model(model, batch["x"], training=model.training)
     masks = {number: getattr(leaf, _MASK, None) for number, leaf in enumerate(keras.tree.flatten(outputs))}
     return {"outputs": outputs, "masks": {str(number): mask for number, mask in masks.items() if mask is not None}}
+
+
+def _forward_with_losses(model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return also the losses that layers add, so that the check refuses two passes if they depend on the samples.
+
+    The loss of two passes is computed after those without gradients. Weight regularizers are the same for all samples.
+    """
+    result = _forward(model, batch)
+    return {**result, "losses of layers": {str(number): loss for number, loss in enumerate(model.losses)}}
 
 
 def _masked(result: Mapping[str, Any]) -> Any:
@@ -243,6 +252,10 @@ def _is_mean(loss: Any) -> bool:
 def _untrained(model: Any) -> list[Any]:
     trained = {id(variable) for variable in model.trainable_variables}
     return [*(variable for variable in model.variables if id(variable) not in trained), *model.metrics_variables]
+
+
+def _detached(outputs: Any) -> Any:
+    return keras.tree.map_structure(torch.detach, outputs)
 
 
 def _joined(parts: tuple[Any, ...]) -> Any:
