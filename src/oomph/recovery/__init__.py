@@ -3,6 +3,7 @@
 from ..batch import split_batch
 from ..losses import LossSum
 from ._caught_oom import CaughtOom, free_memory
+from ._config import check_options
 from ._guard import Guard, guard
 from ._planned import record_plan
 from ._step_report import Fallback, StepReport
@@ -19,6 +20,7 @@ __all__ = [
     "RngSnapshot",
     "StepReport",
     "Transaction",
+    "check_options",
     "free_memory",
     "guard",
     "record_plan",

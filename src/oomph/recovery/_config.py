@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from ..batch import Splitter
+from ..batch import Splitter, batch_format
 from ..errors import UsageError
 from ..monitor import Recorder
 from ..patches import AUTOCAST_DTYPES
 from ..units import parse_size
+from ._checkpoint import check_checkpoint_path
 from ._memory import Predict
 from .splitting import MetricFunction
 
@@ -106,6 +107,19 @@ class GuardConfig:
     def budget_bytes(self) -> int | None:
         """The budget in bytes."""
         return None if self.budget is None else parse_size(self.budget)
+
+
+def check_options(**options: Any) -> None:
+    """Check options of `oomph.guard` before there is a batch for which the guard is created.
+
+    Raises:
+        UsageError: an option is wrong, or the checkpoint's folder doesn't exist.
+    """
+    config = GuardConfig(**options)
+    if config.budget is not None:
+        parse_size(config.budget)
+    batch_format(config.split, config.samples)
+    check_checkpoint_path(config.checkpoint)
 
 
 def _check_choice(name: str, value: object, choices: tuple[str | None, ...]) -> None:
