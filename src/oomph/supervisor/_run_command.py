@@ -53,7 +53,7 @@ class CommandRun:
                 attempts.append(attempt)
                 given = self.request.policy.words
                 run = None if settings is None else FailedRun(given, settings, start, checkpoint, output)
-                decision = self._decide(attempt, run, len(attempts) - 1)
+                decision = _with_edit(self._decide(attempt, run, len(attempts) - 1))
                 if decision.restart is None:
                     _write_end(recorder, attempts[-1])
                     smaller = None if attempt.explanation is None else self.request.policy.suggest(run)
@@ -106,8 +106,9 @@ class CommandRun:
             f"{finding.cause.title} ({attempt.ending}). Starting it again with {decision.change} {restart.origin} "
             f"(retry {len(attempts)} of {self.request.policy.max_retries})."
         )
-        if restart.note:
-            self.tell(restart.note)
+        for sentence in (restart.note, restart.edit):
+            if sentence:
+                self.tell(str(sentence))
         recorder.event(
             "retry",
             kind=finding.kind.value,
@@ -115,6 +116,21 @@ class CommandRun:
             change=decision.change,
             number=len(attempts),
         )
+
+
+def _with_edit(decision: Decision) -> Decision:
+    """Change the file that a restart needs changed; if that fails, there is no restart."""
+    edit = None if decision.restart is None else decision.restart.edit
+    if edit is None:
+        return decision
+    try:
+        edit.write()
+    except OSError as error:
+        return Decision(
+            why_not=f"Not started again: {edit.path} can't be changed ({error.strerror}), and {edit.program} reads the "
+            "batch there when it resumes."
+        )
+    return decision
 
 
 @contextlib.contextmanager
