@@ -274,6 +274,8 @@ def test_a_checkpoint_of_another_run_that_has_the_batch_is_not_continued_with_a_
     assert own.checkpoint == "out/checkpoint-4"
     assert own.edit is not None
     assert own.edit.path == Path("out/checkpoint-4/trainer_state.json")
+    six = resumed.replace("size 8", "size 6")
+    assert "has a train_batch_size of 8, and the command one of 6" in decide(six, since=time.time() - 10).why_not
     assert json.loads(state.read_text())["train_batch_size"] == 8
     write(Path("old/checkpoint-2/trainer_state.json"), '{"global_step": 2}', age=1000)
     assert restart(resumed, since=time.time() + 10).checkpoint == "old/checkpoint-2", "it has no batch"

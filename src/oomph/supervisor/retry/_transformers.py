@@ -63,6 +63,8 @@ class Transformers:
         checkpoint = found or (Path(run.checkpoint) if run.checkpoint else None)
         if checkpoint is not None:
             edit = _batch_edit(checkpoint / _STATE, run.settings.batch, settings.batch)
+            if isinstance(edit, NoRestart):
+                return edit
             return Restart(_RESUME.write(smaller, checkpoint), str(checkpoint), edit)
         given = _RESUME.read(run.words) or ""
         resumed = given or next(iter(_DETECTED.findall(run.output)), "")
@@ -87,11 +89,13 @@ def _read_state(path: Path) -> dict[str, object]:
         return {}
 
 
-def _batch_edit(path: Path, before: int, after: int) -> FileEdit | None:
+def _batch_edit(path: Path, before: int, after: int) -> FileEdit | NoRestart | None:
     """Return the edit that gives a checkpoint another batch; None if it has none, or the same."""
     state = _read_state(path)
     saved = state.get("train_batch_size")
-    if before == after or not isinstance(saved, int) or saved % before:
+    if before == after or not isinstance(saved, int):
         return None
+    if saved % before:  # that of a checkpoint which the run has resumed
+        return NoRestart(f"{path} has a train_batch_size of {saved}, and the command one of {before}")
     text = json.dumps({**state, "train_batch_size": saved // before * after}, indent=2, sort_keys=True) + "\n"
     return FileEdit(path, text, "train_batch_size", "transformers 4")
