@@ -390,6 +390,12 @@ def test_a_checkpoint_that_lightning_was_given_stays_until_there_is_a_newer_one(
         "python x.py fit --data.batch_size 4 --ckpt_path base.ckpt --trainer.accumulate_grad_batches 2"
     )
     assert restart(words).checkpoint == "base.ckpt"
+    policy = RetryPolicy(tuple(words.split()), max_retries=3)
+    again = policy.decide(
+        measured_finding(GPU, "", {}), FailedRun(policy.words, BatchSettings(4, 2), checkpoint="base.ckpt"), 1
+    )
+    assert again.restart is not None
+    assert (again.restart.checkpoint, again.restart.note) == ("base.ckpt", "")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ._checkpoints import is_whole, last_named, newest, written
+from ._checkpoints import is_whole, last_named, written
 from ._flags import Flag, Words, arguments_start
 from ._lightning_progress import is_within_epoch
 from ._program import BatchFlags, FailedRun, NoRestart, Restart
@@ -52,15 +52,16 @@ class Lightning:
         smaller = self.resize(run.words, settings)
 
         def fits(path: Path) -> bool:
-            return is_whole(path) and (settings.batch == run.settings.batch or not is_within_epoch(path))
+            return settings.batch == run.settings.batch or not is_within_epoch(path)
 
         folder, note = _checkpoint_folder(run)
-        found = None if folder is None else newest(folder, "*.ckpt", run.start, fits)
-        if found is None and run.checkpoint and fits(Path(run.checkpoint)):
-            found = Path(run.checkpoint)
-        if found is not None:
-            return Restart(_CHECKPOINT.write(smaller, found), str(found), note=note)
-        if run.checkpoint or (folder is not None and newest(folder, "*.ckpt", run.start, is_whole)):
+        own = [] if folder is None else written([folder], "*.ckpt", run.start, is_whole)
+        if run.checkpoint and is_whole(Path(run.checkpoint)):
+            own.append(Path(run.checkpoint))
+        fitting = next(filter(fits, own), None)
+        if fitting is not None:
+            return Restart(_CHECKPOINT.write(smaller, fitting), str(fitting), note=note)
+        if own:
             note = "Its checkpoints were saved within an epoch, where a smaller batch would add updates: none is taken."
         given = _CHECKPOINT.read(run.words) or ""
         if given and settings.batch != run.settings.batch and is_within_epoch(Path(given)):
