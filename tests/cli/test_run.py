@@ -34,7 +34,8 @@ FAIL = f"import sys; print('Traceback (most recent call last):', file=sys.stderr
         (["sh", "-c", "kill -11 $$"], 139),
         (["no-such-command"], 127),
         (["./not-executable"], 126),
-        (["./no-shebang"], 126),
+        (["./no-shebang", "7"], 7),
+        (["./no-program"], 126),
         (["/no/such/folder/x"], 127),
         (["/"], 126),
     ],
@@ -42,8 +43,9 @@ FAIL = f"import sys; print('Traceback (most recent call last):', file=sys.stderr
 )
 def test_exit_codes_are_those_of_a_shell(command: list[str], code: int, tmp_path: Path) -> None:
     (tmp_path / "not-executable").write_text("#!/bin/sh\n")
-    (tmp_path / "no-shebang").write_text("echo hi\n")
-    (tmp_path / "no-shebang").chmod(0o755)
+    for name, content in (("no-shebang", b"exit $1\n"), ("no-program", b"\x7fBIN\0\n")):
+        (tmp_path / name).write_bytes(content)
+        (tmp_path / name).chmod(0o755)
     assert run(["--", *command], tmp_path).returncode == code
 
 
@@ -90,6 +92,57 @@ def test_merged_outputs_keep_their_order(tmp_path: Path) -> None:
 def test_input_is_passed_through(tmp_path: Path) -> None:
     data = os.urandom(300_000)
     assert run(["--", "cat"], tmp_path, stdin=data).stdout == data
+
+
+FAIL_ABOVE_8 = f"""
+import os, sys
+os.write(int(sys.argv[2]), b"batch %d\\n" % int(sys.argv[1]))
+if int(sys.argv[1]) > 8:
+    sys.exit({OUT_OF_MEMORY!r})
+"""
+SHOW_DESCRIPTORS = """
+import os
+for name in sorted(os.listdir("/proc/self/fd"), key=int):
+    if os.path.exists(f"/proc/self/fd/{name}"):  # not that of the listing
+        print(name)
+"""
+
+
+def test_file_descriptors_of_the_shell_reach_the_command(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FAIL_ABOVE_8)
+    oomph_run = " ".join(OOMPH)
+    for words, expected in (
+        (f"{oomph_run} -- cat <(echo hello) <(echo there)", b"hello\nthere\n"),
+        (f"{oomph_run} -- sh -c 'echo x >&3' 3> file; cat file", b"x\n"),
+        (
+            f"{oomph_run} --retry --batch 16 -- {sys.executable} train.py {{batch}} 5 5> file; cat file",
+            b"batch 16\nbatch 8\n",
+        ),
+    ):
+        result = subprocess.run(["bash", "-c", words], cwd=tmp_path, capture_output=True, timeout=60, check=False)
+        assert result.stdout == expected, result.stderr
+
+
+def test_no_file_descriptor_of_oomph_reaches_the_command(tmp_path: Path) -> None:
+    plain = subprocess.run([sys.executable, "-c", SHOW_DESCRIPTORS], capture_output=True, check=True)
+    assert run(["--", *python(SHOW_DESCRIPTORS)], tmp_path).stdout == plain.stdout
+
+
+def test_a_deleted_working_directory_is_told_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    words = f"cd gone && rmdir ../gone && {' '.join(OOMPH)} -- true"
+    result = subprocess.run(["bash", "-c", words], cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    assert result.returncode == 2
+    assert b"the working directory can't be used" in result.stderr
+    assert b"Traceback" not in result.stderr
+
+
+def test_a_full_disk_ends_no_retries(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FAIL_ABOVE_8)
+    script = f"ln -sf /dev/full runs/run/exp/command.txt; exec {sys.executable} train.py $1 1"
+    result = run(["--retry", "--batch", "16", "--", "sh", "-c", script, "sh", "{batch}"], tmp_path)
+    assert (result.returncode, result.stdout) == (0, b"batch 16\nbatch 8\n")
+    assert b"The command is not written into runs/run/exp/command.txt: No space left on device." in result.stderr
 
 
 def test_a_reader_that_stops_ends_the_command(tmp_path: Path) -> None:

@@ -138,10 +138,14 @@ class Terminal:
         """True if the settings of the terminal are those of the start."""
         return bool(termios.tcgetattr(self._slave) == self.settings)
 
-    def close(self) -> None:
-        """Close the window."""
+    def hang_up(self) -> None:
+        """Close the window; its processes go on if they ignore that."""
         for end in (self._master, self._slave):
             os.close(end)
+
+    def close(self) -> None:
+        """Close the window, and end what ran in it."""
+        self.hang_up()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

@@ -11,7 +11,7 @@ import pytest
 
 from oomph.monitor import load_record
 
-from .runs import OOMPH, is_alive, on_terminal, python, wait_for
+from .runs import OOMPH, Terminal, is_alive, on_terminal, python, wait_for
 
 pytestmark = pytest.mark.medium
 
@@ -165,3 +165,62 @@ def test_a_process_that_outlives_a_command_and_keeps_writing_is_not_waited_for(t
             assert terminal.wait() == 4
         finally:
             os.kill(pid, signal.SIGKILL)
+
+
+def test_file_descriptors_of_the_shell_reach_a_command_on_a_terminal(tmp_path: Path) -> None:
+    source = "import os; os.write(3, b'three'); print('open', [n for n in os.listdir('/proc/self/fd') if int(n) > 4])"
+    (tmp_path / "write.py").write_text(source)
+    plain = f"{sys.executable} write.py 3> file; "
+    words = f"{' '.join(OOMPH)} -- {sys.executable} write.py 3> file; {' '.join(OOMPH)} -- cat <(echo hello)"
+    with on_terminal(["bash", "-c", plain + words], tmp_path) as terminal:
+        terminal.wait_for(rb"hello")
+        assert terminal.wait() == 0
+        first, second = [line for line in terminal.output.splitlines() if line.startswith(b"open")]
+        assert first == second
+    assert (tmp_path / "file").read_bytes() == b"three"
+
+
+def test_much_text_that_a_command_does_not_read_stops_nothing(tmp_path: Path) -> None:
+    """As pasting a file into the wrong window."""
+    source = "import time\nfor number in range(60):\n    print('tick', number, flush=True)\n    time.sleep(0.05)"
+    with on_terminal([*OOMPH, "--", *python(source)], tmp_path) as terminal:
+        terminal.wait_for(rb"tick 5\r")
+        for _ in range(10):
+            terminal.type((b"x" * 79 + b"\r") * 20)
+            terminal.wait_for(rb"tick \d+\r")
+        terminal.wait_for(rb"tick 59\r")
+        assert terminal.wait() == 0
+        assert terminal.is_restored
+
+
+def test_much_text_reaches_a_command_that_reads_late(tmp_path: Path) -> None:
+    source = "import sys, time; print('ready', flush=True); time.sleep(2); print(sum(map(len, sys.stdin)))"
+    with on_terminal([*OOMPH, "--", *python(source)], tmp_path) as terminal:
+        terminal.wait_for(rb"ready")
+        for _ in range(3):
+            terminal.type((b"x" * 79 + b"\r") * 10)
+        terminal.type(b"\x04")
+        terminal.wait_for(rb"2400\r")
+        assert terminal.wait() == 0
+
+
+def test_a_command_that_ignores_the_hang_up_goes_on(tmp_path: Path) -> None:
+    source = (
+        "import pathlib, signal, time\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(1)\n"
+        "for number in range(2000):\n"
+        "    print('line', number, 'x' * 100, flush=True)\n"
+        "pathlib.Path('done').touch()\n"
+    )
+    terminal = Terminal([*OOMPH, "--", *python(source)], tmp_path)
+    try:
+        terminal.wait_for(rb"ready")
+        terminal.hang_up()
+        wait_for((tmp_path / "done").exists)
+        wait_for(lambda: terminal.process.poll() is not None)
+    finally:
+        terminal.process.kill()
+        terminal.process.wait()
+    assert b"line 1999" in (tmp_path / "runs/run/exp/output.log").read_bytes()

@@ -81,6 +81,7 @@ def run(
 
     if os.name == "nt":
         raise UsageError("`oomph run` needs a Unix system", "run it in WSL")
+    _check_working_folder()
     policy = _parse_policy(tuple(command), retry, batch, resume_args)
     limits = HostLimits(_parse_budget(budget), not no_guard_ram, _parse_minutes(timeout_idle))
     if json is not None:
@@ -113,6 +114,20 @@ def _report(result: RunResult, json: Path | None) -> None:
         except OSError:
             # Nobody reads it any more; Python would fail again at exit and replace the exit code.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def _check_working_folder() -> None:
+    """Check that there is a folder to run in.
+
+    Raises:
+        UsageError: It was deleted.
+    """
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise UsageError(
+            f"the working directory can't be used ({error.strerror})", "change to one that exists"
+        ) from None
 
 
 def _check_json(path: Path, record: Path | None) -> None:

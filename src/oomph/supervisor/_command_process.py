@@ -11,11 +11,13 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import termios
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NoReturn
 
 from ._processes import CommandTree, send_signal
@@ -56,6 +58,7 @@ class CommandStart:
     Attributes:
         argv: The command and its arguments.
         streams: The file descriptors that become its standard streams, or `subprocess.DEVNULL`.
+        others: The file descriptors that it keeps besides.
         env: Environment variables that are added.
         terminal: The end of the pseudo-terminal that becomes its controlling terminal; None without one.
         is_in_group: True if it stays in the process group of oomph, whose terminal it reads.
@@ -64,6 +67,7 @@ class CommandStart:
 
     argv: Sequence[str]
     streams: Mapping[int, int]
+    others: Sequence[int] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     terminal: int | None = None
     is_in_group: bool = False
@@ -175,10 +179,11 @@ def _lead_session(start: CommandStart, writer: int) -> NoReturn:
         assert start.terminal is not None  # noqa: S101  a session is started for a terminal
         signal.set_wakeup_fd(-1)
         restored = _ignore_signals()
-        _close_others({writer, start.terminal, *start.streams.values()})
+        _close_others({writer, start.terminal, *start.streams.values(), *start.others})
         os.setsid()
         fcntl.ioctl(start.terminal, termios.TIOCSCTTY, 0)
         pid = _start(start, restored)
+        _close_others({writer, start.terminal})
         report(pid=pid)
         has_ended = False
         while not has_ended:
@@ -199,7 +204,7 @@ def _lead_session(start: CommandStart, writer: int) -> NoReturn:
 
 
 def _close_others(kept: set[int]) -> None:
-    """Close what the session's leader doesn't need: an open end of the terminal here would prevent its hang-up."""
+    """Close what the session's leader doesn't need: an open end here would hide the end of a terminal or pipe."""
     low = STDERR + 1
     for descriptor in sorted(descriptor for descriptor in kept if descriptor >= low):
         os.closerange(low, descriptor)
@@ -229,17 +234,36 @@ def _start(start: CommandStart, restored: Sequence[int] = ()) -> int:
         for number in restored:
             signal.signal(number, signal.SIG_DFL)
 
-    try:
-        process = subprocess.Popen(  # noqa: S603  the user's own command, without a shell
-            list(start.argv),
+    def execute(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603  the user's own command, without a shell
+            list(argv),
             stdin=start.streams[STDIN],
             stdout=start.streams[STDOUT],
             stderr=start.streams[STDERR],
             env={**os.environ, **start.env},
+            pass_fds=start.others,
             preexec_fn=prepare,  # noqa: PLW1509  no other thread runs when a command is started
         )
+
+    try:
+        try:
+            process = execute(start.argv)
+        except OSError as error:
+            script = _script_without_interpreter(start.argv[0]) if error.errno == errno.ENOEXEC else None
+            if script is None:
+                raise
+            process = execute(["/bin/sh", script, *start.argv[1:]])
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         number = getattr(error, "errno", None) or 0
         raise StartError(number, os.strerror(number) if number else str(error)) from None
     process.returncode = 0  # it is waited for by pid, together with all others
     return process.pid
+
+
+def _script_without_interpreter(program: str) -> str | None:
+    """Return the path of a script that doesn't begin with #!, which shells run themselves; None if it is no text."""
+    path = shutil.which(program)
+    if path is None:
+        return None
+    with Path(path).open("rb") as file:
+        return None if b"\0" in file.readline(_READ_BYTES) else path

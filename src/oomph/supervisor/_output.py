@@ -53,18 +53,18 @@ class OutputLog:
             self._file = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class OutputCopy:
     """One way of the output.
 
     Attributes:
         source: The file descriptor that the command's output is read from.
-        target: The one that it is written to.
+        target: The one that it is written to; None once it is a terminal that is gone.
         is_terminal: True if the source is a pseudo-terminal.
     """
 
     source: int
-    target: int
+    target: int | None
     is_terminal: bool = False
 
     def copy(self, log: OutputLog) -> bool:
@@ -100,9 +100,13 @@ class OutputCopy:
     def _pass_on(self, data: bytes, log: OutputLog) -> bool:
         log.write(data)
         try:
-            write_all(self.target, data)
+            if self.target is not None:
+                write_all(self.target, data)
         except OSError:
-            return False  # the reader is gone, so the command gets SIGPIPE at its next output, as without oomph
+            # The reader is gone, so the command gets SIGPIPE at its next output, as without oomph. A terminal that is
+            # gone sends SIGHUP; a command that ignores it goes on, and must not wait for a reader.
+            self.target = None
+            return self.is_terminal
         return True
 
 

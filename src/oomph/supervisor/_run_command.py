@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..monitor import Explanation, Recorder
 from ..units import MIB
@@ -37,6 +37,7 @@ class CommandRun:
 
     def run(self) -> RunResult:
         """Run the command until it ends and is not started again."""
+        cwd = str(Path.cwd())  # it may be deleted meanwhile
         adopt_orphans()
         tree = CommandTree()
         streams = read_streams()
@@ -47,13 +48,13 @@ class CommandRun:
         attempts: list[Attempt] = []
         with Recorder(self.request.files.record) as recorder, _log(self.request.files, streams, self.tell) as log:
             while True:
-                self._write_command(recorder, words, len(attempts) + 1)
+                self._write_command(recorder, words, cwd, len(attempts) + 1)
                 start = time.time()
                 attempt, output = self._attempt(words, tree, streams, recorder, log)
                 attempts.append(attempt)
                 given = self.request.policy.words
                 run = None if settings is None else FailedRun(given, settings, start, checkpoint, output)
-                decision = self._decide(attempt, run, len(attempts) - 1)
+                decision = _with_edit(self._decide(attempt, run, len(attempts) - 1))
                 if decision.restart is None:
                     _write_end(recorder, attempts[-1])
                     smaller = None if attempt.explanation is None else self.request.policy.suggest(run)
@@ -91,11 +92,16 @@ class CommandRun:
             if cgroup is not None:
                 cgroup.remove()
 
-    def _write_command(self, recorder: Recorder, words: tuple[str, ...], attempt: int) -> None:
-        recorder.event("command", argv=list(words), cwd=os.getcwd(), attempt=attempt)  # noqa: PTH109  as text
-        if self.request.files.command is not None:
-            with self.request.files.command.open("a", encoding="utf-8", errors="surrogateescape") as file:
+    def _write_command(self, recorder: Recorder, words: tuple[str, ...], cwd: str, attempt: int) -> None:
+        recorder.event("command", argv=list(words), cwd=cwd, attempt=attempt)
+        path = self.request.files.command
+        if path is None:
+            return
+        try:
+            with path.open("a", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(shlex.join(words) + "\n")
+        except OSError as error:
+            self.tell(f"The command is not written into {path}: {error.strerror}.")
 
     def _tell_restart(self, recorder: Recorder, decision: Decision, attempts: list[Attempt]) -> None:
         attempt, restart = attempts[-1], decision.restart
@@ -106,8 +112,9 @@ class CommandRun:
             f"{finding.cause.title} ({attempt.ending}). Starting it again with {decision.change} {restart.origin} "
             f"(retry {len(attempts)} of {self.request.policy.max_retries})."
         )
-        if restart.note:
-            self.tell(restart.note)
+        for sentence in (restart.note, restart.edit):
+            if sentence:
+                self.tell(str(sentence))
         recorder.event(
             "retry",
             kind=finding.kind.value,
@@ -115,6 +122,21 @@ class CommandRun:
             change=decision.change,
             number=len(attempts),
         )
+
+
+def _with_edit(decision: Decision) -> Decision:
+    """Change the file that a restart needs changed; if that fails, there is no restart."""
+    edit = None if decision.restart is None else decision.restart.edit
+    if edit is None:
+        return decision
+    try:
+        edit.write()
+    except OSError as error:
+        return Decision(
+            why_not=f"Not started again: {edit.path} can't be changed ({error.strerror}), and {edit.program} reads the "
+            "batch there when it resumes."
+        )
+    return decision
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import fcntl
 import os
@@ -28,12 +29,15 @@ class Streams:
     Attributes:
         stdin, stdout, stderr: What they are connected to.
         is_merged: True if both outputs are the same terminal, pipe or file, so that their order must be kept.
+        others: File descriptors above these that this process was started with and passes on, as for `3>file` and
+            `<(command)` of a shell.
     """
 
     stdin: StreamKind
     stdout: StreamKind
     stderr: StreamKind
     is_merged: bool
+    others: tuple[int, ...] = ()
 
     @property
     def is_interactive(self) -> bool:
@@ -47,9 +51,21 @@ class Streams:
 
 
 def read_streams() -> Streams:
-    """Inspect the standard streams of this process."""
+    """Inspect the streams that this process was started with."""
     kinds = [_kind(stream) for stream in (STDIN, STDOUT, STDERR)]
-    return Streams(kinds[0], kinds[1], kinds[2], is_merged=_identity(STDOUT) == _identity(STDERR))
+    is_merged = _identity(STDOUT) == _identity(STDERR)
+    return Streams(kinds[0], kinds[1], kinds[2], is_merged, _inherited_descriptors())
+
+
+def _inherited_descriptors() -> tuple[int, ...]:
+    """Return what a program that this process becomes would keep open; what Python opens itself is not inheritable."""
+    folder = Path("/dev/fd")
+    inherited = []
+    for descriptor in sorted(int(path.name) for path in folder.iterdir()) if folder.is_dir() else ():
+        with contextlib.suppress(OSError):  # that of the listing itself
+            if descriptor > STDERR and os.get_inheritable(descriptor):
+                inherited.append(descriptor)
+    return tuple(inherited)
 
 
 def _kind(stream: int) -> StreamKind:

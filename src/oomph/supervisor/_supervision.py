@@ -18,7 +18,7 @@ from ._cgroup import CommandCgroup
 from ._command_process import CommandProcess, CommandStart
 from ._kernel_kills import KernelKills
 from ._limits import LimitWatch
-from ._output import OutputCopy, OutputLog, open_pipe, write_all
+from ._output import OutputCopy, OutputLog, open_pipe
 from ._processes import CommandTree
 from ._request import HostLimits, StopReason
 from ._signals import clear, handle_signals
@@ -27,6 +27,7 @@ from ._terminal import PseudoTerminal, RawMode, is_foreground
 
 _TICK_SECONDS = 1.0
 _KEY_BYTES = 4096
+_MAX_KEYS = 1 << 16
 _SIGNAL_SECONDS = 600.0  # a program that was asked to end may save its work first; later, its end is its own
 _TERMINAL_STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
@@ -80,6 +81,7 @@ class Supervision:
         self._limits, self._cgroup, self._log = limits, cgroup, log
         self._terminal: PseudoTerminal | None = None
         self._raw = RawMode()
+        self._keys = b""  # typed, and not yet taken by the command's terminal
         self._copies: dict[int, OutputCopy] = {}
         self._process: CommandProcess | None = None
         self._watch: LimitWatch | None = None
@@ -128,6 +130,7 @@ class Supervision:
                 CommandStart(
                     self._argv,
                     descriptors,
+                    self._streams.others,
                     env,
                     terminal=self._terminal.slave if self._terminal and self._streams.is_interactive else None,
                     is_in_group=self._is_group_shared,
@@ -190,12 +193,8 @@ class Supervision:
     def _pass_on_until_end(self, process: CommandProcess, wakeup: int) -> None:
         self._follow(process)  # it may have ended before the signal of that could be seen
         while self._status is None:
-            sources = [wakeup, *self._copies]
-            if process.status_pipe is not None:
-                sources.append(process.status_pipe)
-            if self._raw.is_on:
-                sources.append(STDIN)
-            ready = select.select(sources, [], [], _TICK_SECONDS)[0]
+            targets = [self._terminal.master] if self._terminal is not None and self._keys else []
+            ready = select.select([wakeup, *self._sources(process)], targets, [], _TICK_SECONDS)[0]
             if self._streams.is_interactive:
                 self._raw.enter()  # `fg` brings a running job to the foreground without a signal
             if wakeup in ready:
@@ -204,9 +203,18 @@ class Supervision:
                 if not self._copies[source].copy(self._log):
                     self._close_copy(source)
             if STDIN in ready:
-                self._pass_keys()
+                self._read_keys()
+            self._pass_keys()
             if not ready or wakeup in ready or process.status_pipe in ready:
                 self._follow(process)
+
+    def _sources(self, process: CommandProcess) -> list[int]:
+        sources = list(self._copies)
+        if process.status_pipe is not None:
+            sources.append(process.status_pipe)
+        if self._raw.is_on and len(self._keys) < _MAX_KEYS:
+            sources.append(STDIN)
+        return sources
 
     def _follow(self, process: CommandProcess) -> None:
         for status in process.reap():
@@ -215,7 +223,7 @@ class Supervision:
             elif self._streams.is_interactive or os.WSTOPSIG(status) in _TERMINAL_STOPS:
                 self._suspend()
 
-    def _pass_keys(self) -> None:
+    def _read_keys(self) -> None:
         keys = b""
         with contextlib.suppress(OSError):
             keys = os.read(STDIN, _KEY_BYTES)
@@ -223,8 +231,13 @@ class Supervision:
             self._raw.leave()  # the terminal is gone
         elif self._terminal is not None:
             self._signals += [(time.monotonic(), number) for number in self._terminal.signals_of(keys)]
-            with contextlib.suppress(OSError):
-                write_all(self._terminal.master, keys)
+            self._keys += keys
+
+    def _pass_keys(self) -> None:
+        """Write as many keys as the command's terminal takes: one that is full may wait for the command's end."""
+        if self._terminal is not None and self._keys:
+            with contextlib.suppress(OSError):  # full, or its last reader has closed it
+                self._keys = self._keys[os.write(self._terminal.master, self._keys) :]
 
     def _suspend(self) -> None:
         """Stop this process, too, so that the shell takes the terminal back; the command continues with it."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
 import time
+from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +15,13 @@ import torch
 
 from oomph.errors import UsageError
 from oomph.failures import FailureKind, measured_finding
-from oomph.supervisor.retry import BatchSettings, Decision, FailedRun, RetryPolicy, _saved_options, parse_template
+from oomph.supervisor.retry import BatchSettings, Decision, FailedRun, RetryPolicy, parse_template
 from oomph.supervisor.retry._program import Restart
 
 GPU, RAM = FailureKind.CUDA_OOM, FailureKind.OOM_KILL
+# What tells train.py of YOLOv5 from that of others, and scripts that parse TrainingArguments.
+YOLOV5_SCRIPT = "# YOLOv5 by Ultralytics\nopt = yaml.safe_load((last.parent.parent / 'opt.yaml').open())\n"
+TRAINER_SCRIPT = "(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
 
 
 def decide(words: str, kind: FailureKind = GPU, *, since: float = 0.0, retries: int = 0, output: str = "") -> Decision:
@@ -50,6 +53,8 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
+    for name in ("train.py", "yolov5/train.py"):
+        write(Path(name), YOLOV5_SCRIPT)
     return tmp_path
 
 
@@ -85,13 +90,6 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "python run_clm.py --per_device_train_batch_size 1 --gradient_accumulation_steps 5",
         ),
         (
-            "python run.py --output_dir out --num_train_epochs 3",
-            (
-                "python run.py --output_dir out --num_train_epochs 3 --per_device_train_batch_size 4 "
-                "--gradient_accumulation_steps 2"
-            ),
-        ),
-        (
             "python main.py fit --data.batch_size=64 --trainer.max_epochs 3",
             "python main.py fit --data.batch_size=32 --trainer.max_epochs 3 --trainer.accumulate_grad_batches 2",
         ),
@@ -99,6 +97,29 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_batches_are_halved(words: str, expected: str) -> None:
     assert next_words(words) == expected
+
+
+def test_a_script_without_the_batch_flag_is_known_by_its_text(empty_folder: Path) -> None:
+    words = "python run.py --output_dir out --num_train_epochs 3 --gradient_accumulation_steps 2"
+    assert "doesn't know its flags" in decide(words).why_not
+    write(empty_folder / "run.py", "parser.add_argument('--train_batch_size')  # as the examples of diffusers\n")
+    assert "doesn't know its flags" in decide(words).why_not
+    write(empty_folder / "run.py", TRAINER_SCRIPT)
+    assert next_words(words).endswith("--gradient_accumulation_steps 4 --per_device_train_batch_size 4")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "parser.add_argument('--bs')\n",
+        YOLOV5_SCRIPT.replace("YOLOv5 by Ultralytics", "YOLOv9"),
+        YOLOV5_SCRIPT + "opt.batch_size = opt.total_batch_size  # as YOLOv7\n",
+        "# Starts YOLOv5, and watches it.\n",
+    ],
+)
+def test_only_the_text_of_yolov5_is_yolov5(text: str) -> None:
+    write(Path("train.py"), text)
+    assert "doesn't know its flags" in decide("python train.py --data d --weights w --cfg c --hyp h --img 640").why_not
 
 
 @pytest.mark.parametrize(
@@ -156,10 +177,13 @@ def test_yolov5_resumes_its_checkpoint_with_the_smaller_batch_in_its_options() -
     write_yolov5_run("exp", age=1000)
     checkpoint = write_yolov5_run("exp2")
     start = time.time() - 100
-    assert next_words(YOLOV5, since=start) == (
-        f"python train.py --data d.yaml --weights w.pt --batch 32 --resume {checkpoint}"
-    )
+    restarted = restart(YOLOV5, since=start)
+    assert " ".join(restarted.words) == f"python train.py --data d.yaml --weights w.pt --batch 32 --resume {checkpoint}"
+    assert Path("runs/train/exp2/opt.yaml").read_text() == OPTIONS, "a decision changes no file"
+    assert restarted.edit is not None
+    restarted.edit.write()
     assert Path("runs/train/exp2/opt.yaml").read_text() == OPTIONS.replace("batch_size: 64", "batch_size: 32")
+    assert "opt.yaml was changed, too (batch_size and workers)" in str(restarted.edit)
     assert Path("runs/train/exp/opt.yaml").read_text() == OPTIONS
     assert "--resume" not in next_words(YOLOV5, since=start + 5000), "checkpoints of earlier runs are not those of this"
 
@@ -169,7 +193,6 @@ def test_the_checkpoint_of_another_run_is_never_taken() -> None:
     unknown = restart(YOLOV5)
     assert "--resume" not in unknown.words
     assert "Several runs have written checkpoints" in unknown.note
-    assert Path("runs/train/exp2/opt.yaml").read_text() == OPTIONS
     for name, checkpoint in (("exp", mine), ("exp2", other)):
         output = f"Using 8 dataloader workers\r\nLogging results to \x1b[1mruns/train/{name}\x1b[0m\r\nStarting\r\n"
         assert restart(YOLOV5, output=output).words[-2:] == ("--resume", checkpoint)
@@ -193,18 +216,9 @@ def test_yolov5_that_resumes_has_the_batch_of_its_options() -> None:
     assert decision.change == "batch 32 (was 64)"
     assert decision.restart is not None
     assert decision.restart.checkpoint == checkpoint
-    assert Path("runs/train/exp/opt.yaml").read_text() == OPTIONS.replace("batch_size: 64", "batch_size: 32")
+    assert decision.restart.edit is not None
+    assert decision.restart.edit.text == OPTIONS.replace("batch_size: 64", "batch_size: 32")
     assert "not on its command line" in decide("python train.py --data d --weights w --resume").why_not
-
-
-def test_options_that_can_not_be_written_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    write_yolov5_run("exp")
-
-    def fail(*_: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(_saved_options, "write_atomically", fail)
-    assert "runs/train/exp/opt.yaml can't be changed (Permission denied)" in restart(YOLOV5).note
 
 
 def test_yolo_resumes_its_checkpoint() -> None:
@@ -235,31 +249,126 @@ def test_transformers_resumes_a_complete_checkpoint() -> None:
 def test_the_batch_in_a_checkpoint_of_transformers_changes_with_the_argument() -> None:
     """Two GPUs of one process share the saved batch."""
     state = write(Path("out/checkpoint-5/trainer_state.json"), '{"train_batch_size": 16, "global_step": 5}')
-    note = restart("python x.py --output_dir out --per_device_train_batch_size 8").note
+    edit = restart("python x.py --output_dir out --per_device_train_batch_size 8").edit
+    assert json.loads(state.read_text())["train_batch_size"] == 16, "a decision changes no file"
+    assert edit is not None
+    edit.write()
     assert json.loads(state.read_text()) == {"train_batch_size": 8, "global_step": 5}
-    assert "train_batch_size" in note
+    assert "train_batch_size" in str(edit)
+
+
+def test_a_checkpoint_of_another_run_that_has_the_batch_is_not_continued_with_a_smaller_one() -> None:
+    """Transformers 4 would use the batch of the checkpoint, with the accumulation of the smaller one."""
+    state = write(Path("old/checkpoint-2/trainer_state.json"), '{"train_batch_size": 8, "global_step": 2}', age=1000)
+    words = "python x.py --output_dir out --per_device_train_batch_size 8 --dataloader_num_workers 2"
+    resumed = f"{words} --resume_from_checkpoint old/checkpoint-2"
+    assert "it resumes old/checkpoint-2 of another run" in decide(resumed, since=time.time()).why_not
+    output = "Checkpoint detected, resuming training at old/checkpoint-2. To avoid this behavior, change"
+    assert "it resumes old/checkpoint-2" in decide(words, since=time.time(), output=output).why_not
+    policy = RetryPolicy(tuple(resumed.split()))
+    assert policy.first_settings is not None
+    assert policy.suggest(FailedRun(policy.words, policy.first_settings, time.time())) is None
+    assert restart(resumed, RAM, since=time.time()).checkpoint == "old/checkpoint-2", "fewer workers, the same batch"
+    write(Path("out/checkpoint-4/trainer_state.json"), '{"train_batch_size": 8}')
+    own = restart(resumed, since=time.time() - 10)
+    assert own.checkpoint == "out/checkpoint-4"
+    assert own.edit is not None
+    assert own.edit.path == Path("out/checkpoint-4/trainer_state.json")
+    six = resumed.replace("size 8", "size 6")
+    assert "has a train_batch_size of 8, and the command one of 6" in decide(six, since=time.time() - 10).why_not
+    assert json.loads(state.read_text())["train_batch_size"] == 8
+    write(Path("old/checkpoint-2/trainer_state.json"), '{"global_step": 2}', age=1000)
+    assert restart(resumed, since=time.time() + 10).checkpoint == "old/checkpoint-2", "it has no batch"
+
+
+LIGHTNING = "python x.py fit --data.batch_size 8"
+
+
+def write_lightning_run(name: str, batch: int = 8, accumulate: int = 1, seed: str = "true", age: float = 0.0) -> Path:
+    """Write the config.yaml that Lightning's CLI writes when a run begins; return the folder of its checkpoints."""
+    trainer = f"trainer:\n  accelerator: auto\n  accumulate_grad_batches: {accumulate}\n"
+    text = f"# lightning.pytorch==2.6.6\nseed_everything: {seed}\n{trainer}data:\n  batch_size: {batch}\n"
+    write(Path("lightning_logs", name, "config.yaml"), text, age)
+    return Path("lightning_logs", name, "checkpoints")
+
+
+def save_lightning(path: Path, *, done: bool, is_last_batch: bool = True, age: float = 0.0) -> Path:
+    """Save a checkpoint of the second epoch, as Lightning does."""
+    counts = {"ready": 2, "completed": 1, "started": 2, "processed": 2 if done else 1}
+    loop = {"epoch_progress": {"current": counts}, "epoch_loop.batch_progress": {"is_last_batch": is_last_batch}}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    weights = OrderedDict(w=torch.zeros(3))
+    content = {"epoch": 1, "loops": {"fit_loop": loop}, "state_dict": weights, "folder": Path("x"), "type": OSError}
+    torch.save(content, path)
+    os.utime(path, (time.time() - age, time.time() - age))
+    return path
 
 
 def test_lightning_resumes_its_newest_checkpoint() -> None:
-    words = "python x.py fit --data.batch_size 8"
-    old = write(Path("lightning_logs/version_0/checkpoints/epoch=0.ckpt"), "weights", age=10)
-    new = write(Path("lightning_logs/version_0/checkpoints/epoch=1.ckpt"), "weights")
-    assert next_words(words).endswith(f"--ckpt_path {new}")
+    folder = write_lightning_run("version_0")
+    old, new = (write(folder / f"epoch={n}.ckpt", "weights", age=10 - n) for n in range(2))
+    assert next_words(LIGHTNING).endswith(f"--ckpt_path {new}")
     new.unlink()
-    assert next_words(words).endswith(f"--ckpt_path {old}")
-    write(Path("lightning_logs/version_1/checkpoints/epoch=5.ckpt"), "weights")
-    assert "--ckpt_path" not in next_words(words), "it isn't known which of two runs is its own"
+    assert next_words(LIGHTNING).endswith(f"--ckpt_path {old}")
+
+
+def test_lightning_takes_no_checkpoint_of_another_job() -> None:
+    start = time.time() - 100
+    folder = write_lightning_run("version_0")
+    mine = str(write(folder / "epoch=0.ckpt", "weights"))
+    for other in (
+        write_lightning_run("version_1", age=1000),  # it began before
+        write_lightning_run("version_2", batch=16),
+        write_lightning_run("version_3", accumulate=2),
+        Path("elsewhere/checkpoints"),
+    ):
+        write(other / "epoch=5.ckpt", "weights", age=-1)
+    assert restart(LIGHTNING, since=start).checkpoint == mine
+    write_lightning_run("version_4")
+    unknown = restart(LIGHTNING, since=start)
+    assert "--ckpt_path" not in unknown.words
+    assert "none is taken" in unknown.note
+    output = f"Epoch 0, global step 9: 'loss' reached 0.1, saving model to '{Path(mine).absolute()}' as top 1\n"
+    assert restart(LIGHTNING, since=start, output=output).checkpoint == str(Path(mine).absolute())
+    write_lightning_run("version_0", seed="1")
+    write_lightning_run("version_4", seed="2")
+    assert restart(f"{LIGHTNING} --seed_everything 1", since=start).checkpoint == mine
+
+
+def test_lightning_dies_before_its_first_checkpoint_while_another_job_writes_one() -> None:
+    write(Path("lightning_logs/version_9/checkpoints/epoch=5.ckpt"), "weights")
+    assert "--ckpt_path" not in next_words(LIGHTNING)
+    write_lightning_run("version_10")
+    assert "--ckpt_path" not in next_words(LIGHTNING)
+
+
+def test_lightning_continues_at_the_end_of_an_epoch() -> None:
+    """A checkpoint within an epoch counts batches, and smaller ones would be more updates."""
+    folder = write_lightning_run("version_0")
+    end = save_lightning(folder / "epoch=0.ckpt", done=True, age=10)
+    within = save_lightning(folder / "step=5.ckpt", done=False, is_last_batch=False)
+    last_batch = save_lightning(folder / "step=20.ckpt", done=False, age=5)
+    resumed = save_lightning(folder / "step=25.ckpt", done=True, is_last_batch=False, age=5)
+    assert restart(LIGHTNING).checkpoint == str(end)
+    assert restart(f"{LIGHTNING} --data.num_workers 4", RAM).checkpoint == str(within), "the batch stays"
+    end.unlink()
+    beginning = restart(LIGHTNING)
+    assert "--ckpt_path" not in beginning.words
+    assert "within an epoch" in beginning.note
+    for path in (within, last_batch, resumed):
+        resumes = f"{LIGHTNING} --ckpt_path {path}"
+        assert "within an epoch" in decide(resumes, since=time.time() + 100).why_not
 
 
 def test_without_a_new_checkpoint_a_run_continues_the_one_before() -> None:
     policy = RetryPolicy(("python", "x.py", "fit", "--data.batch_size", "8"), max_retries=3)
-    first = str(write(Path("lightning_logs/version_0/checkpoints/epoch=0.ckpt"), "weights", age=100))
+    first = str(write(write_lightning_run("version_0", age=100) / "epoch=0.ckpt", "weights", age=100))
     run = FailedRun(policy.words, BatchSettings(4, 2), time.time() - 50, first)
     finding = measured_finding(GPU, "text", {})
     assert policy.decide(finding, run, 1).restart == Restart(
         (*policy.words[:-1], "2", "--trainer.accumulate_grad_batches", "4", "--ckpt_path", first), first
     )
-    second = str(write(Path("lightning_logs/version_1/checkpoints/epoch=1.ckpt"), "weights"))
+    second = str(write(write_lightning_run("version_1", 4, 2) / "epoch=1.ckpt", "weights"))
     restart = policy.decide(finding, run, 1).restart
     assert restart is not None
     assert restart.checkpoint == second, "each start of Lightning has a folder of its own"
@@ -268,6 +377,7 @@ def test_without_a_new_checkpoint_a_run_continues_the_one_before() -> None:
 def test_where_a_run_continues_reads_well() -> None:
     template = parse_template(("x", "{batch}", "{resume}"), 8, "--resume last.pt")
     assert template is not None
+    write(Path("last.pt"), "weights")
     restarted = template.restart(FailedRun(("x", "{batch}", "{resume}"), BatchSettings(8)), BatchSettings(4))
     assert (restarted.words, restarted.origin) == (("x", "4", "--resume", "last.pt"), "and --resume last.pt")
     assert Restart(("x",), "last.pt").origin == "from last.pt"
@@ -280,6 +390,12 @@ def test_a_checkpoint_that_lightning_was_given_stays_until_there_is_a_newer_one(
         "python x.py fit --data.batch_size 4 --ckpt_path base.ckpt --trainer.accumulate_grad_batches 2"
     )
     assert restart(words).checkpoint == "base.ckpt"
+    policy = RetryPolicy(tuple(words.split()), max_retries=3)
+    again = policy.decide(
+        measured_finding(GPU, "", {}), FailedRun(policy.words, BatchSettings(4, 2), checkpoint="base.ckpt"), 1
+    )
+    assert again.restart is not None
+    assert (again.restart.checkpoint, again.restart.note) == ("base.ckpt", "")
 
 
 @pytest.mark.parametrize(
@@ -334,7 +450,7 @@ def test_other_failures_are_not_retried(kind: FailureKind) -> None:
 
 
 def test_the_smaller_command_is_suggested() -> None:
-    words = ("python", "train.py", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "2")
+    words = ("python", "tune.py", "--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "2")
     policy = RetryPolicy(words)
     settings = policy.first_settings
     assert settings is not None
@@ -349,6 +465,24 @@ def test_the_smaller_command_is_suggested() -> None:
     assert RetryPolicy(("python", "mine.py")).suggest(None) is None
 
 
+def test_advice_needs_no_other_file_and_changes_none() -> None:
+    """Whoever follows it starts with the smaller batch, which a checkpoint would not have."""
+    checkpoint = write_yolov5_run("exp")
+    state = write(Path("out/checkpoint-5/trainer_state.json"), '{"train_batch_size": 8}')
+    trainer = "python x.py --output_dir out --per_device_train_batch_size"
+    for words, expected in (
+        (YOLOV5, "python train.py --data d.yaml --weights w.pt --batch 32"),
+        (f"python train.py --resume {checkpoint}", None),
+        (f"{trainer} 8", f"{trainer} 4 --gradient_accumulation_steps 2"),
+    ):
+        policy = RetryPolicy(tuple(words.split()))
+        assert policy.first_settings is not None
+        suggestion = policy.suggest(FailedRun(policy.words, policy.first_settings))
+        assert (None if suggestion is None else " ".join(suggestion.words)) == expected
+    assert Path("runs/train/exp/opt.yaml").read_text() == OPTIONS
+    assert state.read_text() == '{"train_batch_size": 8}'
+
+
 def test_a_failure_that_was_survived_is_not_retried() -> None:
     policy = RetryPolicy(("yolo", "train"), max_retries=3)
     assert policy.first_settings is not None
@@ -357,6 +491,7 @@ def test_a_failure_that_was_survived_is_not_retried() -> None:
 
 
 def test_placeholders_are_replaced() -> None:
+    write(Path("my last.pt"), "weights")
     words = ("train", "--b={batch}", "--acc", "{accumulate}", "{resume}", '{"json": 1}')
     template = parse_template(words, 64, "--resume 'my last.pt'")
     policy = RetryPolicy(words, template, 3)
@@ -376,6 +511,32 @@ def test_placeholders_are_replaced() -> None:
             "my last.pt",
             '{"json": 1}',
         )
+
+
+@pytest.mark.parametrize(
+    ("resume", "missing"),
+    [
+        ("--resume last.pt", "last.pt"),
+        ("--resume=out/last", "out/last"),
+        ("ckpt=missing.ckpt", "missing.ckpt"),
+        ("--resume there.pt", ""),
+        ("--resume=epoch=1.ckpt", ""),
+        ("epoch=1.ckpt", ""),
+        ("--resume True --lr 0.5 --from latest", ""),
+        ("--resume s3://bucket/last.pt", ""),
+    ],
+)
+def test_resume_is_empty_until_its_file_exists(resume: str, missing: str) -> None:
+    """An error in the first step comes before any checkpoint."""
+    for name in ("there.pt", "epoch=1.ckpt"):
+        write(Path(name), "weights")
+    words = ("x", "{batch}", "{resume}")
+    template = parse_template(words, 8, resume)
+    assert template is not None
+    restarted = template.restart(FailedRun(words, BatchSettings(8)), BatchSettings(4))
+    assert restarted.words == ("x", "4", *(() if missing else resume.split()))
+    assert restarted.note == (f"There is no {missing} yet, so {{resume}} is empty." if missing else "")
+    assert restarted.origin == ("from the beginning" if missing else f"and {resume}")
 
 
 def test_placeholders_and_options_must_match() -> None:

@@ -14,6 +14,10 @@ import psutil
 import pytest
 
 from oomph.monitor import explain, load_record
+from oomph.supervisor._run_command import _with_edit
+from oomph.supervisor.retry import BatchSettings, Decision
+from oomph.supervisor.retry._file_edit import FileEdit
+from oomph.supervisor.retry._program import Restart
 from tests.supervisor.runs import OOMPH, first_line, is_alive, on_terminal, python, run, started, wait_for
 
 pytestmark = pytest.mark.medium
@@ -115,6 +119,36 @@ def test_the_effective_batch_of_a_trainer_stays(tmp_path: Path) -> None:
         "effective 48 batch 6 resume out/checkpoint-10",
     ]
     assert document["exit_code"] == 0
+
+
+def test_checkpoints_are_changed_only_for_a_retry(tmp_path: Path) -> None:
+    arguments = ["--output_dir", "out", "--per_device_train_batch_size", "24"]
+    state = tmp_path / "out/checkpoint-10/trainer_state.json"
+    saved = '{"train_batch_size": 24}'
+    _, document, error = start(tmp_path, TRAINER, arguments, [])
+    assert document["attempts"][0]["failure"] == "cuda-out-of-memory"
+    assert "train.py --output_dir out --per_device_train_batch_size 12 --gradient_accumulation_steps 2" in error
+    assert state.read_text() == saved, "advice changes nothing"
+    other = TRAINER.replace("RuntimeError: CUDA out of memory", "KeyError: ")
+    start(tmp_path, other, arguments, ["--retry"])
+    assert state.read_text() == saved, "nor does another error"
+
+
+def test_without_the_change_that_it_needs_a_run_is_not_started_again(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    edit = FileEdit(tmp_path / "file/opt.yaml", "", "batch_size", "YOLOv5")
+    decision = _with_edit(Decision(Restart(("x",), edit=edit), BatchSettings(4), "batch 4"))
+    assert decision.restart is None
+    assert f"Not started again: {edit.path} can't be changed" in decision.why_not
+
+
+def test_a_first_step_that_does_not_fit_is_retried_without_a_checkpoint(tmp_path: Path) -> None:
+    source = PLAIN.replace("if batch", "assert not rest or open(rest[1])\nif batch")
+    options = ["--retry", "--batch", "16", "--resume-args", "--resume last.pt"]
+    lines, document, error = start(tmp_path, source, ["{batch}", "{accumulate}", "{resume}"], options)
+    assert lines == ["run 16 1 []", "run 8 2 []"]
+    assert document["exit_code"] == 0
+    assert "There is no last.pt yet, so {resume} is empty." in error
 
 
 def test_any_program_with_placeholders(tmp_path: Path) -> None:

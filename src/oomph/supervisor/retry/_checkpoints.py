@@ -10,10 +10,11 @@ from pathlib import Path
 
 from ._program import FailedRun
 
+YOLO_FOLDER = re.compile(r"Logging results to ([^\r\n]+)")  # as YOLOv5 and Ultralytics print it
+
 _MAX_FILES = 100_000
 _CLOCK_SLACK = 2.0  # seconds; some file systems store whole or even seconds only
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
-_RESULT_FOLDER = re.compile(r"Logging results to ([^\r\n]+)")  # as YOLOv5 and Ultralytics print it
 _ZIP_START = b"PK"
 
 
@@ -26,10 +27,12 @@ def newest(folder: Path, pattern: str, since: float, is_complete: Callable[[Path
         since: In seconds since 1970; older checkpoints are those of other runs.
         is_complete: Returns False for a checkpoint that was being written.
     """
-    return next(iter(_written([folder], pattern, since, is_complete)), None)
+    return next(iter(written([folder], pattern, since, is_complete)), None)
 
 
-def newest_of_run(run: FailedRun, folders: Iterable[Path], pattern: str) -> tuple[Path | None, str]:
+def newest_of_run(
+    run: FailedRun, folders: Iterable[Path], pattern: str, folder_line: re.Pattern[str]
+) -> tuple[Path | None, str]:
     """Return the newest checkpoint of a run, or a sentence why it isn't known.
 
     A run has a folder of its own, with checkpoints in a folder of that, and other runs may be beside it. Its output may
@@ -40,12 +43,13 @@ def newest_of_run(run: FailedRun, folders: Iterable[Path], pattern: str) -> tupl
         run: The run.
         folders: Where runs have their folders.
         pattern: A pattern of `Path.glob`, for files in a folder of a run's folder.
+        folder_line: The line of its output that names its folder.
     """
     continued = Path(run.checkpoint) if run.checkpoint else None
-    named = _RESULT_FOLDER.findall(_COLOR.sub("", run.output))
-    if named:
-        return newest(Path(named[-1].strip()), pattern, run.start, is_whole) or continued, ""
-    paths = _written(folders, pattern, run.start, is_whole)
+    named = last_named(run, folder_line)
+    if named is not None:
+        return newest(named, pattern, run.start, is_whole) or continued, ""
+    paths = written(folders, pattern, run.start, is_whole)
     runs = sorted({str(path.parent.parent) for path in paths})
     if len(runs) > 1:
         note = (
@@ -53,6 +57,12 @@ def newest_of_run(run: FailedRun, folders: Iterable[Path], pattern: str) -> tupl
         )
         return continued, note
     return (paths[0] if paths else continued), ""
+
+
+def last_named(run: FailedRun, line: re.Pattern[str]) -> Path | None:
+    """Return the path that a run has named last in a line of its output; None if there is none."""
+    named = line.findall(_COLOR.sub("", run.output))
+    return Path(named[-1].strip()) if named else None
 
 
 def is_whole(path: Path) -> bool:
@@ -65,15 +75,15 @@ def is_whole(path: Path) -> bool:
         return False
 
 
-def _written(folders: Iterable[Path], pattern: str, since: float, is_complete: Callable[[Path], bool]) -> list[Path]:
+def written(folders: Iterable[Path], pattern: str, since: float, is_complete: Callable[[Path], bool]) -> list[Path]:
     """Return the matching paths below folders that were written since a time, newest first."""
     paths = itertools.chain.from_iterable(folder.glob(pattern) for folder in folders if folder.is_dir())
     dated: list[tuple[float, Path]] = []
     for path in itertools.islice(paths, _MAX_FILES):
         try:
-            written = path.stat().st_mtime
+            when = path.stat().st_mtime
         except OSError:
             continue  # deleted meanwhile: programs keep the last few only
-        if written >= since - _CLOCK_SLACK and is_complete(path):
-            dated.append((written, path))
+        if when >= since - _CLOCK_SLACK and is_complete(path):
+            dated.append((when, path))
     return [path for _, path in sorted(dated, reverse=True)]

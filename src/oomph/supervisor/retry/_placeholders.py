@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from ...errors import UsageError, quote
 from ._flags import Flag, Words
@@ -21,7 +23,7 @@ class Template:
 
     Attributes:
         batch: The first batch size.
-        resume: The words that replace `{resume}` when the command is started again.
+        resume: The words that replace `{resume}` when the command is started again, if the file that they name exists.
     """
 
     batch: int
@@ -35,21 +37,29 @@ class Template:
         return BatchSettings(self.batch, 1 if uses_accumulate else None, _WORKERS.read_number(words, None))
 
     def restart(self, run: FailedRun, settings: BatchSettings) -> Restart:
-        """Return the command with its placeholders replaced; it finds its checkpoint itself."""
-        words = run.words
-        if settings.workers is not None:
-            words = _WORKERS.write(words, settings.workers)
-        return Restart(self._fill(words, settings, self.resume), resume=shlex.join(self.resume))
+        """Return the command with its placeholders replaced; without a checkpoint it starts from the beginning."""
+        missing = next(filter(None, map(_missing_file, self.resume)), "")
+        if missing:
+            note = f"There is no {missing} yet, so {_RESUME} is empty."
+            return Restart(self.resize(run.words, settings), note=note)
+        words = _fill(run.words, settings, self.resume)
+        return Restart(words, resume=shlex.join(self.resume))
+
+    def resize(self, words: Words, settings: BatchSettings) -> Words:
+        """Return the command with its placeholders replaced, as for a start from the beginning."""
+        return _fill(words, settings, ())
 
     def first(self, words: Words) -> Words:
         """Return the command of the first start."""
         settings = self.read(words)
         assert settings is not None  # noqa: S101  a template has a batch size
-        return self._fill(words, settings, ())
+        return self.resize(words, settings)
 
-    @staticmethod
-    def _fill(words: Words, settings: BatchSettings, resume: Words) -> Words:
-        return tuple(_filled(words, settings, resume))
+
+def _fill(words: Words, settings: BatchSettings, resume: Words) -> Words:
+    if settings.workers is not None:
+        words = _WORKERS.write(words, settings.workers)
+    return tuple(_filled(words, settings, resume))
 
 
 def _filled(words: Words, settings: BatchSettings, resume: Words) -> Iterator[str]:
@@ -59,6 +69,19 @@ def _filled(words: Words, settings: BatchSettings, resume: Words) -> Iterator[st
         else:
             text = word.replace(_BATCH, str(settings.batch)).replace(_ACCUMULATE, str(settings.accumulate or 1))
             yield text.replace(_RESUME, shlex.join(resume))
+
+
+def _missing_file(word: str) -> str:
+    """Return the file or folder that an argument names if it doesn't exist; empty for words that are no paths."""
+    value = word.partition("=")[2] or word
+    is_path = "/" in value or Path(value).suffix[1:2].isalpha()
+    if value.startswith("-") or not is_path or "://" in value or _exists(word) or _exists(value):
+        return ""
+    return value
+
+
+def _exists(path: str) -> bool:
+    return os.path.exists(os.path.expanduser(path))  # noqa: PTH110, PTH111  Path raises for a text that can't be one
 
 
 def parse_template(words: Words, batch: int | None, resume: str | None) -> Template | None:

@@ -11,7 +11,7 @@ from ...units import count_of
 from ._flags import Words, launcher_flag
 from ._lightning import Lightning
 from ._placeholders import Template
-from ._program import FailedRun, Program, Restart
+from ._program import FailedRun, NoRestart, Program, Restart
 from ._settings import BatchSettings
 from ._transformers import Transformers
 from ._ultralytics import Ultralytics
@@ -132,15 +132,26 @@ class RetryPolicy:
         smaller = (settings.with_fewer_workers() if is_host else None) or settings.with_smaller_batch()
         if smaller is None:
             return Decision(why_not=f"Not started again: the batch of {settings.batch} can't be made smaller.")
-        return Decision(program.restart(run, smaller), smaller, smaller.describe(settings))
+        restart = program.restart(run, smaller)
+        if isinstance(restart, NoRestart):
+            return Decision(why_not=f"Not started again: {restart.reason}.")
+        return Decision(restart, smaller, smaller.describe(settings))
 
     def suggest(self, run: FailedRun | None) -> SmallerCommand | None:
-        """Return the command with a smaller batch, for advice; None if its settings aren't known."""
+        """Return the command with a smaller batch, for advice; None if no command line alone makes it smaller."""
         program = self.program
         if program is None or self.template is not None or run is None:
             return None
         smaller = run.settings.with_smaller_batch()
-        return SmallerCommand() if smaller is None else SmallerCommand(program.restart(run, smaller).words)
+        if smaller is None:
+            return SmallerCommand()
+        restart = program.restart(run, smaller)
+        if isinstance(restart, NoRestart):
+            return None
+        # A checkpoint whose files hold the batch is left out: whoever follows the advice would have to change those.
+        words = program.resize(run.words, smaller) if restart.edit else restart.words
+        settings = program.read(words)
+        return SmallerCommand(words) if settings is not None and settings.batch == smaller.batch else None
 
 
 def is_out_of_memory(finding: Finding) -> bool:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-from ._flags import Flag, Words, ranks_per_node
+from ._file_edit import FileEdit
+from ._flags import Flag, Words, ranks_per_node, script
 from ._settings import BatchSettings
+
+_MAX_SCRIPT = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -16,12 +20,14 @@ class Restart:
     Attributes:
         words: The command and its arguments.
         checkpoint: The checkpoint that it continues from; empty if there is none, or if only the user knows it.
+        edit: The change of a file without which it would continue with the batch before; None for none.
         note: What else a user must know about it, as a sentence; mostly empty.
         resume: The user's own arguments for a restart, as text; empty for known programs.
     """
 
     words: Words
     checkpoint: str = ""
+    edit: FileEdit | None = None
     note: str = ""
     resume: str = ""
 
@@ -31,6 +37,17 @@ class Restart:
         if self.resume:
             return f"and {self.resume}"
         return f"from {self.checkpoint or 'the beginning'}"
+
+
+@dataclass(frozen=True)
+class NoRestart:
+    """A run that can't be continued with other settings.
+
+    Attributes:
+        reason: Why, as the end of a sentence without its period.
+    """
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -64,8 +81,12 @@ class Program(Protocol):
         """Return the settings of a command line of this program; None if the batch size is unknown."""
         ...
 
-    def restart(self, run: FailedRun, settings: BatchSettings) -> Restart:
-        """Return the command line with other settings, from the newest checkpoint of the run."""
+    def resize(self, words: Words, settings: BatchSettings) -> Words:
+        """Return a command line of this program with other settings."""
+        ...
+
+    def restart(self, run: FailedRun, settings: BatchSettings) -> Restart | NoRestart:
+        """Return how a run continues with other settings, from its newest checkpoint; changes nothing by itself."""
         ...
 
 
@@ -110,3 +131,13 @@ class BatchFlags:
         if before is not None and settings.workers is not None and settings.workers != before.workers:
             words = self.workers.write(words, settings.workers)
         return words
+
+
+def read_script(words: Words) -> str:
+    """Return the text of a training script; empty for modules and other commands."""
+    path = Path(script(words))
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_SCRIPT).decode("utf-8", "replace") if path.suffix == ".py" else ""
+    except (OSError, ValueError):
+        return ""

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from ._checkpoints import newest_of_run
+from ._checkpoints import YOLO_FOLDER, newest_of_run
 from ._flags import Flag, Words, script
 from ._program import BatchFlags, FailedRun, Restart
 from ._settings import BatchSettings
@@ -44,15 +44,20 @@ class Ultralytics:
         batch = _saved_batch(Path(_MODEL.read(words) or ""))
         return None if batch is None else replace(settings, batch=batch)
 
+    def resize(self, words: Words, settings: BatchSettings) -> Words:
+        """Return the command line with another batch."""
+        return _FLAGS.write(words, settings)
+
     def restart(self, run: FailedRun, settings: BatchSettings) -> Restart:
         """Resume the last.pt of this run; the batch of the command line counts there."""
         folder = Path(_PROJECT.read(run.words) or "runs")
-        checkpoint, why_not = newest_of_run(run, [folder], "**/weights/last.pt")
+        checkpoint, why_not = newest_of_run(run, [folder], "**/weights/last.pt", YOLO_FOLDER)
         smaller = _FLAGS.write(run.words, settings)
         if checkpoint is None:
-            return Restart(smaller, (_MODEL.read(run.words) or "") if _resumes(run.words) else "", why_not)
+            resumed = (_MODEL.read(run.words) or "") if _resumes(run.words) else ""
+            return Restart(smaller, resumed, note=why_not)
         plain = tuple(word for word in smaller if word != "resume")
-        return Restart(_RESUME.write(_MODEL.write(plain, checkpoint), "True"), str(checkpoint), why_not)
+        return Restart(_RESUME.write(_MODEL.write(plain, checkpoint), "True"), str(checkpoint), note=why_not)
 
 
 def _resumes(words: Words) -> bool:

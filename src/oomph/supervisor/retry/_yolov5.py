@@ -1,7 +1,7 @@
 """YOLOv5's train.py. It accumulates to a nominal batch of 64 images by itself.
 
 With --resume it takes all its options from the opt.yaml of the run, and ignores those of the command line. So the
-batch of a run that resumes is read there, and the smaller one is written there.
+batch of a run that resumes is read there, and a restart needs the smaller one there.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from ._checkpoints import newest_of_run
+from ._checkpoints import YOLO_FOLDER, newest_of_run
+from ._file_edit import FileEdit
 from ._flags import Flag, Words, has_flag, script
-from ._program import BatchFlags, FailedRun, Restart
-from ._saved_options import write_options
+from ._program import BatchFlags, FailedRun, Restart, read_script
 from ._settings import BatchSettings
 
 _FLAGS = BatchFlags(
@@ -26,7 +26,7 @@ _FLAGS = BatchFlags(
     nominal=64,
 )
 _PROJECT, _RESUME = Flag(("--project",)), Flag(("--resume",))
-_HEAD_BYTES = 4096
+_HEAD = 4096  # characters
 
 
 class Yolov5:
@@ -36,17 +36,14 @@ class Yolov5:
 
     @staticmethod
     def matches(words: Words) -> bool:
-        """Return True for train.py of YOLOv5, by its own text or by its flags."""
-        path = Path(script(words))
-        if path.name != "train.py":
+        """Return True for train.py of YOLOv5, by its text: its flags are also those of YOLOv7, YOLOR and others.
+
+        Those, and YOLOv5 until version 5, resume with the `total_batch_size` of opt.yaml.
+        """
+        if Path(script(words)).name != "train.py":
             return False
-        try:
-            with path.open("rb") as file:
-                if b"YOLOv5" in file.read(_HEAD_BYTES):
-                    return True
-        except OSError:
-            pass
-        return has_flag(words, "--data") and has_flag(words, "--weights", "--cfg", "--hyp")
+        text = read_script(words)
+        return "YOLOv5" in text[:_HEAD] and "opt.yaml" in text and "total_batch_size" not in text
 
     def read(self, words: Words) -> BatchSettings | None:
         """Return the settings; None for --batch-size -1, where YOLOv5 chooses the batch itself."""
@@ -57,17 +54,21 @@ class Yolov5:
         saved = None if checkpoint is None else _read_options(_options(checkpoint))
         return None if saved is None else replace(settings, batch=saved[0], workers=saved[1])
 
+    def resize(self, words: Words, settings: BatchSettings) -> Words:
+        """Return the command line with another batch, which counts unless it resumes."""
+        return _FLAGS.write(words, settings)
+
     def restart(self, run: FailedRun, settings: BatchSettings) -> Restart:
         """Resume the last.pt of this run with a smaller batch, or start again without one."""
         project = _PROJECT.read(run.words)
         folders = [Path(project)] if project else list({Path("runs"), Path(script(run.words)).parent / "runs"})
-        found, why_not = newest_of_run(run, folders, "**/weights/last.pt")
+        found, why_not = newest_of_run(run, folders, "**/weights/last.pt", YOLO_FOLDER)
         checkpoint = found or _resumed(run.words)
         smaller = _FLAGS.write(run.words, settings)
         if checkpoint is None:
             return Restart(smaller, note=why_not)
-        note = " ".join(filter(None, (why_not, _write_options(_options(checkpoint), settings))))
-        return Restart(_with_resume(smaller, str(checkpoint)), str(checkpoint), note)
+        edit = _options_edit(_options(checkpoint), settings)
+        return Restart(_with_resume(smaller, str(checkpoint)), str(checkpoint), edit, why_not)
 
 
 def _resumed(words: Words) -> Path | None:
@@ -104,12 +105,10 @@ def _read_options(path: Path) -> tuple[int, int] | None:
     return None if batch is None or workers is None else (int(batch[1]), int(workers[1]))
 
 
-def _write_options(path: Path, settings: BatchSettings) -> str:
-    """Write batch and workers into the saved options of the run; return what was changed, as a sentence."""
+def _options_edit(path: Path, settings: BatchSettings) -> FileEdit | None:
+    """Return the edit that puts batch and workers into the saved options of the run; None if they are there."""
     text = _read_text(path)
     changed = re.sub(r"^batch_size: *-?\d+ *$", f"batch_size: {settings.batch}", text, flags=re.MULTILINE)
     if settings.workers is not None:
         changed = re.sub(r"^workers: *\d+ *$", f"workers: {settings.workers}", changed, flags=re.MULTILINE)
-    if changed == text:
-        return ""
-    return write_options(path, changed, "batch_size and workers", "YOLOv5")
+    return None if changed == text else FileEdit(path, changed, "batch_size and workers", "YOLOv5")
