@@ -43,6 +43,7 @@ from ._models import (
     training_calls,
     training_regions,
 )
+from ._repair import is_python
 from ._roles import (
     is_accelerator,
     is_loader,
@@ -108,6 +109,7 @@ __all__ = [
     "is_model",
     "is_no_grad",
     "is_optimizer",
+    "is_python",
     "is_scaler",
     "is_scheduler",
     "item_source",
