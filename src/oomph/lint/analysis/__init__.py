@@ -15,6 +15,7 @@ from ._graph_values import (
     gradients_are_off,
     is_loss_function,
     last_assignment,
+    makes_other_object,
 )
 from ._handlers import (
     catches_only_oom,
@@ -120,6 +121,7 @@ __all__ = [
     "loading_functions",
     "looks_at_exception",
     "loop_sources",
+    "makes_other_object",
     "method_of",
     "model_calls",
     "model_names",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ._assignments import Assignment
-from ._code import Code
+from ._code import Code, walk
 from ._grad_mode import defined_decorator, is_no_grad
 from ._items import item_source
 from ._models import callers, criterion_names, model_calls, training_calls
@@ -351,6 +351,13 @@ def last_assignment(code: Code, name: str, node: ast.AST) -> Assignment | None:
         if assignment.statement is not statement and _position(assignment.statement) < position
     ]
     return max(candidates, key=lambda assignment: _position(assignment.statement), default=None)
+
+
+def makes_other_object(code: Code, assignment: Assignment) -> bool:
+    """Return True if a name gets an object that isn't made of its former one, as in `net = net.cuda()`."""
+    value = assignment.value or getattr(assignment.statement, "value", None)
+    names = {code.name(item) for item in walk(value)} if isinstance(value, ast.expr) else set()
+    return assignment.kind in {"=", "for", "with"} and assignment.name not in names
 
 
 def is_loss_function(code: Code, func: ast.expr) -> bool:

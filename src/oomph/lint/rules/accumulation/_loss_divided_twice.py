@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TypeGuard
 
 from ..._problem import Problem
 from ..._rule import Rule, RuleFamily
@@ -53,7 +52,8 @@ def _check_accelerate(document: Document) -> Iterator[Problem]:
 
 def _accelerator_size(code: Code, accelerator: ast.expr) -> ast.expr | None:
     """Return how many batches an Accelerator accumulates; of one that comes from elsewhere what the document says."""
-    calls = [value for value in _values_at(code, accelerator) if _is_creation(code, value)]
+    values = _values_at(code, accelerator)
+    calls = [item for item in values if isinstance(item, ast.Call) and last_part(code.name(item.func)) == "Accelerator"]
     if not calls or any(item.arg is None for call in calls for item in call.keywords):
         size = _setting(code, "Accelerator", "gradient_accumulation_steps")
         return size if size is not None else _setting(code, "GradientAccumulationPlugin", "num_steps")
@@ -78,10 +78,6 @@ def _values_at(code: Code, node: ast.expr, *, into_callers: bool = True) -> Iter
     elif into_callers and assignment.kind == "argument" and isinstance(assignment.statement, ast.FunctionDef):
         for value in passed_values(code, assignment.statement, name):
             yield from _values_at(code, value, into_callers=False)
-
-
-def _is_creation(code: Code, value: ast.expr) -> TypeGuard[ast.Call]:
-    return isinstance(value, ast.Call) and last_part(code.name(value.func)) == "Accelerator"
 
 
 def _check_deepspeed(document: Document) -> Iterator[Problem]:

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...analysis import (
-    Assignment,
     Code,
     Function,
     Scope,
     callers,
     is_no_grad,
     last_part,
+    makes_other_object,
     passed_value,
     training_calls,
     walk,
@@ -136,7 +136,7 @@ def _is_made_half(code: Code, model: HalfModel) -> bool:
     function = code.function(model.place)
     if function is None or function.name == "__init__":
         return True
-    made = (item for item in code.assignments(model.name, model.place) if _is_other_model(code, item))
+    made = (item for item in code.assignments(model.name, model.place) if makes_other_object(code, item))
     return any(code.is_inside(item.statement, function) for item in made)
 
 
@@ -146,16 +146,9 @@ def _is_replaced(code: Code, model: HalfModel, node: ast.AST) -> bool:
     return any(
         item.statement is not own
         and _line(model.place) < _line(item.statement) <= _line(node)
-        and _is_other_model(code, item)
+        and makes_other_object(code, item)
         for item in code.assignments(model.name, model.place)
     )
-
-
-def _is_other_model(code: Code, assignment: Assignment) -> bool:
-    """Return True if an assignment isn't made of the former value, as `net = net.cuda()` is."""
-    value = assignment.value or getattr(assignment.statement, "value", None)
-    names = {code.name(item) for item in walk(value)} if isinstance(value, ast.expr) else set()
-    return assignment.kind in {"=", "for", "with"} and assignment.name not in names
 
 
 def _is_alternative(code: Code, model: HalfModel, node: ast.AST) -> bool:
