@@ -103,10 +103,12 @@ class GraphValues:
     Attributes:
         code: The code.
         backwards: The calls of backward in the region; a loss that one of them differentiates has a graph.
+        outputs: Calls that run a model besides those that their names show.
     """
 
     code: Code
     backwards: tuple[ast.Call, ...] = ()
+    outputs: frozenset[ast.Call] = frozenset()
     _names: dict[str, ast.Call] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -187,16 +189,19 @@ class GraphValues:
             return source is not None and self.holds_graph(source, depth - 1)
         if value is None or assignment.kind not in {"=", "+="}:
             return False
-        if assignment.value is None and value not in model_calls(self.code):
+        if assignment.value is None and not self._runs_model(value):
             return False  # `loss, items = compute_loss(…)`: which of them has a graph is unknown
         is_alias = isinstance(value, (ast.Name, ast.Attribute, ast.Subscript))
         if not is_alias and gradients_are_off(self.code, assignment.statement):
             return False
         return self.holds_graph(value, depth - 1)
 
+    def _runs_model(self, value: ast.expr) -> bool:
+        return value in model_calls(self.code) or value in self.outputs
+
     def _call_holds_graph(self, call: ast.Call, depth: int) -> bool:
         code = self.code
-        if call in model_calls(code):
+        if self._runs_model(call):
             return not gradients_are_off(code, call)
         func = call.func
         if isinstance(func, ast.Attribute) and code.name(func.value) is None:
