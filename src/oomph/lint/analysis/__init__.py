@@ -28,7 +28,7 @@ from ._handlers import (
     looks_at_exception,
     runs_model,
 )
-from ._images import ImageFlow, is_array_of_images
+from ._images import ImageFlow, VolumeFlow, is_array_of_images
 from ._items import item_source
 from ._loading_code import dataset_classes, getitem_of, loading_functions, method_of
 from ._models import (
@@ -72,6 +72,7 @@ __all__ = [
     "Loop",
     "Scope",
     "TrainingLoop",
+    "VolumeFlow",
     "are_exclusive",
     "assigned_value",
     "autocast_block",

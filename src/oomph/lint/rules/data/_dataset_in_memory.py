@@ -32,7 +32,7 @@ _SMALL = re.compile(
 
 def _check(document: Document) -> Iterator[Problem]:
     code = document.code
-    for place in document.images.collections():
+    for place in dict.fromkeys((*document.images.collections(), *document.volumes.collections())):
         if not _is_allowed(code, place) and not _is_shown(code, place):
             message = (
                 f"`{short_source(code, place)}` keeps the whole data set decoded in RAM: keep the paths, and read each "
@@ -169,7 +169,8 @@ def _growing_caches(document: Document) -> Iterator[Problem]:
         if not isinstance(target, ast.Subscript) or code.function(statement) not in methods:
             continue
         name = code.name(target.value) or ""
-        if name.startswith("self.") and document.images.is_image(statement.value) and not _is_bounded(code, statement):
+        is_read = any(flow.is_image(statement.value) for flow in (document.images, document.volumes))
+        if name.startswith("self.") and is_read and not _is_bounded(code, statement):
             message = (
                 f"`{short_source(code, statement)}` keeps every decoded image, in every worker again: read the image "
                 "each time, or keep a limited number"
@@ -197,6 +198,7 @@ DATASET_IN_MEMORY = Rule(
     _check,
     triggers=(
         "imread", "Image.open", "np.load", "numpy.load", "load_img", "read_image", "decode_image", "decode_jpeg",
-        "imdecode", "dcmread", "pil_loader", "h5py", "librosa", "torchaudio", "soundfile", "wavfile",
+        "imdecode", "dcmread", "pil_loader", "h5py", "librosa", "torchaudio", "soundfile", "wavfile", "rasterio",
+        "get_fdata", "ReadImage",
     ),
 )  # fmt: skip
