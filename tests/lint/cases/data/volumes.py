@@ -81,3 +81,18 @@ class RightScans(Dataset):
 
 def right_statistics(cases):
     return [nib.load(f"{case}/ct.nii.gz").get_fdata().mean() for case in cases]
+
+
+class RightMonths(Dataset):
+    def __init__(self, table, root):
+        self.df, self.root = pd.read_csv(table), root
+
+    def __len__(self):
+        return self.df["tile"].nunique()
+
+    def __getitem__(self, i):
+        sample_df = self.df[self.df["tile"] == i]
+        return self._load_months(sample_df["file"].tolist())
+
+    def _load_months(self, names):
+        return torch.from_numpy(np.stack([rasterio.open(f"{self.root}/{name}").read() for name in names]))
