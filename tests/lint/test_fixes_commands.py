@@ -121,6 +121,17 @@ def test_fixed_script_runs(folder: Path, name: str, rule: str, count: int, outpu
             'import os\nos.system("nvidia-smi --query-gpu=utilization.gpu --loop=3 --format=csv")\n',
         ),
         ("a.sh", 'nvidia-smi --query-gpu="name,temp.gpu"\n', 'nvidia-smi --query-gpu="name,temperature.gpu"\n'),
+        # The right field is there already, so its second column would say nothing new.
+        (
+            "a.sh",
+            "nvidia-smi --query-gpu=memory.used,memory.usage --format=csv\n",
+            "nvidia-smi --query-gpu=memory.used,memory.usage --format=csv\n",
+        ),
+        (
+            "a.sh",
+            "nvidia-smi --query-gpu=mem.used,used.memory --format=csv\n",
+            "nvidia-smi --query-gpu=memory.used,used.memory --format=csv\n",
+        ),
         # No field has this meaning, so only the message helps.
         ("a.sh", "nvidia-smi --query-gpu=memory.percent\n", "nvidia-smi --query-gpu=memory.percent\n"),
         (

@@ -51,6 +51,8 @@ def is_near(label: Place, report: Place) -> bool:
         ("blind_second", 0.9),
         ("blind_third", 0.93),
         ("blind_fourth", 0.93),
+        ("blind_fifth", 0.96),
+        ("blind_sixth", 0.98),
     ],
 )
 def test_mistakes_in_texts_are_found_without_false_alarms(name: str, share: float) -> None:

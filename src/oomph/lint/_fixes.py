@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ._problem import Edit, Problem, Span
-from .sources import split_lines
+from .sources import Document, DocumentKind, replace_cells, split_lines, which_parse
 
 
 def choose_fixes(problems: Iterable[Problem]) -> list[Problem]:
@@ -27,6 +27,44 @@ def _rows(span: Span) -> Iterator[tuple[int | None, int]]:
     """Yield the lines of a span."""
     for line in range(span.line, span.end_line + 1):
         yield span.cell, line
+
+
+def apply_fixes(document: Document, text: str, problems: Sequence[Problem]) -> tuple[str, list[Problem]]:
+    """Return the text of a document with the fixes of problems, and the problems that are left.
+
+    A fix after which Python code no longer parses is left out.
+    """
+    intact = which_parse(text, document.kind)
+
+    def choose(chosen: list[Problem], candidates: Sequence[Problem]) -> list[Problem]:
+        """Return the chosen problems with as many of the candidates as keep the code intact."""
+        if not candidates or _is_intact(_apply(document, text, [*chosen, *candidates]), document.kind, intact):
+            return [*chosen, *candidates]
+        if len(candidates) == 1:
+            return chosen
+        half = len(candidates) // 2
+        return choose(choose(chosen, candidates[:half]), candidates[half:])
+
+    chosen = choose([], problems)
+    applied = set(chosen)
+    return _apply(document, text, chosen), [problem for problem in problems if problem not in applied]
+
+
+def _is_intact(text: str, kind: DocumentKind, intact: Sequence[bool]) -> bool:
+    """Return True if every piece of Python still parses that did before."""
+    now = which_parse(text, kind)
+    return len(now) == len(intact) and all(is_now or not was for is_now, was in zip(now, intact, strict=True))
+
+
+def _apply(document: Document, text: str, problems: Iterable[Problem]) -> str:
+    edits = [edit for problem in problems for edit in problem.edits]
+    changed: Mapping[int | None, str] = {
+        cell: apply_edits(document.sources[cell], [edit for edit in edits if edit.span.cell == cell])
+        for cell in {edit.span.cell for edit in edits}
+    }
+    if document.kind is DocumentKind.NOTEBOOK:
+        return replace_cells(text, {cell: source for cell, source in changed.items() if cell is not None})
+    return changed.get(None, text)
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:

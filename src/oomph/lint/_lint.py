@@ -5,25 +5,23 @@ from __future__ import annotations
 import codecs
 import contextlib
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import OomphError, UnknownName, quote
 from ..files import write_atomically
-from ._fixes import apply_edits, choose_fixes
+from ._fixes import apply_fixes, choose_fixes
 from ._ignores import Ignores
 from ._problem import Diagnostic, LintResult, Problem
 from ._rule import Rule
 from .rules import RULES
 from .sources import (
     Document,
-    DocumentKind,
     document_kind,
     find_files,
     parse_document,
     read_source,
-    replace_cells,
     split_lines,
     syntax_error,
 )
@@ -127,16 +125,21 @@ def fix_text(text: str, name: str, options: LintOptions = _DEFAULT) -> tuple[str
         InvalidFile: It is a damaged notebook.
         UnknownName: No rule has a name in the options.
     """
-    rules, count = options.rules(), 0
+    fixed, count, _ = _fix_rounds(text, name, options)
+    return fixed, count
+
+
+def _fix_rounds(text: str, name: str, options: LintOptions) -> tuple[str, int, list[Problem]]:
+    """Return a text with all safe fixes, how many problems they solve, and those whose fix would break the code."""
+    rules, count, left = options.rules(), 0, list[Problem]()
     for _ in range(_MAX_FIX_ROUNDS):
-        kind = document_kind(name, text)
-        document = parse_document(name, text, kind, options.ram_budget)
+        document = parse_document(name, text, document_kind(name, text), options.ram_budget)
         problems = choose_fixes(problem for _, problem in _problems(document, rules))
-        if not problems:
+        text, left = apply_fixes(document, text, problems)
+        if len(left) == len(problems):
             break
-        text = _apply(document, kind, text, problems)
-        count += len(problems)
-    return text, count
+        count += len(problems) - len(left)
+    return text, count, left
 
 
 def _check(name: str, text: str, rules: Sequence[Rule], options: LintOptions, collected: _Collected) -> None:
@@ -176,10 +179,13 @@ def _fix_file(path: Path, text: str, options: LintOptions, collected: _Collected
     """Fix a file in place; one with bytes that are no UTF-8 stays as it is."""
     data, encoded = path.read_bytes(), text.encode()
     is_utf8 = data.removeprefix(codecs.BOM_UTF8) == encoded
-    fixed, count = fix_text(text, str(path), options)
-    if count and not is_utf8:
+    fixed, count, left = _fix_rounds(text, str(path), options)
+    if (count or left) and not is_utf8:
         collected.unfixed[str(path)] = "its text is not UTF-8"
         return text
+    if left:
+        places = ", ".join(problem.span.place for problem in left)
+        collected.unfixed[str(path)] = f"the code would no longer parse with the correction at {places}"
     if count:
         content = data[: len(data) - len(encoded)] + fixed.encode()
         target, mode = path.resolve(), path.stat().st_mode
@@ -187,14 +193,3 @@ def _fix_file(path: Path, text: str, options: LintOptions, collected: _Collected
         target.chmod(mode)
         collected.fixed[str(path)] = count
     return fixed
-
-
-def _apply(document: Document, kind: DocumentKind, text: str, problems: Sequence[Problem]) -> str:
-    edits = [edit for problem in problems for edit in problem.edits]
-    changed: Mapping[int | None, str] = {
-        cell: apply_edits(document.sources[cell], [edit for edit in edits if edit.span.cell == cell])
-        for cell in {edit.span.cell for edit in edits}
-    }
-    if kind is DocumentKind.NOTEBOOK:
-        return replace_cells(text, {cell: source for cell, source in changed.items() if cell is not None})
-    return changed.get(None, text)

@@ -15,6 +15,7 @@ from ._graph_values import (
     gradients_are_off,
     is_loss_function,
     last_assignment,
+    makes_other_object,
 )
 from ._handlers import (
     catches_only_oom,
@@ -27,7 +28,7 @@ from ._handlers import (
     looks_at_exception,
     runs_model,
 )
-from ._images import ImageFlow, is_array_of_images
+from ._images import ImageFlow, VolumeFlow, is_array_of_images
 from ._items import item_source
 from ._loading_code import dataset_classes, getitem_of, loading_functions, method_of
 from ._models import (
@@ -43,6 +44,7 @@ from ._models import (
     training_calls,
     training_regions,
 )
+from ._repair import is_python
 from ._roles import (
     is_accelerator,
     is_loader,
@@ -70,6 +72,7 @@ __all__ = [
     "Loop",
     "Scope",
     "TrainingLoop",
+    "VolumeFlow",
     "are_exclusive",
     "assigned_value",
     "autocast_block",
@@ -108,6 +111,7 @@ __all__ = [
     "is_model",
     "is_no_grad",
     "is_optimizer",
+    "is_python",
     "is_scaler",
     "is_scheduler",
     "item_source",
@@ -118,6 +122,7 @@ __all__ = [
     "loading_functions",
     "looks_at_exception",
     "loop_sources",
+    "makes_other_object",
     "method_of",
     "model_calls",
     "model_names",

@@ -245,13 +245,6 @@ class Code:
         span = self.span(node)
         return Edit(Span(span.cell, span.end_line, span.end_column, span.end_line, span.end_column), text)
 
-    def remove_statement(self, statement: ast.stmt) -> Edit:
-        """Return the edit that removes a statement; one that is alone in its block becomes `pass`."""
-        parent = self.parent(statement)
-        blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody", "handlers")]
-        block = next((block for block in blocks if isinstance(block, list) and statement in block), [])
-        return self.replace(statement, "pass" if len(block) == 1 and not isinstance(parent, ast.Module) else "")
-
     def _position(self, line: int, column: int) -> tuple[int, int]:
         """Return line and column in the document; the tree counts columns in bytes of UTF-8."""
         place = self._lines[line - 1].line

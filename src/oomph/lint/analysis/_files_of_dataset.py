@@ -18,7 +18,8 @@ _METHODS = {"items", "values", "keys", "tolist", "to_list", "unique", "to_numpy"
 _FILES_NAME_PARTS = (
     r"^(?:all_?|train(?:ing)?_?|val(?:id)?_?|test_?|data_?)?",
     r"(?:(?:image|img|file|picture|photo|frame|video|clip|audio|wav|npy|jpe?g|png|tile|slide|scan|dicom|sample|x)s?_?",
-    r"(?:files?|paths?|names?|list|fnames|filenames|ids)|files|paths|fnames|filenames|filepaths|filelist|pngs|jpgs)$",
+    r"(?:files?|paths?|names?|list|fnames|filenames|ids)|files|paths|fnames|filenames|filepaths|filelist|pngs|jpgs",
+    r"|niftis|cases|patients|subjects)$",
 )
 _FILES_NAME = re.compile(
     "".join(_FILES_NAME_PARTS),
@@ -81,7 +82,8 @@ class DatasetFiles:
             if _COUNT_NAME.match((self._code.name(length) or "").rpartition(".")[2]):
                 return True
             is_length = isinstance(length, ast.Call) and self._code.call_name(length) == "len" and len(length.args) == 1
-            return is_length and self.covers_all(length.args[0], visited)  # type: ignore[attr-defined]
+            counted = length.args[0] if isinstance(length, ast.Call) and is_length else None
+            return counted is not None and (self.covers_all(counted, visited) or self._is_table(counted))
         if isinstance(func, ast.Attribute) and func.attr in _METHODS and not node.args:
             return self.covers_all(func.value, visited)
         if (function := self._calls.function(node)) is not None:
@@ -89,7 +91,10 @@ class DatasetFiles:
         return False
 
     def _item_covers(self, node: ast.Subscript) -> bool:
-        """Return True for a column of a table: `df["path"]`."""
+        """Return True for a column of a table: `df["path"]`, `df.iloc[:, 0]`."""
+        holder = node.value
+        if isinstance(holder, ast.Attribute) and holder.attr in {"iloc", "loc"} and isinstance(node.slice, ast.Tuple):
+            return isinstance(node.slice.elts[0], ast.Slice) and self._is_table(holder.value)
         is_column = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
         return is_column and self._is_table(node.value)
 

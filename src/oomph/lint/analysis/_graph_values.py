@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ._assignments import Assignment
-from ._code import Code
+from ._code import Code, walk
 from ._grad_mode import defined_decorator, is_no_grad
 from ._items import item_source
 from ._models import callers, criterion_names, model_calls, training_calls
@@ -103,10 +103,12 @@ class GraphValues:
     Attributes:
         code: The code.
         backwards: The calls of backward in the region; a loss that one of them differentiates has a graph.
+        outputs: Calls that run a model besides those that their names show.
     """
 
     code: Code
     backwards: tuple[ast.Call, ...] = ()
+    outputs: frozenset[ast.Call] = frozenset()
     _names: dict[str, ast.Call] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -187,16 +189,19 @@ class GraphValues:
             return source is not None and self.holds_graph(source, depth - 1)
         if value is None or assignment.kind not in {"=", "+="}:
             return False
-        if assignment.value is None and value not in model_calls(self.code):
+        if assignment.value is None and not self._runs_model(value):
             return False  # `loss, items = compute_loss(…)`: which of them has a graph is unknown
         is_alias = isinstance(value, (ast.Name, ast.Attribute, ast.Subscript))
         if not is_alias and gradients_are_off(self.code, assignment.statement):
             return False
         return self.holds_graph(value, depth - 1)
 
+    def _runs_model(self, value: ast.expr) -> bool:
+        return value in model_calls(self.code) or value in self.outputs
+
     def _call_holds_graph(self, call: ast.Call, depth: int) -> bool:
         code = self.code
-        if call in model_calls(code):
+        if self._runs_model(call):
             return not gradients_are_off(code, call)
         func = call.func
         if isinstance(func, ast.Attribute) and code.name(func.value) is None:
@@ -351,6 +356,13 @@ def last_assignment(code: Code, name: str, node: ast.AST) -> Assignment | None:
         if assignment.statement is not statement and _position(assignment.statement) < position
     ]
     return max(candidates, key=lambda assignment: _position(assignment.statement), default=None)
+
+
+def makes_other_object(code: Code, assignment: Assignment) -> bool:
+    """Return True if a name gets an object that isn't made of its former one, as in `net = net.cuda()`."""
+    value = assignment.value or getattr(assignment.statement, "value", None)
+    names = {code.name(item) for item in walk(value)} if isinstance(value, ast.expr) else set()
+    return assignment.kind in {"=", "for", "with"} and assignment.name not in names
 
 
 def is_loss_function(code: Code, func: ast.expr) -> bool:

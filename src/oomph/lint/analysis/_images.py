@@ -15,6 +15,7 @@ _READS = {
     "imread", "imdecode", "load_img", "read_image", "decode_image", "decode_jpeg", "decode_png", "pil_loader",
     "default_loader", "dcmread",
 }  # fmt: skip
+_VOLUME_READS = {"get_fdata", "ReadImage", "GetArrayFromImage", "GetArrayViewFromImage"}
 _OPENS = {"PIL.Image.open", "Image.open"}
 # Functions and methods whose result is the same image in another form.
 _KEEPING = {
@@ -233,9 +234,20 @@ class ImageFlow:
             if last not in {"list", "tuple", "dict"}:
                 return False
         element = node.value if isinstance(node, ast.DictComp) else node.elt
-        if not self.is_image(element):
+        if not self._is_whole(element):
             return False
         return any(self.files.covers_all(generator.iter) for generator in node.generators)
+
+    def _is_whole(self, node: ast.expr) -> bool:
+        """Return True for an image of which not only a window or a smaller version is read."""
+        calls = (part for value in (node, *self._code.values(node)) for part in ast.walk(value))
+        is_part = any(
+            keyword.arg in {"window", "out_shape"}
+            for call in calls
+            if isinstance(call, ast.Call)
+            for keyword in call.keywords
+        )
+        return self.is_image(node) and not is_part
 
     def _maps_all(self, node: ast.Call) -> bool:
         """Return True for `list(map(cv2.imread, files))` and `pool.map(read, files)`."""
@@ -289,7 +301,7 @@ class ImageFlow:
 
     def _keeps_all(self, node: ast.AST, value: ast.expr) -> bool:
         """Return True if a loop over all files keeps an image at every iteration."""
-        if not self.is_image(value):
+        if not self._is_whole(value):
             return False
         loops = [loop for loop in self._code.loops_around(node) if isinstance(loop, ast.For)]
         if not any(self.files.covers_all(loop.iter) for loop in loops):
@@ -297,6 +309,19 @@ class ImageFlow:
         container = _container(node)
         name = self._code.name(container)
         return name is not None and not any(_empties(self._code, loop, name) for loop in loops)
+
+
+class VolumeFlow(ImageFlow):
+    """Follows the scans that libraries for medicine read; they have more than 8 bits."""
+
+    def is_read(self, node: ast.AST | None) -> bool:
+        """Return True if a call reads a volume from a file."""
+        return called_name(node) in _VOLUME_READS
+
+    def is_array_read(self, node: ast.AST | None) -> bool:
+        """Return False: arrays of NumPy are images."""
+        del node
+        return False
 
 
 def _appends(code: Code) -> Iterator[tuple[ast.AST, str | None, ast.expr]]:

@@ -47,6 +47,12 @@ def parse_lines(lines: Sequence[PieceLine]) -> Parsed | None:
     return parsed or _parse_blocks(prepared)
 
 
+def is_python(lines: Sequence[PieceLine]) -> bool:
+    """Return True if a piece is Python without any repair, apart from magics, prompts and a common indentation."""
+    versions = (lines, _dedent(_without_magics(_without_prompts(_plain(lines)))))
+    return any(isinstance(_parse([line.text for line in version]), ast.Module) for version in versions)
+
+
 def _repaired(lines: list[PieceLine], limit: int) -> Parsed | None:
     """Return the tree after at most so many repairs."""
     for _ in range(limit):

@@ -6,7 +6,7 @@ from ._document import Document, DocumentKind, Line
 from ._files import FILE_NAMES, document_kind, find_files, read_pipe, read_source
 from ._lines import split_lines
 from ._notebook import replace_cells
-from ._parse import parse_document, syntax_error
+from ._parse import parse_document, syntax_error, which_parse
 from ._shell_words import Word
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "replace_cells",
     "split_lines",
     "syntax_error",
+    "which_parse",
 ]

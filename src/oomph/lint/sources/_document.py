@@ -15,6 +15,7 @@ from ..analysis import (
     ImageFlow,
     LocalCalls,
     TrainingLoop,
+    VolumeFlow,
     find_training_loops,
     loading_functions,
 )
@@ -81,6 +82,11 @@ class Document:
     def images(self) -> ImageFlow:
         """The images that the code reads."""
         return ImageFlow(self.code, self.calls)
+
+    @cached_property
+    def volumes(self) -> VolumeFlow:
+        """The scans and scenes that the code reads."""
+        return VolumeFlow(self.code, self.calls)
 
     @cached_property
     def loading_functions(self) -> list[Function]:

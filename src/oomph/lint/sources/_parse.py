@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .._piece import Language, Piece, PieceLine
 from .._problem import Span
-from ..analysis import build_code
+from ..analysis import build_code, is_python
 from ._command_line import CommandLine
 from ._commands import piece_commands, string_commands
 from ._document import Document, DocumentKind, Line
@@ -33,13 +33,7 @@ def parse_document(path: str, text: str, kind: DocumentKind, ram_budget: int | N
     Raises:
         InvalidFile: A notebook is damaged.
     """
-    if kind is DocumentKind.NOTEBOOK:
-        cells = read_cells(text)
-        sources: dict[int | None, str] = {index: source for index, (_, source) in cells.items()}
-        pieces = list(_with_embedded(_notebook_pieces(cells)))
-    else:
-        sources = {None: text}
-        pieces = list(_with_embedded(_text_pieces(text, kind)))
+    sources, pieces = _read(text, kind)
     code, _ = build_code([piece for piece in pieces if piece.language is Language.PYTHON])
     commands: list[CommandLine] = []
     for piece in pieces:
@@ -49,6 +43,25 @@ def parse_document(path: str, text: str, kind: DocumentKind, ram_budget: int | N
     lines = tuple(_all_lines(sources))
     joined = text if kind is not DocumentKind.NOTEBOOK else "\n".join(sources.values())
     return Document(path, kind, joined, code, tuple(commands), lines, sources, ram_budget)
+
+
+def which_parse(text: str, kind: DocumentKind) -> list[bool]:
+    """Return for each piece of Python in a text, in order, True if it needs no repair.
+
+    Raises:
+        InvalidFile: A notebook is damaged.
+    """
+    _, pieces = _read(text, kind)
+    return [is_python(piece.lines) for piece in pieces if piece.language is Language.PYTHON]
+
+
+def _read(text: str, kind: DocumentKind) -> tuple[dict[int | None, str], list[Piece]]:
+    """Return the text of each cell, or of the whole file under None, and the pieces of code."""
+    if kind is not DocumentKind.NOTEBOOK:
+        return {None: text}, list(_with_embedded(_text_pieces(text, kind)))
+    cells = read_cells(text)
+    sources: dict[int | None, str] = {index: source for index, (_, source) in cells.items()}
+    return sources, list(_with_embedded(_notebook_pieces(cells)))
 
 
 def syntax_error(name: str, text: str, kind: DocumentKind) -> str | None:

@@ -42,3 +42,23 @@ def right_with_optimizer(build, batches, train):
     del network, optimizer
     torch.cuda.empty_cache()
     return build()
+
+
+def right_without_optimizer(build, batches, train):
+    network = build()
+    optimizer = torch.optim.Adam(network.parameters())
+    train(network, optimizer, batches)
+    optimizer = None
+    del network
+    torch.cuda.empty_cache()
+    return build()
+
+
+def wrong_beside_prepared_optimizer(build, batches, train, accelerator):
+    network = build()
+    optimizer = torch.optim.Adam(network.parameters())
+    network, optimizer = accelerator.prepare(network, optimizer)
+    train(network, optimizer, batches)
+    del network  # expect: useless-del
+    torch.cuda.empty_cache()
+    return build()

@@ -24,13 +24,12 @@ def _check(document: Document) -> Iterator[Problem]:
         for event in _unzeroed(loop):
             if _is_new(code, loop, event):
                 continue
-            backward = _own_backward(loop, event)
-            place = f"before {code.source(backward.call)}" if backward else f"after {code.source(event.call)}"
+            place, edits = _correction(document, loop, event)
             message = (
                 f"the gradients of {event.subject or 'the optimizer'} are never zeroed, so that each step adds those "
                 f"of all earlier ones: call {event.subject or 'optimizer'}.zero_grad() {place}"
             )
-            yield Problem(code.span(event.call), message, _edits(document, event, backward))
+            yield Problem(code.span(event.call), message, edits)
 
 
 def _is_new(code: Code, loop: TrainingLoop, event: Event) -> bool:
@@ -104,31 +103,52 @@ def _zeroes(region: ast.AST) -> bool:
     return any(isinstance(node, ast.Attribute) and node.attr in _ZEROING for node in walk(region))
 
 
-def _own_backward(loop: TrainingLoop, step: Event) -> Event | None:
-    """Return the first backward since the step of another optimizer; None in a loop with one optimizer.
+def _correction(document: Document, loop: TrainingLoop, step: Event) -> tuple[str, tuple[Edit, ...]]:
+    """Return where the gradients should be zeroed, in words and as edits.
 
-    The backward of another loss, as in a GAN, may leave gradients behind the step, so they must be zeroed before it.
+    With several optimizers, as in a GAN, the backward of another loss may leave gradients behind the step, so they must
+    be zeroed before their own backward.
     """
-    if len({event.subject for event in loop.of(EventKind.STEP)}) == 1:
-        return None
+    code, inserter = document.code, LineInserter(document.code, document.sources)
+    statement = code.statement(step.call)
+    is_plain = bool(step.subject) and isinstance(statement, ast.Expr) and statement.value is step.call
+    text = f"{step.subject}.zero_grad()"
+    if not _has_others(document, loop):
+        return f"after {code.source(step.call)}", inserter.after(statement, text) if is_plain else ()
+    backward = _own_backward(loop, step)
+    start = code.statement(backward.call) if backward is not None else None
+    if backward is None or start is None or code.parent(start) is not code.parent(statement):
+        return "before its next backward", ()
+    return f"before {code.source(backward.call)}", inserter.before(start, text) if is_plain else ()
+
+
+def _has_others(document: Document, loop: TrainingLoop) -> bool:
+    """Return True if other optimizers step in the same loop, or in functions that may run between two of its steps."""
+    code = document.code
+    subjects = {event.subject for event in loop.of(EventKind.STEP)}
+    for other in document.loops:
+        if not is_loop(other.update) and code.class_of(other.update) is code.class_of(loop.update):
+            subjects |= {event.subject for event in other.of(EventKind.STEP) if not _is_local(code, event)}
+    return len(subjects) > 1
+
+
+def _is_local(code: Code, step: Event) -> bool:
+    """Return True if a function makes the optimizer that it steps."""
+    function = code.function(step.call)
+    return function is not None and any(
+        item.kind == "=" and code.is_inside(item.statement, function)
+        for item in (code.assignments(step.subject, step.call) if not step.subject.startswith("self.") else ())
+    )
+
+
+def _own_backward(loop: TrainingLoop, step: Event) -> Event | None:
+    """Return the first backward since the step of another optimizer."""
     own: Event | None = None
     for event in reversed(loop.events[: loop.events.index(step)]):
         if event.kind is EventKind.STEP:
             break
         own = event if event.kind is EventKind.BACKWARD else own
     return own
-
-
-def _edits(document: Document, step: Event, backward: Event | None) -> tuple[Edit, ...]:
-    code, inserter = document.code, LineInserter(document.code, document.sources)
-    statement = code.statement(step.call)
-    if not step.subject or not isinstance(statement, ast.Expr) or statement.value is not step.call:
-        return ()
-    text = f"{step.subject}.zero_grad()"
-    if backward is None:
-        return inserter.after(statement, text)
-    start = code.statement(backward.call)
-    return inserter.before(start, text) if code.parent(start) is code.parent(statement) else ()
 
 
 GRAD_NEVER_ZEROED = Rule(

@@ -8,7 +8,16 @@ from collections.abc import Iterator
 
 from ..._problem import Problem
 from ..._rule import Rule, RuleFamily
-from ...analysis import Code, EventKind, assigned_value, is_accelerator, last_part, walk
+from ...analysis import (
+    Code,
+    EventKind,
+    assigned_value,
+    is_accelerator,
+    last_assignment,
+    last_part,
+    passed_values,
+    walk,
+)
 from ...sources import Document
 from ._groups import find_groups
 from ._loss_scale import LossScale, differentiated
@@ -28,23 +37,47 @@ def _check(document: Document) -> Iterator[Problem]:
 def _check_accelerate(document: Document) -> Iterator[Problem]:
     """Check losses that `accelerator.backward` divides by its `gradient_accumulation_steps`."""
     code = document.code
-    size = _setting(code, "Accelerator", "gradient_accumulation_steps")
-    plugin = _setting(code, "GradientAccumulationPlugin", "num_steps")
-    size = size if size is not None else plugin
     for loop in document.loops:
         for event in loop.of(EventKind.BACKWARD):
             func = event.call.func
             receiver = func.value if isinstance(func, ast.Attribute) else None
-            if (
-                not event.call.args
-                or not is_accelerator(code, receiver)
-                or (size is None and not _in_accumulate(code, event.call))
-            ):
+            if not event.call.args or receiver is None or not is_accelerator(code, receiver):
                 continue
-            if size is not None and code.constant(size) == 1:
+            size = _accelerator_size(code, receiver)
+            if (size is None and not _in_accumulate(code, event.call)) or code.constant(size) == 1:
                 continue
             divider = f"{code.name(receiver)}.backward"
             yield from _divided(code, loop.node, differentiated(code, event), size, divider)
+
+
+def _accelerator_size(code: Code, accelerator: ast.expr) -> ast.expr | None:
+    """Return how many batches an Accelerator accumulates; of one that comes from elsewhere what the document says."""
+    values = _values_at(code, accelerator)
+    calls = [item for item in values if isinstance(item, ast.Call) and last_part(code.name(item.func)) == "Accelerator"]
+    if not calls or any(item.arg is None for call in calls for item in call.keywords):
+        size = _setting(code, "Accelerator", "gradient_accumulation_steps")
+        return size if size is not None else _setting(code, "GradientAccumulationPlugin", "num_steps")
+    for item in (item for call in calls for item in call.keywords):
+        if item.arg == "gradient_accumulation_steps" and code.constant(item.value) != 1:
+            return item.value
+        if item.arg == "gradient_accumulation_plugin":
+            return _setting(code, "GradientAccumulationPlugin", "num_steps")
+    return None
+
+
+def _values_at(code: Code, node: ast.expr, *, into_callers: bool = True) -> Iterator[ast.expr]:
+    """Yield what a variable holds at a node: the last value before it, or what the calls of its function pass."""
+    name = code.name(node)
+    if name is None:
+        return
+    assignment = last_assignment(code, name, node) or next(iter(code.assignments(name, node)), None)
+    if assignment is None:
+        return
+    if assignment.value is not None:
+        yield assignment.value
+    elif into_callers and assignment.kind == "argument" and isinstance(assignment.statement, ast.FunctionDef):
+        for value in passed_values(code, assignment.statement, name):
+            yield from _values_at(code, value, into_callers=False)
 
 
 def _check_deepspeed(document: Document) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ..._insertion import LineInserter
 from ..._problem import Edit, Problem
+from ..._removal import remove_statements
 from ..._rule import Rule, RuleFamily
 from ...analysis import (
     Code,
@@ -104,7 +105,7 @@ def _edits(document: Document, group: Group, event: Event) -> tuple[Edit, ...]:
     statement = code.statement(event.call)
     if not isinstance(statement, ast.Expr) or statement.value is not event.call:
         return ()
-    removal = code.remove_statement(statement)
+    (removal,) = remove_statements(code, document.sources, [statement])
     if any(_follows_step(code, group, other) for other in group.loop.of(EventKind.ZERO_GRAD)):
         return (removal,)
     steps = group.loop.of(EventKind.STEP)

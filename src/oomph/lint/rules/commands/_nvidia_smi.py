@@ -63,6 +63,7 @@ def _check_query(command: CommandLine, switch: str, words: Sequence[Word]) -> It
     names = value.split(",")
     if value.endswith(","):
         names += [part for other in rest if not other.text.startswith("-") for part in other.text.split(",")]
+    listed = {name.strip().lower() for name in names}
     for field in (name.strip() for name in names):
         if is_placeholder(field) or field.lower() in known:
             continue
@@ -71,6 +72,9 @@ def _check_query(command: CommandLine, switch: str, words: Sequence[Word]) -> It
         hint = HINTS.get(field.lower())
         other = same or (None if hint else nearest(field.lower(), known))
         advice = f"write {other}" if other else hint or f"see nvidia-smi --help-{switch[2:]}"
+        if other in listed:
+            advice, same = f"remove it, {other} is listed as well", None
+        listed.add(same or "")
         message = f"nvidia-smi {switch} has no field `{field}` and prints nothing but an error: {advice}"
         yield Problem(span, message, replacement(span, command, same) if same else ())
 

@@ -31,6 +31,8 @@ _STRONG_SIGNS = {"--img", "--hyp", "--conf-thres"}
 # Other detectors whose scripts have the same names and mostly the same options.
 _RIVALS = re.compile(r"yolo[_-]?(?:v?[3467]|v?9|v?1[0-9]|r\b|x\b|p\b|-nas)|ppyolo|yolact|rtmdet|mmdet", re.IGNORECASE)
 _PERSONAL = re.compile(r"yolo[_-]?v?5", re.IGNORECASE)
+_OWN_FOLDER = re.compile(r"yolo|ultralytics", re.IGNORECASE)
+_SUBFOLDERS = {"segment", "classify"}  # of YOLOv5
 _MOVES = {"to", "cuda", "cpu", "half", "float", "load", "fuse"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CLASSES = {
@@ -42,11 +44,14 @@ _CLASSES = {
 def _check(document: Document) -> Iterator[Problem]:
     is_yolov5 = _PERSONAL.search(document.text) is not None
     is_other = not is_yolov5 and _RIVALS.search(document.text) is not None
+    folder = ""
     for command in document.commands:
+        folder = "" if command.is_string else folder
         for words in command.commands:
+            folder = _folder_after(words, folder)
             yield from _check_yolo(command, words)
             if not is_other:
-                yield from _check_script(command, words, is_yolov5=is_yolov5)
+                yield from _check_script(command, words, folder, is_yolov5=is_yolov5)
     if "YOLO" in document.text or "ultralytics" in document.text:
         yield from _check_calls(document.code)
 
@@ -54,7 +59,21 @@ def _check(document: Document) -> Iterator[Problem]:
 # YOLOv5: `python train.py --img 640 …`.
 
 
-def _check_script(command: CommandLine, words: Sequence[Word], *, is_yolov5: bool) -> Iterator[Problem]:
+def _folder_after(words: Sequence[Word], folder: str) -> str:
+    """Return the working folder behind a command: that of a `cd`, otherwise the one before it."""
+    is_change = len(words) > 1 and words[0].text == "cd"
+    return words[1].text if is_change else folder
+
+
+def _is_other_project(folder: str) -> bool:
+    """Return True if a folder is named, and not for YOLO: `detr/`, `../ssd`. An absolute one may hold anything."""
+    if is_placeholder(folder) or folder.startswith(("/", "\\")) or ":" in folder:
+        return False
+    parts = [part for part in re.split(r"[\\/]", folder) if part not in {"", ".", "~", *_SUBFOLDERS}]
+    return bool(parts) and parts[-1] not in {"..", "-"} and not _OWN_FOLDER.search(parts[-1])
+
+
+def _check_script(command: CommandLine, words: Sequence[Word], folder: str, *, is_yolov5: bool) -> Iterator[Problem]:
     for number, word in enumerate(words):
         match = _SCRIPT.fullmatch(word.text)
         if match is None or number == 0:
@@ -62,7 +81,8 @@ def _check_script(command: CommandLine, words: Sequence[Word], *, is_yolov5: boo
         arguments = words[number + 1 :]
         name = match[1].replace("\\", "/")
         options = SCRIPT_OPTIONS.get(name)
-        if options is not None and _is_yolov5(word.text, arguments, is_yolov5=is_yolov5):
+        place = word.text[: match.start(1)] or folder
+        if options is not None and _is_yolov5(word.text, arguments, place, is_yolov5=is_yolov5):
             for argument in arguments:
                 is_old = argument.text.partition("=")[0] in REMOVED_OPTIONS
                 if is_yolov5 or not is_old:
@@ -70,12 +90,12 @@ def _check_script(command: CommandLine, words: Sequence[Word], *, is_yolov5: boo
         return
 
 
-def _is_yolov5(script: str, arguments: Sequence[Word], *, is_yolov5: bool) -> bool:
-    """Return True if a script is YOLOv5's: by its options and what they name, not by the script's name alone."""
+def _is_yolov5(script: str, arguments: Sequence[Word], folder: str, *, is_yolov5: bool) -> bool:
+    """Return True if a script is YOLOv5's: by its folder, its options and what they name, not by its name alone."""
     text = " ".join([script, *(argument.text for argument in arguments)])
     if _PERSONAL.search(text):
         return True
-    if _RIVALS.search(text):
+    if _RIVALS.search(text) or _is_other_project(folder):
         return False
     names = {argument.text.partition("=")[0] for argument in arguments}
     signs = sum(sign in names for sign in _SIGNS) + bool(re.search(r"--data[= ]\S+\.ya?ml", text))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ..._problem import Problem
 from ..._rule import Rule, RuleFamily
-from ...analysis import Code, dataset_classes, last_part, method_of, walk
+from ...analysis import Code, Function, dataset_classes, last_part, method_of, walk
 from ...sources import Document
 from ._sample_code import short_source
 
@@ -32,8 +32,8 @@ _SMALL = re.compile(
 
 def _check(document: Document) -> Iterator[Problem]:
     code = document.code
-    for place in document.images.collections():
-        if not _is_allowed(code, place) and not _is_shown(code, place):
+    for place in dict.fromkeys((*document.images.collections(), *document.volumes.collections())):
+        if not _is_allowed(document, place) and not _is_shown(code, place):
             message = (
                 f"`{short_source(code, place)}` keeps the whole data set decoded in RAM: keep the paths, and read each "
                 "image in `__getitem__` of a Dataset"
@@ -45,14 +45,22 @@ def _check(document: Document) -> Iterator[Problem]:
     yield from _growing_caches(document)
 
 
-def _is_allowed(code: Code, place: ast.AST) -> bool:
-    """Return True in code that loads one batch, and where an option of the user asks for it."""
+def _is_allowed(document: Document, place: ast.AST) -> bool:
+    """Return True in code that loads one sample or batch, and where an option of the user asks for it."""
+    code = document.code
     for outer in code.ancestors(place):
-        if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)) and _PER_BATCH.search(outer.name):
-            return True
+        if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            callers = [code.function(call) for call in document.calls.calls_of(outer)]
+            if _loads_part(outer) or (callers and all(map(_loads_part, callers))):
+                return True
         if isinstance(outer, ast.If) and _OPTION.search(ast.unparse(outer.test)):
             return True
     return False
+
+
+def _loads_part(function: Function | None) -> bool:
+    """Return True for a function that loads one sample or batch at a time."""
+    return function is not None and _PER_BATCH.search(function.name) is not None
 
 
 def _is_shown(code: Code, place: ast.AST) -> bool:
@@ -90,7 +98,7 @@ def _all_recordings(document: Document) -> Iterator[Problem]:
             element = element.value
         is_all = any(document.images.files.covers_all(part.iter) for part in node.generators)
         is_kept = code.call_name(element) in _AUDIO_READS and code.function(node) in owners
-        if is_kept and is_all and not _is_allowed(code, node):
+        if is_kept and is_all and not _is_allowed(document, node):
             message = (
                 f"`{short_source(code, node)}` keeps all decoded recordings in RAM: keep the paths, and read each "
                 "file in `__getitem__`"
@@ -107,7 +115,7 @@ def _whole_arrays(document: Document) -> Iterator[Problem]:
             continue
         statement = code.statement(call)
         is_kept = isinstance(statement, ast.Assign) and next(code.loops_around(call), None) is None
-        if not is_kept or _is_allowed(code, call) or not call.args:
+        if not is_kept or _is_allowed(document, call) or not call.args:
             continue
         name = last_part(code.name(statement.targets[0]))  # type: ignore[attr-defined]
         path = code.constant(call.args[0])
@@ -140,7 +148,7 @@ def _whole_files(document: Document) -> Iterator[Problem]:
         if not is_kept or not isinstance(key, str) or ast.unparse(node.slice) not in {":", "...", "()"}:
             continue
         words = f"{last_part(code.name(statement.targets[0]))} {key}"  # type: ignore[union-attr]
-        if _IMAGE_ARRAY.search(words) and not _SMALL.search(words) and not _is_allowed(code, node):
+        if _IMAGE_ARRAY.search(words) and not _SMALL.search(words) and not _is_allowed(document, node):
             message = (
                 f"`{short_source(code, node)}` reads all of the file into RAM: keep the file open, and index it in "
                 "`__getitem__`"
@@ -169,7 +177,8 @@ def _growing_caches(document: Document) -> Iterator[Problem]:
         if not isinstance(target, ast.Subscript) or code.function(statement) not in methods:
             continue
         name = code.name(target.value) or ""
-        if name.startswith("self.") and document.images.is_image(statement.value) and not _is_bounded(code, statement):
+        is_read = any(flow.is_image(statement.value) for flow in (document.images, document.volumes))
+        if name.startswith("self.") and is_read and not _is_bounded(code, statement):
             message = (
                 f"`{short_source(code, statement)}` keeps every decoded image, in every worker again: read the image "
                 "each time, or keep a limited number"
@@ -197,6 +206,7 @@ DATASET_IN_MEMORY = Rule(
     _check,
     triggers=(
         "imread", "Image.open", "np.load", "numpy.load", "load_img", "read_image", "decode_image", "decode_jpeg",
-        "imdecode", "dcmread", "pil_loader", "h5py", "librosa", "torchaudio", "soundfile", "wavfile",
+        "imdecode", "dcmread", "pil_loader", "h5py", "librosa", "torchaudio", "soundfile", "wavfile", "rasterio",
+        "get_fdata", "ReadImage",
     ),
 )  # fmt: skip

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ..._problem import Edit, Problem
+from ..._removal import remove_statements
 from ..._rule import Rule, RuleFamily
 from ...analysis import Code, Loop, callers, iterates_over_loader, model_calls, training_calls, walk
 from ...sources import Document
@@ -42,7 +43,7 @@ def _check(document: Document) -> Iterator[Problem]:
             f"{code.source(call)}{with_collection} at every step frees no memory that torch could not use itself, and "
             "makes the next step wait for the driver: remove it"
         )
-        yield Problem(code.span(call), message, tuple(_edits(code, call, collection)))
+        yield Problem(code.span(call), message, _edits(document, call, collection))
     yield from _check_functions(code)
 
 
@@ -75,18 +76,21 @@ def _is_empty_cache(code: Code, call: ast.Call) -> bool:
     return name in {f"torch.{device}.empty_cache" for device in _DEVICES} or name == "torch.accelerator.empty_cache"
 
 
-def _edits(code: Code, call: ast.Call, collection: ast.Call | None) -> Iterator[Edit]:
-    statement = code.statement(call)
-    if not isinstance(statement, ast.Expr) or statement.value is not call:
-        return
-    calls = [call] if collection is None else [call, collection]
-    statements = [code.statement(item) for item in calls]
-    parents = [code.parent(item) for item in statements]
-    body = getattr(parents[0], "body", [])
-    if all(isinstance(item, ast.Expr) for item in statements) and not set(body) <= set(statements):
-        yield from (code.remove_statement(item) for item in statements)
-    else:
-        yield code.remove_statement(statement)
+def _edits(document: Document, call: ast.Call, collection: ast.Call | None) -> tuple[Edit, ...]:
+    """Return the edits that remove the call, and with it the collection, unless nothing of its block would be left."""
+    code = document.code
+    statements = [code.statement(item) for item in (call, collection) if item is not None]
+    if not _is_alone(statements[0], call):
+        return ()
+    body = getattr(code.parent(statements[0]), "body", [])
+    if collection is not None and (not _is_alone(statements[1], collection) or set(body) <= set(statements)):
+        statements = statements[:1]
+    return remove_statements(code, document.sources, statements)
+
+
+def _is_alone(statement: ast.stmt, call: ast.Call) -> bool:
+    """Return True if a statement consists of a call."""
+    return isinstance(statement, ast.Expr) and statement.value is call
 
 
 def _runs_in_every_iteration(code: Code, call: ast.Call, loop: Loop | ast.FunctionDef) -> bool:

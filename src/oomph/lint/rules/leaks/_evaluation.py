@@ -26,6 +26,7 @@ from ...analysis import (
     training_regions,
     walk,
 )
+from ._inference import collects_features, predicts_with_loaded_weights
 
 _EVALUATION_WORDS = (
     "val", "valid", "validate", "validation", "validating", "test", "testing", "eval", "evaluate", "evaluation",
@@ -74,8 +75,8 @@ class EvaluationLoop:
             level the statement.
         call: The call of the model.
         model: The model as written.
-        is_named: True if the name of the function or of the data says that it evaluates, or if the document trains
-            nothing.
+        is_named: True if the name of the function or of the data says that it evaluates, if its code shows it, or if
+            the document trains nothing.
         is_implied: True if only the lack of any training says so.
     """
 
@@ -122,7 +123,7 @@ def _evaluation_loop(code: Code, call: ast.Call) -> EvaluationLoop | None:
         return None
     if any(_HAS_ITS_MODE.search(code.call_name(value)) for value in code.values(called_model(call))):
         return None
-    is_named = _is_named(code, node, function) or _measures(code, node, function)
+    is_named = _is_named(code, node, function) or _measures(code, node, function) or _is_shown(code, node, call)
     is_implied = not is_named and _is_implied(code, node)
     return EvaluationLoop(node, call, _FORWARD_METHOD.sub("", model), is_named or is_implied, is_implied)
 
@@ -182,6 +183,14 @@ def _is_named(code: Code, node: ast.AST, function: Function | None) -> bool:
     if any(_says_training(code, source) for source in sources):
         return False
     return function is not None and _EVALUATION_NAME.search(function.name) is not None
+
+
+def _is_shown(code: Code, node: ast.AST, call: ast.Call) -> bool:
+    """Return True if the code shows that a loop predicts, over data that isn't named for training."""
+    sources = loop_sources(code, node.generators[0] if isinstance(node, _COMPREHENSIONS) else node)
+    if any(_says_training(code, source) for source in sources):
+        return False
+    return collects_features(code, node, call) or predicts_with_loaded_weights(code, node, call)
 
 
 def _is_over_evaluation_data(code: Code, node: ast.AST) -> bool:

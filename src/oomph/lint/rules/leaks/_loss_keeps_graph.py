@@ -11,17 +11,20 @@ from ..._problem import Edit, Problem
 from ..._rule import Rule, RuleFamily
 from ...analysis import (
     Code,
+    EventKind,
     Function,
     GraphValues,
     Loop,
     assigned_value,
     called_name,
     callers,
+    events_in,
     gradients_are_off,
     is_loss,
     is_loss_function,
     item_source,
     last_assignment,
+    makes_other_object,
     training_calls,
     training_regions,
     walk,
@@ -41,11 +44,15 @@ _STEP_BASES = {"training_step": "LightningModule", "compute_loss": "Trainer"}
 
 @dataclass(frozen=True)
 class _Kept:
-    """A store that keeps graphs: where, the loop whose iterations it outlives, and the tensors."""
+    """A store that keeps graphs: where, the loop whose iterations it outlives, and the tensors.
+
+    A backward of the code or of a framework frees the activations, but not the graph.
+    """
 
     store: Store
     tensors: tuple[ast.expr, ...]
     values: GraphValues
+    is_framework_step: bool = False
 
 
 def _check_losses(document: Document) -> Iterator[Problem]:
@@ -71,7 +78,8 @@ def _check_outputs(document: Document) -> Iterator[Problem]:
         if any(_is_summed_loss(code, tensor, kept) for tensor in kept.tensors):
             continue
         tensor = kept.tensors[0]
-        activations = "" if kept.values.backwards else " with all its activations"
+        is_trained = kept.values.backwards or kept.is_framework_step
+        activations = "" if is_trained else " with all its activations"
         message = (
             f"`{code.source(store.node)}` keeps the graph of every iteration alive{activations}: keep "
             f"{code.source(tensor)}.detach()"
@@ -107,12 +115,12 @@ def _is_framework_step(code: Code, function: Function) -> bool:
 
 
 def _kept_by_framework_steps(code: Code, stores: tuple[Store, ...], steps: list[Function]) -> Iterator[_Kept]:
-    """Yield the stores in attributes of the loss that a method returns; the framework runs its backward."""
-    values = GraphValues(code)
+    """Yield the stores in attributes of losses and outputs of a framework's step; the framework runs its backward."""
     for store in stores:
         function = code.function(store.node)
-        if function not in steps or not store.root.startswith("self."):
+        if function is None or function not in steps or not store.root.startswith("self."):
             continue
+        values = GraphValues(code, outputs=frozenset(_outputs(code, function)))
         returned = {
             code.name(value) or ""
             for node in walk(function)
@@ -121,8 +129,44 @@ def _kept_by_framework_steps(code: Code, stores: tuple[Store, ...], steps: list[
         }
         parts = [*_operands(store.value), *(store.value.values if isinstance(store.value, ast.Dict) else ())]
         tensors = tuple(part for part in parts if code.name(part) in returned)
+        if not tensors and not _is_emptied_by_step(code, store, function):
+            tensors = tuple(values.tensors(store.value))
         if tensors:
-            yield _Kept(store, tensors, values)
+            yield _Kept(store, tensors, values, is_framework_step=True)
+
+
+def _outputs(code: Code, function: Function) -> Iterator[ast.Call]:
+    """Yield the calls of a step that run the module itself, or a part of it whose result a loss function gets."""
+    losses = [node for node in walk(function) if isinstance(node, ast.Call) and is_loss_function(code, node.func)]
+    predictions = {code.name(_base(call.args[0])) for call in losses if call.args}
+    for node in walk(function):
+        if not isinstance(node, ast.Call):
+            continue
+        name, parent = code.name(node.func) or "", code.parent(node)
+        is_prediction = isinstance(parent, ast.Assign) and code.name(parent.targets[0]) in predictions - {None}
+        if name in {"self", "self.forward"} or (is_prediction and name.startswith("self.")):
+            yield node
+
+
+def _base(node: ast.expr) -> ast.expr:
+    """Return `logits` of `logits.flatten(0, 1)[mask]`."""
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        if isinstance(node, ast.Call):
+            if not isinstance(node.func, ast.Attribute):
+                break
+            node = node.func.value
+        else:
+            node = node.value
+    return node
+
+
+def _is_emptied_by_step(code: Code, store: Store, function: Function) -> bool:
+    """Return True if a step keeps only a limited number of values."""
+    is_reset = any(
+        code.is_inside(item.statement, function) and makes_other_object(code, item)
+        for item in code.assignments(store.root, store.target)
+    )
+    return is_reset or is_bounded(code, store) or is_emptied(code, store.root, function)
 
 
 def _alternatives(node: ast.expr) -> Iterator[ast.expr]:
@@ -177,7 +221,7 @@ def _kept_by_steps(code: Code, stores: tuple[Store, ...], *, has_fragments: bool
 
 
 def _is_repeated_step(code: Code, store: Store, function: Function | None) -> bool:
-    """Return True if a loop calls a function that adds to an attribute or a global list, which nothing empties."""
+    """Return True if a function that runs repeatedly adds to an attribute or a global list that nothing empties."""
     if function is None or store.is_sum:
         return False
     is_attribute = store.root.startswith("self.")
@@ -189,10 +233,13 @@ def _is_repeated_step(code: Code, store: Store, function: Function | None) -> bo
     names = {place.name if place is not None else "" for place in places}
     if names != ({"__init__"} if is_attribute else {""}) or (not is_attribute and len(starts) > 1):
         return False
+    calls = callers(code, function)
+    if not calls and is_attribute:  # a step that another file calls
+        return any(event.kind is EventKind.STEP for event in events_in(code, function))
     return any(
         next(code.loops_around(call), None) is not None
         or any(isinstance(outer, (ast.ListComp, ast.GeneratorExp)) for outer in code.ancestors(call))
-        for call in callers(code, function)
+        for call in calls
     )
 
 

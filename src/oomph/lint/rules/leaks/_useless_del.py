@@ -14,11 +14,12 @@ from ...analysis import (
     is_loss_function,
     is_optimizer,
     last_assignment,
+    makes_other_object,
     model_calls,
     model_names,
     walk,
 )
-from ...sources import Document, split_lines
+from ...sources import Document, DocumentKind, split_lines
 
 _FREEING = {"torch.cuda.empty_cache", "gc.collect", "torch.mps.empty_cache", "torch.xpu.empty_cache"}
 _FREEING_WORDS = ("free", "memory", "release", "gpu", "vram", "leak", "oom")
@@ -60,7 +61,7 @@ def _reason(document: Document, delete: ast.Delete, target: ast.Name) -> str | N
         return None
     if assignment.kind == "for" and isinstance(assignment.statement, (ast.For, ast.AsyncFor)):
         return _reason_of_loop(code, delete, assignment.statement, target)
-    holder = _other_holder(code, delete, target)
+    holder = _other_holder(document, delete, target)
     return f"{holder} still holds the object: delete that too" if holder else None
 
 
@@ -173,17 +174,19 @@ def _is_collected(code: Code, delete: ast.Delete, assignment: Assignment) -> boo
     return is_last and is_result
 
 
-def _other_holder(code: Code, delete: ast.Delete, target: ast.Name) -> str | None:
+def _other_holder(document: Document, delete: ast.Delete, target: ast.Name) -> str | None:
     """Return the name, attribute or list that received the same object before, and keeps it."""
+    code = document.code
     assignment = last_assignment(code, target.id, delete)
     if assignment is None:
         return None
-    first = int(getattr(assignment.statement, "lineno", 0))
+    first = _line(assignment.statement)
     for holder, statement in _holders(code, target.id, delete, first):
         if not _is_released(code, holder, statement, delete):
             return code.source(holder)
-    for optimizer in _optimizers_of(code, target.id, delete):
-        if not _is_released(code, optimizer, delete, delete):
+    for optimizer, statement in _optimizers_of(document, target.id, delete):
+        is_later = code.piece(statement) != code.piece(delete) and _is_replaced_later(code, optimizer, delete)
+        if not is_later and not _is_released(code, optimizer, statement, delete):
             return f"{code.source(optimizer)} with the parameters"
     # A value that is itself another name: `result = out; del result` leaves out.
     value = assignment.value
@@ -193,23 +196,36 @@ def _other_holder(code: Code, delete: ast.Delete, target: ast.Name) -> str | Non
     return None
 
 
-def _optimizers_of(code: Code, model: str, delete: ast.Delete) -> Iterator[ast.expr]:
-    """Yield the optimizers in the same scope that hold a model's parameters and are used behind its deletion."""
+def _optimizers_of(document: Document, model: str, delete: ast.Delete) -> Iterator[tuple[ast.expr, ast.AST]]:
+    """Yield the optimizers in the same scope that hold the parameters of a model, with the place.
+
+    The cells of a notebook run one after the other; the fences of a text may be alternatives.
+    """
+    code = document.code
+    made = [item.statement for item in code.assignments(model, delete) if makes_other_object(code, item)]
+    first = max((line for item in made if (line := _line(item)) < delete.lineno), default=0)
     for assign in code.nodes(ast.Assign):
         target = assign.targets[0]
-        if assign.lineno > delete.lineno or code.scope(assign) is not code.scope(delete):
+        if not first <= assign.lineno <= delete.lineno or code.scope(assign) is not code.scope(delete):
             continue
         holds = isinstance(assign.value, ast.Call) and any(
             isinstance(node, ast.Attribute) and node.attr == "parameters" and code.name(node.value) == model
             for argument in assign.value.args
             for node in walk(argument)
         )
-        if holds and is_optimizer(code, target) and _is_same_piece(code, assign, delete):
-            yield target
+        is_before = document.kind is DocumentKind.NOTEBOOK or code.piece(assign) == code.piece(delete)
+        if holds and is_optimizer(code, target) and is_before:
+            yield target, assign
 
 
-def _is_same_piece(code: Code, first: ast.AST, second: ast.AST) -> bool:
-    return code.piece(first) == code.piece(second)
+def _is_replaced_later(code: Code, holder: ast.expr, delete: ast.Delete) -> bool:
+    """Return True if the other holder gets a new value behind the deletion, which frees the object then."""
+    assignments = code.assignments(code.name(holder) or "", delete)
+    return any(_line(item.statement) > delete.lineno and makes_other_object(code, item) for item in assignments)
+
+
+def _line(node: ast.AST) -> int:
+    return int(getattr(node, "lineno", 0))
 
 
 def _holders(code: Code, name: str, delete: ast.Delete, first: int) -> Iterator[tuple[ast.expr, ast.AST]]:
@@ -242,16 +258,16 @@ def _is_released(code: Code, holder: ast.expr, since: ast.AST, delete: ast.Delet
     name = code.name(holder)
     if name is None:
         return not isinstance(holder, ast.Subscript)
-    first = int(getattr(since, "lineno", 0))
+    first = _line(since)
     # Both names are deleted, in any order.
     for other in code.nodes(ast.Delete):
         if code.scope(other) is code.scope(delete) and any(code.name(item) == name for item in other.targets):
             return True
     loop = next(code.loops_around(delete), None)
     return any(
-        first < int(getattr(assignment.statement, "lineno", 0)) <= delete.lineno + 3
+        first < _line(assignment.statement) <= delete.lineno + 3
         for assignment in code.assignments(name, delete)
-        if assignment.kind in {"=", "for"} and (loop is None or code.is_inside(assignment.statement, loop))
+        if makes_other_object(code, assignment) and (loop is None or code.is_inside(assignment.statement, loop))
     )
 
 

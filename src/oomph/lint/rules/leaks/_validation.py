@@ -138,12 +138,12 @@ VALIDATION_WITH_GRAD = Rule(
     RuleFamily.LEAKS,
     "A model is evaluated with gradients on",
     _check_grad,
-    triggers=("eval", "val", "test", "predict", "infer", "argmax", ".train("),
+    triggers=("eval", "val", "test", "predict", "infer", "argmax", ".train(", "load_state_dict"),
 )
 VALIDATION_WITHOUT_EVAL = Rule(
     "validation-without-eval",
     RuleFamily.LEAKS,
     "A model is evaluated in training mode",
     _check_mode,
-    triggers=("eval", "val", "test", "predict", "infer", "argmax", ".train("),
+    triggers=("eval", "val", "test", "predict", "infer", "argmax", ".train(", "load_state_dict", "no_grad"),
 )

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from ..._problem import Problem
 from ..._rule import Rule, RuleFamily
-from ...analysis import Code, last_part
+from ...analysis import Code, EventKind, last_assignment, last_part, walk
 from ...sources import Document
-from ._half_models import half_models, is_same_scope, trained_names
+from ._half_models import HalfModel, half_models, is_half_at, trained_names
 
 _OPTIMIZERS = {"Adam", "AdamW", "NAdam", "RAdam", "RMSprop", "Adamax"}
 _SMALLEST = 2.0**-24  # the smallest positive float16
@@ -22,12 +22,11 @@ def _check(document: Document) -> Iterator[Problem]:
     optimizers = [call for call in code.nodes(ast.Call) if _is_adam(code, call) and _eps(code, call) < _SMALLEST]
     if not optimizers:
         return
-    models = list(half_models(code))
+    models = list(half_models(document))
     for call in optimizers:
         names = trained_names(code, call)
         for model in models:
-            # A cast behind the optimizer counts too: it changes the same parameters in place.
-            if model.name in names and is_same_scope(code, model, call):
+            if model.name in names and _is_trained(document, model, call):
                 eps = _eps(code, call)
                 message = (
                     f"eps={eps:g} is 0 in float16, the type of {model.name}'s weights, and divisions by 0 give NaN: "
@@ -35,6 +34,37 @@ def _check(document: Document) -> Iterator[Problem]:
                 )
                 yield Problem(code.span(call), message)
                 break
+
+
+def _is_trained(document: Document, model: HalfModel, optimizer: ast.Call) -> bool:
+    """Return True if an optimizer updates the model's float16 weights.
+
+    A cast behind the optimizer counts if it is used after that: `half()` changes the same parameters in place.
+    """
+    uses = (optimizer, *_uses(document, optimizer))
+    return any(is_half_at(document, model, node) for node in uses)
+
+
+def _uses(document: Document, optimizer: ast.Call) -> Iterator[ast.AST]:
+    """Yield the steps of an optimizer, and where it is passed or returned to code that may step it."""
+    code = document.code
+    parent = code.parent(optimizer)
+    name = code.name(parent.targets[0]) if isinstance(parent, ast.Assign) else None
+    if name is None:
+        return
+    steps = [event.call for loop in document.loops for event in loop.of(EventKind.STEP) if event.subject == name]
+    passed = [call for call in code.nodes(ast.Call) if _passes(code, call, name)]
+    returned = [node for node in code.nodes(ast.Return) if any(code.name(part) == name for part in walk(node))]
+    for node in (*steps, *passed, *returned):
+        made = last_assignment(code, name, node)
+        if made is not None and made.value is optimizer:
+            yield node
+
+
+def _passes(code: Code, call: ast.Call, name: str) -> bool:
+    """Return True if a function other than torch's, such as a scheduler's, gets a variable."""
+    values = (*call.args, *(item.value for item in call.keywords))
+    return any(code.name(value) == name for value in values) and not code.call_name(call).startswith("torch.")
 
 
 def _is_adam(code: Code, call: ast.Call) -> bool:

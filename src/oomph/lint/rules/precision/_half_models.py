@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...analysis import Code, Function, Scope, last_part, passed_value, walk
+from ...analysis import (
+    Code,
+    Function,
+    Scope,
+    callers,
+    is_no_grad,
+    last_part,
+    makes_other_object,
+    passed_value,
+    training_calls,
+    walk,
+)
+from ...sources import Document, DocumentKind
 from ._autocast import Precision, type_of
 
 _CASTS = {"half", "to", "type", "astype"}
@@ -22,15 +34,19 @@ class HalfModel:
         name: Its variable.
         cast: The call that makes its weights float16.
         scope: The function or module that it belongs to.
+        place: Where the variable gets a float16 model: the cast, the call of a function that casts, or a function that
+            receives it.
     """
 
     name: str
     cast: ast.Call
     scope: Scope
+    place: ast.AST
 
 
-def half_models(code: Code) -> Iterator[HalfModel]:
+def half_models(document: Document) -> Iterator[HalfModel]:
     """Yield the models that a statement without condition makes float16, and none makes float32 again."""
+    code = document.code
     if any(name in code.aliases or _is_called(code, name) for name in _ADAPTERS):
         return  # the weights of adapters are float32
     for call in code.nodes(ast.Call):
@@ -38,7 +54,7 @@ def half_models(code: Code) -> Iterator[HalfModel]:
             continue
         for model in _named_models(code, call):
             yield model
-            yield from _passed_on(code, model)
+            yield from _passed_on(document, model)
 
 
 def _named_models(code: Code, call: ast.Call) -> Iterator[HalfModel]:
@@ -47,7 +63,7 @@ def _named_models(code: Code, call: ast.Call) -> Iterator[HalfModel]:
     if name is not None:
         if _is_restored(code, name, call):
             return
-        yield HalfModel(name, call, code.scope(call))
+        yield HalfModel(name, call, code.scope(call), call)
     function = code.function(call)
     if function is None:
         return
@@ -58,7 +74,7 @@ def _named_models(code: Code, call: ast.Call) -> Iterator[HalfModel]:
         for position in positions:
             target = code.name(_element(assign.targets[0], position))
             if target is not None:
-                yield HalfModel(target, call, code.scope(assign))
+                yield HalfModel(target, call, code.scope(assign), assign)
 
 
 def _returned(function: Function, name: str | None) -> set[int | None]:
@@ -82,17 +98,73 @@ def _element(target: ast.expr, position: int | None) -> ast.expr | None:
     return parts[position] if position < len(parts) else None
 
 
-def _passed_on(code: Code, model: HalfModel) -> Iterator[HalfModel]:
+def _passed_on(document: Document, model: HalfModel) -> Iterator[HalfModel]:
     """Yield the parameters of functions that are called with the model."""
+    code = document.code
     functions = {function.name: function for function in code.functions}
     for call in code.nodes(ast.Call):
         function = functions.get(last_part(code.name(call.func)))
-        if function is None or call.lineno < model.cast.lineno or not is_same_scope(code, model, call):
+        if function is None or not is_half_at(document, model, call):
             continue
         for argument in function.args.args:
             value = passed_value(code, function, call, argument.arg)
             if code.name(value) == model.name:
-                yield HalfModel(argument.arg, model.cast, function)
+                yield HalfModel(argument.arg, model.cast, function, function)
+
+
+def is_half_at(document: Document, model: HalfModel, node: ast.AST) -> bool:
+    """Return True if the weights of a model are float16 when a node runs.
+
+    The node comes after the cast, no other model has taken the variable since, and it is not in another fence of a text
+    whose fences are alternatives.
+    """
+    code = document.code
+    is_text = document.kind is DocumentKind.MARKDOWN
+    if not _is_same_scope(code, model, node) or (is_text and _is_alternative(code, model, node)):
+        return False
+    if model.name.startswith("self.") and code.function(model.place) is not code.function(node):
+        return _is_made_half(code, model)
+    function = code.function(node)
+    nodes: Sequence[ast.AST] = [node]
+    if function is not None and code.scope(node) is not model.scope and not model.name.startswith("self."):
+        nodes = callers(code, function)  # a variable of the module, used in a function
+    return not nodes or any(_line(model.place) <= _line(item) and not _is_replaced(code, model, item) for item in nodes)
+
+
+def _is_made_half(code: Code, model: HalfModel) -> bool:
+    """Return True if the method with the cast makes the model, so that other methods use it after that."""
+    function = code.function(model.place)
+    if function is None or function.name == "__init__":
+        return True
+    made = (item for item in code.assignments(model.name, model.place) if makes_other_object(code, item))
+    return any(code.is_inside(item.statement, function) for item in made)
+
+
+def _is_replaced(code: Code, model: HalfModel, node: ast.AST) -> bool:
+    """Return True if the variable gets another model between its cast and a node."""
+    own = code.statement(model.place) if not isinstance(model.place, ast.Module) else model.place
+    return any(
+        item.statement is not own
+        and _line(model.place) < _line(item.statement) <= _line(node)
+        and makes_other_object(code, item)
+        for item in code.assignments(model.name, model.place)
+    )
+
+
+def _is_alternative(code: Code, model: HalfModel, node: ast.AST) -> bool:
+    """Return True if the fence of a cast is complete without that of a node: it trains or predicts itself."""
+    piece = code.piece(model.cast)
+    if code.piece(node) == piece:
+        return False
+    if any(code.piece(call) == piece for call in training_calls(code)):
+        return True
+    contexts = (item.context_expr for block in code.nodes(ast.With) for item in block.items)
+    evals = (call for call in code.nodes(ast.Call) if isinstance(call.func, ast.Attribute) and call.func.attr == "eval")
+    return any(code.piece(item) == piece for item in (*(item for item in contexts if is_no_grad(code, item)), *evals))
+
+
+def _line(node: ast.AST) -> int:
+    return int(getattr(node, "lineno", 0))
 
 
 def trained_names(code: Code, optimizer: ast.Call) -> set[str]:
@@ -107,7 +179,7 @@ def trained_names(code: Code, optimizer: ast.Call) -> set[str]:
     return names - {""}
 
 
-def is_same_scope(code: Code, model: HalfModel, node: ast.AST) -> bool:
+def _is_same_scope(code: Code, model: HalfModel, node: ast.AST) -> bool:
     """Return True if a name at a node is the same variable as that of the model."""
     if model.name.startswith("self."):
         return code.class_of(model.cast) is code.class_of(node)

@@ -9,7 +9,7 @@ from ..._problem import Problem
 from ..._rule import Rule, RuleFamily
 from ...analysis import Code, is_optimizer, last_part
 from ...sources import Document
-from ._half_models import HalfModel, half_models, is_same_scope, trained_names
+from ._half_models import HalfModel, half_models, is_half_at, trained_names
 from ._scaled_regions import ScaledRegion, scaled_regions
 
 
@@ -20,11 +20,11 @@ def _check(document: Document) -> Iterator[Problem]:
     if not regions and not trainers:
         return
     seen: set[ast.AST] = set()
-    for model in half_models(code):
+    for model in half_models(document):
         if model.cast in seen:
             continue
-        is_scaled = any(_trains(code, region, model) for region in regions)
-        if is_scaled or model.name in trainers:
+        is_scaled = any(_trains(document, region, model) for region in regions)
+        if is_scaled or any(is_half_at(document, model, call) for call in trainers.get(model.name, ())):
             seen.add(model.cast)
             message = (
                 f"the weights of {model.name} are float16, whose gradients a GradScaler refuses to unscale: keep them "
@@ -33,12 +33,10 @@ def _check(document: Document) -> Iterator[Problem]:
             yield Problem(code.span(model.cast), message)
 
 
-def _trains(code: Code, region: ScaledRegion, model: HalfModel) -> bool:
+def _trains(document: Document, region: ScaledRegion, model: HalfModel) -> bool:
     """Return True if a region with a scaler trains the model."""
-    uses = [event.call for event in region.events if event.scaler]
-    if not uses or not is_same_scope(code, model, uses[0]):
-        return False
-    if code.scope(model.cast) is model.scope and model.cast.lineno > uses[-1].lineno:
+    code = document.code
+    if not any(is_half_at(document, model, event.call) for event in region.events if event.scaler):
         return False
     optimizers = [call for call in code.nodes(ast.Call) if _builds_optimizer(code, call)]
     known = [names for call in optimizers if (names := trained_names(code, call))]
@@ -54,8 +52,8 @@ def _builds_optimizer(code: Code, call: ast.Call) -> bool:
     return any(is_optimizer(code, target) for target in targets)
 
 
-def _half_trainers(code: Code) -> set[str]:
-    """Return the models of transformers' Trainers with `fp16=True`, which use a scaler too."""
+def _half_trainers(code: Code) -> dict[str, list[ast.Call]]:
+    """Return the models of transformers' Trainers with `fp16=True`, which use a scaler too, with those calls."""
     is_half = any(
         item.arg == "fp16" and code.constant(item.value) is True
         for call in code.nodes(ast.Call)
@@ -63,14 +61,15 @@ def _half_trainers(code: Code) -> set[str]:
         for item in call.keywords
     )
     if not is_half:
-        return set()
+        return {}
     classes = {owner.name for owner in code.nodes(ast.ClassDef) if any(_is_trainer(code, base) for base in owner.bases)}
-    names = set()
+    trainers: dict[str, list[ast.Call]] = {}
     for call in code.nodes(ast.Call):
         if _is_trainer(code, call.func) or last_part(code.name(call.func)) in classes:
             models = [*call.args[:1], *(item.value for item in call.keywords if item.arg == "model")]
-            names |= {code.name(model) or "" for model in models}
-    return names - {""}
+            for name in {code.name(model) for model in models} - {None}:
+                trainers.setdefault(name or "", []).append(call)
+    return trainers
 
 
 def _is_trainer(code: Code, node: ast.expr) -> bool:
