@@ -464,7 +464,7 @@ def test_what_cannot_be_guarded_is_refused() -> None:
         ({"guard_options": {"split": 3}}, "split is 3"),
     ):
         with pytest.raises(UsageError, match=message):
-            guarded(build(), **options)  # type: ignore[arg-type]
+            guarded(build(), **options)
     with pytest.raises(UsageError, match="isn't compiled"):
         describe(keras.Sequential([keras.layers.Dense(1)]))
 
