@@ -30,10 +30,11 @@ from ..errors import UsageError
 from ..job import Job, resize_batch
 from ..monitor import Recorder, watch
 from ..planner import Plan
-from ..recovery import Guard, RngSnapshot, record_plan
+from ..recovery import Guard, PlainAttributeSnapshot, RngSnapshot, record_plan
 from ..recovery import guard as guard_training
 from ..settings import Settings, environment_allocator
 from ._accelerator import check_accelerator
+from ._guard_options import with_extra_state
 from ._micro_batch_plan import plan_micro_batch
 from ._versions import check_version
 
@@ -52,6 +53,7 @@ _OPTIONS = (
     "snapshot", "nvtx",
 )  # fmt: skip
 _UPDATES_IN_BACKWARD = ("lomo", "layerwise")  # in the name of an optimizer
+_COUNTED_ELSEWHERE = ("current_flos",)  # saving a checkpoint sets it back
 _HEAVY = ("model", "model_wrapped", "train_dataset", "eval_dataset", "optimizer", "lr_scheduler", "callback_handler")
 
 
@@ -124,6 +126,9 @@ class _GuardedRun:
         if self.guard is None:
             # A loss is a sum if it is divided by the labels of all accumulated batches, and often a mean otherwise.
             options: dict[str, Any] = {"reduction": "either", **self._config.options}
+            # Metrics that a loss function collects in its Trainer, as trl's do.
+            collected = PlainAttributeSnapshot(self._trainer, exclude=(*_HEAVY, *_COUNTED_ELSEWHERE))
+            options = with_extra_state(options, collected)
             if self._plan is not None:
                 options["budget"] = self._plan.budget + self._plan.reserved
                 options["micro_batch"] = options.get("micro_batch") or self._plan.settings.micro_batch
@@ -138,6 +143,11 @@ class _GuardedRun:
             if self._config.signals:
                 self._stack.enter_context(self.guard.signals())
         return self.guard
+
+    @property
+    def is_checking(self) -> bool:
+        """True while the loss is computed only to find out how a batch may be split."""
+        return self.guard is not None and self.guard.is_checking
 
     def remember_rng(self) -> None:
         """Remember the random states that a checkpoint of the last update needs."""
@@ -231,6 +241,11 @@ class _GuardMixin:
     ) -> None:
         self._guard_config = _GuardConfig(record, budget, signals, dict(guard_options or {}))
         super().__init__(*args, **kwargs)
+
+    def log(self, *args: Any, **kwargs: Any) -> None:
+        """Log as the Trainer does, but nothing while the guard checks a loss that logs by itself."""
+        if self._guarded_run is None or not self._guarded_run.is_checking:
+            super().log(*args, **kwargs)  # type: ignore[misc]
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """Train as the Trainer does; a step that doesn't fit is repeated in smaller micro-batches.
