@@ -20,7 +20,8 @@ import logging
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,10 @@ from ..errors import UsageError
 from ..monitor import Recorder, watch
 from ..recovery import Guard, StepReport, record_plan
 from ..recovery import guard as guard_training
+from ._guard_options import with_extra_state
 from ._lightning_checks import check_supported
 from ._lightning_job import PRECISIONS, describe, describe_module, package_of
-from ._lightning_log import MetricLists, StepLog
+from ._lightning_log import MetricLists, MicroBatchLog, StepLog, silent_loggers
 from ._micro_batch_plan import plan_micro_batch
 from ._versions import check_version
 
@@ -159,7 +161,7 @@ class _GuardedFit:
         wrapper, hook = strategy.model, module._current_fx_name  # noqa: SLF001
         strategy.model = module  # the guard averages gradients over the ranks, not DDP
         try:
-            with self._log.capture(self._count(batch)) as log:
+            with self._captured(batch) as log:
                 outputs = call._call_strategy_hook(trainer, "training_step", batch, *others)  # noqa: SLF001
                 result = self._loop.output_result_cls.from_training_step_output(
                     outputs, trainer.accumulate_grad_batches
@@ -180,7 +182,7 @@ class _GuardedFit:
         """Compute the gradients of a batch in manual optimization, and return its loss."""
 
         def captured(module: Any, part: Any) -> Tensor:
-            with self._log.capture(self._count(part)) as log:
+            with self._captured(part) as log:
                 loss = forward(module, part)
                 log.loss = loss.detach()
             return loss
@@ -189,6 +191,16 @@ class _GuardedFit:
         self._log.commit(report.loss)
         self._call_backward_hooks(report.loss)
         return report.loss
+
+    @contextlib.contextmanager
+    def _captured(self, batch: Any) -> Iterator[MicroBatchLog]:
+        """Collect what a micro-batch logs; what it logs in the check of the loss is dropped, by its loggers, too."""
+        silence: AbstractContextManager[None] = contextlib.nullcontext()
+        if self.guard is not None and self.guard.is_checking:
+            loggers = importlib.import_module(f"{package_of(self._loop)}.loggers.logger")
+            silence = silent_loggers(self._trainer, loggers.DummyLogger)
+        with silence, self._log.capture(self._count(batch)) as log:
+            yield log
 
     def _backward(self, batch: Any, forward: Callable[[Any, Any], Tensor], *, sync: bool) -> StepReport:
         self._log.micro_batches.clear()
@@ -203,9 +215,8 @@ class _GuardedFit:
         return count_samples(batch, self._config.options.get("samples"))
 
     def _start_guard(self, batch: Any) -> Guard:
-        trainer, options = self._trainer, dict(self._config.options)
-        extra_state = options.pop("extra_state", ())
-        extra_state = extra_state if isinstance(extra_state, (list, tuple)) else (extra_state,)
+        trainer = self._trainer
+        options = with_extra_state(self._config.options, self._log.micro_batches, MetricLists(self._module))
         if self._config.budget is not None:
             self._apply_plan(batch, self._config.budget, options)
         precision = PRECISIONS.get(trainer.precision, "")
@@ -217,7 +228,6 @@ class _GuardedFit:
             precision=precision if precision.startswith("amp") else None,  # for its tolerances; Lightning casts, too
             checkpoint=None if self._config.checkpoint is None else lambda _: self._save(),
             recorder=self._recorder,
-            extra_state=[*extra_state, self._log.micro_batches, MetricLists(self._module)],
             **options,
         )
         self._stack.callback(guard.close)

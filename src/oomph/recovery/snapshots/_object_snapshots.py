@@ -77,7 +77,7 @@ class ModuleAttributeSnapshot:
 
 
 class PlainAttributeSnapshot:
-    """What a large object counts and collects in its attributes, such as a Trainer: numbers, texts, tensors, containers.
+    """What a large object such as a Trainer counts and collects in attributes: numbers, texts, tensors, containers.
 
     Of containers it restores what they hold, also in dicts in dicts, and of tensors up to 1 MiB the values. Attributes
     that are other objects stay as they are.
