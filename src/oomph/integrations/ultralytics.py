@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -203,7 +204,22 @@ def add_guard(
     model.add_callback("on_train_start", training.start)
     for event in ("on_train_end", "teardown"):
         model.add_callback(event, training.close)
+    model.train = types.MethodType(_train, model)  # it hides the method of its class; a copy of the model gets its own
     return training
+
+
+def _train(model: Any, trainer: Any = None, **arguments: Any) -> Any:
+    """Train, but refuse several GPUs here: Ultralytics starts a process for each, and calls no callback before that."""
+    trainer_class = trainer or model.task_map[model.task]["trainer"]
+
+    def create(*args: Any, **kwargs: Any) -> Any:
+        trainer = trainer_class(*args, **kwargs)
+        callbacks = trainer.callbacks["on_train_start"]  # without the guard's after model.reset_callbacks()
+        if any(isinstance(getattr(callback, "__self__", None), TrainingGuard) for callback in callbacks):
+            _check_devices(trainer)
+        return trainer
+
+    return type(model).train(model, trainer=create, **arguments)
 
 
 def describe(source: Any) -> FrameworkJob:
@@ -258,8 +274,12 @@ def _plan(trainer: Any, budget: int | str) -> Any:
     )
 
 
-def _check_supported(trainer: Any) -> None:
+def _check_devices(trainer: Any) -> None:
     if trainer.world_size > 1:
         raise UsageError("training on several GPUs can't be guarded", "pass one device=, or train without add_guard")
+
+
+def _check_supported(trainer: Any) -> None:
+    _check_devices(trainer)  # again, for a trainer that got the callbacks of a model
     if trainer.args.compile:
         raise UsageError("a compiled model can't be guarded", "pass compile=False")
