@@ -251,6 +251,36 @@ def test_wrong_arguments_are_one_sentence(tmp_path: Path) -> None:
         setup.guard().resume(tmp_path)
 
 
+def test_a_model_that_isnt_prepared_is_refused() -> None:
+    """Only the forward of a prepared model runs in mixed precision."""
+    setup = Setup(mixed_precision="bf16")
+    options = {"optimizer": setup.optimizer, "loss": mse_loss}
+    for model in (plain_net(torch.float32), nn.Sequential(plain_net(torch.float32))):
+        with pytest.raises(UsageError, match=r"the model isn't prepared; pass what accelerator.prepare returned"):
+            guard(setup.accelerator, model=model, **options)
+    with pytest.raises(UsageError, match=r"model is a function; pass the model that accelerator.prepare returned"):
+        guard(setup.accelerator, model=mse_loss, **options)  # type: ignore[arg-type]
+
+
+def test_models_that_were_prepared_in_other_ways_are_guarded() -> None:
+    setup = Setup(mixed_precision="bf16")
+    accelerator = setup.accelerator
+    other = accelerate.Accelerator(cpu=True)
+    compiled = torch.compile(setup.model, backend="eager")
+    for model in (
+        accelerator.prepare_model(plain_net(torch.float32)),
+        accelerator.prepare_model(plain_net(torch.float32), evaluation_mode=True),
+        accelerator.prepare_model(torch.compile(plain_net(torch.float32), backend="eager")),
+        other.prepare(plain_net(torch.float32)),
+        accelerator.unwrap_model(setup.model),
+        compiled,
+        nn.DataParallel(setup.model),
+        nn.ModuleDict({"net": setup.model, "head": nn.Linear(2, 2)}),
+        setup.model[0],
+    ):
+        guard(accelerator, model=model, optimizer=setup.optimizer, loss=mse_loss).close()
+
+
 def test_an_old_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     setup = Setup()
     monkeypatch.setattr(accelerate, "__version__", "0.34.2")

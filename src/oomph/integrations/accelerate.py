@@ -34,7 +34,7 @@ from ..planner import Plan
 from ..recovery import Guard, StepReport, record_plan
 from ..recovery import guard as guard_training
 from ..settings import Settings, environment_allocator
-from ._accelerator import check_accelerator
+from ._accelerator import check_accelerator, check_prepared
 from ._micro_batch_plan import plan_micro_batch
 from ._versions import check_version
 
@@ -76,6 +76,7 @@ def guard(
     optimizers = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
     if not all(hasattr(each, "gradient_state") for each in optimizers):
         raise UsageError("the optimizer isn't prepared", "pass what accelerator.prepare returned")
+    check_prepared(accelerator, model)
     for name in ("plan", "recorder", "scaler"):
         if options.get(name) is not None:
             raise UsageError(f"{name}= is set by the Accelerator or by record= and budget=", f"omit {name}")
@@ -225,11 +226,9 @@ class AcceleratedGuard:
         model = accelerator.unwrap_model(options["model"])
         trained = [param for param in model.parameters() if param.requires_grad]
         accumulates = accelerator.gradient_accumulation_steps > 1
-        described = describe(
-            accelerator, batch, **{name: options.get(name) for name in ("model", "optimizer", *_OF_THE_LOSS)}
-        )
+        parts: dict[str, Any] = {name: options.get(name) for name in ("model", "optimizer", *_OF_THE_LOSS)}
         return plan_micro_batch(
-            described,
+            describe(accelerator, batch, **parts),
             accelerator.device,
             self._budget or 0,
             live=[*model.parameters(), *model.buffers()],
@@ -245,7 +244,7 @@ def describe(  # noqa: PLR0913  options by name
     optimizer: Any,
     loss: Callable[[Any, Any], Tensor] | None = None,
     forward: Callable[..., Any] | None = None,
-    samples: int | None = None,
+    samples: Callable[[Any], int] | None = None,
 ) -> FrameworkJob:
     """Return what is trained, and how: `oomph.predict(describe(accelerator, batch, model=model, optimizer=optimizer))`.
 
@@ -256,7 +255,7 @@ def describe(  # noqa: PLR0913  options by name
         optimizer: the prepared optimizer, or a list of them.
         loss: as for `guard`.
         forward: as for `guard`.
-        samples: samples in the batch, if its tensors don't show it.
+        samples: as for `guard`.
     """
     count = count_samples(batch, samples)
     optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
