@@ -186,8 +186,10 @@ def test_a_budget_plans_micro_batches(tmp_path: Path) -> None:
     plan = next(event for event in record.events if event["event"] == "plan")["plan"]
     assert plan["settings"]["micro_batch"] < plan["settings"]["batch"] == 4096
     assert record.steps[0]["micro_batches"] > 1
-    with pytest.raises(CannotFit, match="minus"):
-        train(64 * MIB)
+    with pytest.raises(
+        CannotFit, match="the budget is 1 MiB, and the guard needs 64 MiB beside the step itself; raise"
+    ):
+        train(MIB)
 
 
 def test_prepared_objects_are_predicted_as_a_job_written_by_hand() -> None:
@@ -247,6 +249,10 @@ def test_wrong_arguments_are_one_sentence(tmp_path: Path) -> None:
         setup.guard(scheduler=prepared).step(next(iter(setup.loader)))
     with pytest.raises(UsageError, match="scaler= is set by the Accelerator"):
         setup.guard(scaler=torch.amp.GradScaler("cpu"))
+    with pytest.raises(UsageError, match="guard got 'micro_batches', which accelerate sets itself or doesn't know"):
+        setup.guard(micro_batches=2)
+    with pytest.raises(UsageError, match="micro_batch is 0"):
+        setup.guard(micro_batch=0)
     with pytest.raises(MissingFile, match=r"there is no '.*position.json'; name the folder"):
         setup.guard().resume(tmp_path)
 

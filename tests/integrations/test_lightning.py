@@ -472,6 +472,9 @@ def test_what_cant_be_guarded_is_refused(fits: Fits) -> None:
             guard_callback(checkpoint=checkpoint)
     with pytest.raises(UsageError, match="GuardCallback got 'scaler', which the Trainer sets itself"):
         guard_callback(scaler=None)
+    for options, message in (({"cooldown_steps": 0}, "cooldown_steps is 0"), ({"budget": "8 gigs"}, "is not a size")):
+        with pytest.raises(UsageError, match=message):
+            guard_callback(**options)
     with pytest.raises(UsageError, match="the Trainer has two GuardCallbacks; keep one of them"):
         fits.trainer(guard_callback(), callbacks=[guard_callback()]).fit(Classifier(), loader())
 

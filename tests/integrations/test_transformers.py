@@ -474,6 +474,23 @@ def test_unknown_options_are_refused(runs: Runs) -> None:
         runs.build(guarded_trainer(), regressor(), points(), guard_options={"scaler": None})
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"guard_options": {"micro_batch": 0}}, "micro_batch is 0; it must be a whole number"),
+        ({"guard_options": {"split": "pascal"}}, "'pascal'"),
+        ({"guard_options": {"reduction": "median"}}, "reduction is 'median'"),
+        ({"budget": "8 gigs"}, "'8 gigs' is not a size"),
+        ({"record": 5}, 'record is 5; name a file, such as "run.jsonl"'),
+    ],
+)
+def test_wrong_values_are_refused_before_training(runs: Runs, options: Mapping[str, Any], message: str) -> None:
+    from .trainers import points, regressor
+
+    with pytest.raises(UsageError, match=message):
+        runs.build(guarded_trainer(), regressor(), points(), **options)
+
+
 def test_an_old_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "transformers").mkdir()
     (tmp_path / "transformers/__init__.py").write_text("__version__ = '4.56.2'\n")

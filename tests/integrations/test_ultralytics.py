@@ -250,6 +250,9 @@ def test_what_cannot_be_guarded_is_refused(tiny: str, data: Path) -> None:
         add_guard(torch.nn.Linear(1, 1))
     with pytest.raises(UsageError, match="guard_options contains 'loss'"):
         guarded(tiny, guard_options={"loss": None})
+    for wrong in ({"guard_options": {"micro_batch": 0.5}}, {"budget": "8 gigs"}, {"record": True}):
+        with pytest.raises(UsageError, match=r"micro_batch is 0.5|is not a size|record is True"):
+            guarded(tiny, **wrong)
     with pytest.raises(UsageError, match="can't be predicted alone"):
         describe(yolo(tiny).model)
 

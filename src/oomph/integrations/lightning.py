@@ -32,23 +32,20 @@ from torch import Tensor
 from ..batch import count_samples
 from ..errors import UsageError
 from ..monitor import Recorder, watch
-from ..recovery import Guard, StepReport, record_plan
+from ..planner import Plan
+from ..recovery import Guard, StepReport
 from ..recovery import guard as guard_training
-from ._guard_options import with_extra_state
+from ._guard_options import check_budget_and_record, check_options, with_extra_state
 from ._lightning_checks import check_supported
 from ._lightning_job import PRECISIONS, describe, describe_module, package_of
 from ._lightning_log import MetricLists, MicroBatchLog, StepLog, silent_loggers
-from ._micro_batch_plan import plan_micro_batch
+from ._micro_batch_plan import plan_model, with_plan
 from ._versions import check_version
 
 __all__ = ["GuardCallback", "describe", "manual_backward"]
 
 _logger = logging.getLogger("oomph")
 _PACKAGES = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
-_OPTIONS = (
-    "reduction", "inexact", "split", "samples", "micro_batch", "extra_state", "cooldown_steps", "rank_timeout",
-    "snapshot", "nvtx",
-)  # fmt: skip
 
 
 def _load_packages() -> list[Any]:
@@ -76,12 +73,9 @@ class _GuardConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        unknown = next((name for name in self.options if name not in _OPTIONS), None)
-        if unknown is not None:
-            raise UsageError(
-                f"GuardCallback got {unknown!r}, which the Trainer sets itself or doesn't know",
-                f"use record, budget, checkpoint, signals, {', '.join(_OPTIONS)}",
-            )
+        arguments = ("record", "budget", "checkpoint", "signals")
+        check_options(self.options, got="GuardCallback got", owner="the Trainer", beside=arguments)
+        check_budget_and_record(self.budget, self.record)
         if self.checkpoint is not None and not _is_file_name(self.checkpoint):
             raise UsageError(f"checkpoint={self.checkpoint!r} is no file", 'name one, such as "emergency.ckpt"')
 
@@ -218,7 +212,7 @@ class _GuardedFit:
         trainer = self._trainer
         options = with_extra_state(self._config.options, self._log.micro_batches, MetricLists(self._module))
         if self._config.budget is not None:
-            self._apply_plan(batch, self._config.budget, options)
+            options = with_plan(options, self._plan(batch, self._config.budget), self._recorder)
         precision = PRECISIONS.get(trainer.precision, "")
         guard = guard_training(
             model=trainer.strategy.model,
@@ -236,21 +230,12 @@ class _GuardedFit:
         self.guard = guard
         return guard
 
-    def _apply_plan(self, batch: Any, budget: int | str, options: dict[str, Any]) -> None:
+    def _plan(self, batch: Any, budget: int | str) -> Plan:
         """Plan the micro-batch from the first batch, before the first step."""
         trainer, module = self._trainer, self._module
-        trained = [param for param in module.parameters() if param.requires_grad]
-        plan = plan_micro_batch(
-            describe_module(trainer, module, batch, self._count(batch)),
-            trainer.strategy.root_device,
-            budget,
-            live=[*module.parameters(), *module.buffers()],
-            held=sum(param.nbytes for param in trained) if trainer.accumulate_grad_batches > 1 else 0,
-        )
-        options["budget"] = plan.budget + plan.reserved
-        options["micro_batch"] = options.get("micro_batch") or plan.settings.micro_batch
-        if self._recorder is not None:
-            record_plan(self._recorder, plan)
+        described = describe_module(trainer, module, batch, self._count(batch))
+        accumulates = trainer.accumulate_grad_batches > 1
+        return plan_model(described, trainer.strategy.root_device, budget, module, accumulates=accumulates)
 
     def remember_position(self) -> None:
         """Remember how many batches are part of complete updates."""

@@ -3,7 +3,7 @@
 from ..batch import split_batch
 from ..losses import LossSum
 from ._caught_oom import CaughtOom, free_memory
-from ._config import as_tuple
+from ._config import as_tuple, check_options
 from ._guard import Guard, guard
 from ._planned import record_plan
 from ._step_report import Fallback, StepReport
@@ -22,6 +22,7 @@ __all__ = [
     "StepReport",
     "Transaction",
     "as_tuple",
+    "check_options",
     "free_memory",
     "guard",
     "record_plan",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 import numbers
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
-from ..batch import Splitter
+from ..batch import Splitter, batch_format
 from ..errors import UsageError
 from ..monitor import Recorder
 from ..patches import AUTOCAST_DTYPES
@@ -144,6 +144,24 @@ def check_extra_state(value: Any) -> tuple[Any, ...]:
     if isinstance(value, list) and not value:
         raise UsageError("extra_state is an empty list", "if the list is the state, pass it in a tuple")
     return as_tuple(value)
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Check options of `oomph.guard` before there is a guard, by their names there.
+
+    Raises:
+        UsageError: a value is wrong.
+    """
+    known = {field.name for field in fields(GuardConfig)}
+    config = GuardConfig(
+        **{name: value for name, value in options.items() if name in known - {"allow", "extra_state"}},
+        schedulers=as_tuple(options.get("scheduler")),
+        allow=as_tuple(options.get("allow")),
+        extra_state=check_extra_state(options.get("extra_state", ())),
+    )
+    if config.budget is not None:
+        parse_size(config.budget)
+    batch_format(config.split, config.samples)
 
 
 def parse_device(device: Any) -> torch.device:
