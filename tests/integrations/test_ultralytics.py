@@ -263,7 +263,7 @@ def test_what_cannot_be_guarded_is_refused(tiny: str, data: Path) -> None:
 
 @pytest.mark.parametrize("device", ["0,1", [0, 1]])
 def test_several_gpus_are_refused_before_ultralytics_starts_a_process_for_each(
-    tiny: str, data: Path, device: Any, monkeypatch: pytest.MonkeyPatch
+    tiny: str, data: Path, tmp_path: Path, device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ultralytics.engine import trainer as engine
 
@@ -281,7 +281,7 @@ def test_several_gpus_are_refused_before_ultralytics_starts_a_process_for_each(
     assert started == []
     model.reset_callbacks()  # takes the guard off
     with pytest.raises(FileNotFoundError, match="no checkpoint was saved"):  # by the process, which didn't run
-        train(model, data, device=device)
+        train(model, data, device=device, project=str(tmp_path))
     assert started == [["true"]]
 
 
