@@ -88,3 +88,76 @@ def test_ranks_on_one_gpu_are_told_apart_from_strangers() -> None:
     )
     assert "LOCAL_RANK" in first(message.format(0)).advice[0].command
     assert "5101" in first(message.format(3)).advice[0].command
+
+
+def test_a_card_that_others_fill_is_the_whole_reason() -> None:
+    text = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 15.77 "
+        "GiB of which 14.12 MiB is free. Process 28871 has 14.10 GiB memory in use. Process 9 has 1.6 GiB memory in "
+        "use. Of the allocated memory {} is allocated by PyTorch, and 21.00 MiB is reserved by PyTorch but unallocated."
+    )
+    assert [advice.text.split()[0] for advice in first(text.format("312.00 MiB")).advice] == ["Stop"]
+    assert len(first(text.format("7.50 GiB")).advice) == 3
+
+
+@pytest.mark.parametrize(
+    ("frames", "command"),
+    [
+        ("attn_weights = torch.matmul(query_states, key_states.transpose(2, 3))", "attn_implementation"),
+        ("in split_cross_attention_forward", "--opt-sdp-attention"),
+        ("in training_step, documents of 200 to 6000 tokens, I don't truncate", "max_length"),
+        ("nvidia-smi: A100-PCIE-40GB MIG 1g.5gb", "nvidia-smi -L"),
+    ],
+)
+def test_what_needs_the_memory_is_named(frames: str, command: str) -> None:
+    assert command in first(f"{frames}\n{CUDA}").advice[0].command
+
+
+def test_weights_that_do_not_fit_are_no_matter_of_batches() -> None:
+    frames = 'File "torch/nn/modules/module.py", line 780, in _apply\n    module._apply(fn)'
+    text = f"batch_size=8\nTraceback (most recent call last):\n  {frames}\n{CUDA}"
+    assert first(text).advice[0].text.startswith("The weights alone don't fit")
+    assert "from_pretrained" in first(f"import transformers.Trainer\n{text}").advice[0].command
+    assert not any("batch" in advice.command for advice in first(text).advice)
+
+
+def test_a_cell_that_runs_again_keeps_its_first_model() -> None:
+    text = f"First time the cell trained OK. I changed lr and ran the cell again\n<ipython-input-14-91ab>\n{CUDA}"
+    assert "Restart the kernel" in first(text).advice[0].text
+
+
+def test_a_constant_of_tensorflow_has_no_batches() -> None:
+    error = "tensorflow.python.framework.errors_impl.InternalError: {{function_node __wrapped___EagerConst}} Dst tensor"
+    advice = first(f"model.fit(x, y, batch_size=16)\n{error} is not initialized.").advice
+    assert 'tf.device("CPU")' in advice[0].command
+    assert not any("batch_size=" in piece.command for piece in advice)
+
+
+def test_caches_and_arrays_of_floats_explain_a_kill() -> None:
+    assert "--cache disk" in first("python train.py --img 640 --cache-images\nKilled").advice[0].command
+    array = "x = np.array([cv2.resize(cv2.imread(f), (224, 224)) for f in files]) / 255."
+    assert "uint8" in first(f"{array}\nYour session crashed after using all available RAM.").advice[0].command
+
+
+def test_what_is_done_already_is_no_advice() -> None:
+    text = f"with torch.autocast('cuda', dtype=torch.bfloat16), gradient_checkpointing=True:\n{CUDA}"
+    commands = " ".join(advice.command for advice in first(text).advice)
+    assert "autocast" not in commands
+    assert "checkpoint(" not in commands
+
+
+@pytest.mark.parametrize("variable", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
+def test_the_variable_is_the_one_that_the_message_names(variable: str) -> None:
+    text = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 21.9 "
+        "GiB of which 0.50 GiB is free. Including non-PyTorch memory, this process has 21.4 GiB memory in use. Of the "
+        "allocated memory 12.6 GiB is allocated by PyTorch, and 8.33 GiB is reserved "
+        f"by PyTorch but unallocated. If it is large try setting {variable}=expandable_segments:True to avoid it."
+    )
+    assert first(text).advice[0].command == f"$ export {variable}=expandable_segments:True"
+
+
+def test_a_worker_that_can_not_be_forked() -> None:
+    frame = 'File "multiprocessing/popen_fork.py", in _launch\n    self.pid = os.fork()'
+    text = f"{frame}\nOSError: [Errno 12] Cannot allocate memory"
+    assert "num_workers=0" in first(text).advice[0].command

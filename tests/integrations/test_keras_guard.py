@@ -87,6 +87,15 @@ def fit(model: Any, *, callbacks: Any = (), **guard: Any) -> tuple[dict[str, lis
     return history.history, [np.array(weight) for weight in model.get_weights()]
 
 
+def fit_on(model: Any, x: Any, y: Any, **guard: Any) -> tuple[dict[str, list[float]], list[Any]]:
+    """Train in batches of 8 twice, in order, and return the logged values and the weights."""
+    from oomph.integrations.keras import guarded
+
+    with guarded(model, **guard) if guard else contextlib.nullcontext():
+        history = model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    return history.history, [np.array(weight) for weight in model.get_weights()]
+
+
 def assert_same(first: tuple[Any, Any], second: tuple[Any, Any], tolerance: float = 1e-5) -> None:
     assert first[0].keys() == second[0].keys()
     for name, values in first[0].items():
@@ -171,7 +180,7 @@ def test_a_retry_restores_statistics_and_random_states(caplog: pytest.LogCapture
     split = run(guard_options={"micro_batch": 4})
     # The layers before the error changed their state already.
     assert_same(run(1, guard_options={"cooldown_steps": 1000}), split, 1e-6)
-    assert "1 BatchNormalization layers" in caplog.text
+    assert "1 BatchNorm layers" in caplog.text
 
 
 def test_a_model_with_two_outputs_logs_both_losses() -> None:
@@ -194,6 +203,181 @@ def test_a_model_with_two_outputs_logs_both_losses() -> None:
     expected = train()
     assert {"a_loss", "b_loss", "loss"} <= expected[0].keys()
     assert_same(train(guard_options={"micro_batch": 2}), expected)
+
+
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum"])
+@pytest.mark.parametrize("micro_batch", [None, 4])
+def test_masks_reach_losses_and_metrics(reduction: str, micro_batch: int | None) -> None:
+    import keras
+
+    def train(**guard: Any) -> Any:
+        keras.utils.set_random_seed(1)
+        layers = [keras.layers.Embedding(20, 8, mask_zero=True), keras.layers.LSTM(8, return_sequences=True)]
+        model = keras.Sequential([*layers, keras.layers.Dense(3, activation="softmax")])
+        loss = keras.losses.SparseCategoricalCrossentropy(reduction=reduction)
+        model.compile(keras.optimizers.SGD(0.01), loss, metrics=["accuracy"])
+        return fit_on(model, tokens, labels, **guard)
+
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 7, 32)
+    tokens, labels = rng.integers(1, 20, (32, 6)), rng.integers(0, 3, (32, 6))
+    tokens[np.arange(6) >= lengths[:, None]] = 0
+    if reduction == "sum_over_batch_size" and micro_batch:
+        with pytest.raises(UsageError, match="it is not a mean over samples"):
+            train(guard_options={"micro_batch": micro_batch})
+    else:
+        assert_same(train(guard_options={"micro_batch": micro_batch}), train())
+
+
+def test_losses_that_layers_add_are_part_of_the_gradient_or_batches_are_not_split() -> None:
+    """In two passes, the loss is computed when the layers' losses have no gradient."""
+    import keras
+
+    def train(reduction: str, **guard: Any) -> Any:
+        keras.utils.set_random_seed(0)
+        added = keras.layers.Dense(8, activity_regularizer="l2", kernel_regularizer="l2")
+        model = keras.Sequential([keras.layers.Input((8,)), added, keras.layers.Dense(2)])
+        model.compile(keras.optimizers.SGD(0.001), keras.losses.MeanSquaredError(reduction=reduction))
+        return fit_on(model, x, x[:, :2], **guard)
+
+    x = np.random.default_rng(0).normal(size=(16, 8)).astype("float32")
+    for reduction in ("sum", "sum_over_batch_size"):
+        assert_same(train(reduction, guard_options={}), train(reduction))
+    mean = "sum_over_batch_size"
+    assert_same(train(mean, guard_options={"micro_batch": 4}), train(mean))
+    with pytest.raises(UsageError, match=r"would change the gradient: .*losses"):
+        train("sum", guard_options={"micro_batch": 4})
+
+
+def test_a_batch_of_one_sample_with_one_output_has_its_own_loss() -> None:
+    """A tensor with one element is not taken for a loss that the forward returned."""
+    import keras
+
+    def train(**guard: Any) -> Any:
+        keras.utils.set_random_seed(0)
+        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        return fit_on(model, x, x[:, :1], **guard)
+
+    x = np.random.default_rng(0).normal(size=(9, 8)).astype("float32")
+    assert_same(train(guard_options={}), train())
+    assert_same(train(guard_options={"micro_batch": 1}), train())
+
+
+@pytest.mark.parametrize("micro_batch", [None, 4])
+@pytest.mark.parametrize("lists_metrics", [False, True])
+def test_metrics_of_an_overridden_compute_loss_are_those_of_the_whole_batch(
+    micro_batch: int | None, *, lists_metrics: bool
+) -> None:
+    import keras
+
+    class Model(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.tracker = keras.layers.Dense(2), keras.metrics.Mean(name="extra")
+
+        def call(self, x: Any) -> Any:
+            return self.layer(x)
+
+        def compute_loss(self, x: Any, y: Any, predictions: Any, weights: Any = None) -> Any:
+            del x, weights
+            loss = keras.ops.mean((y - predictions) ** 2)
+            self.tracker.update_state(loss + 1)
+            return loss
+
+        @property
+        def metrics(self) -> Any:
+            return [self.tracker] if lists_metrics else super().metrics
+
+    def train(**guard: Any) -> Any:
+        keras.utils.set_random_seed(0)
+        model = Model()
+        model.compile("sgd")
+        return fit_on(model, x, x[:, :2], **guard)
+
+    x = np.random.default_rng(0).normal(size=(32, 8)).astype("float32")
+    expected = train()
+    assert expected[0]["extra"][0] > 1
+    assert_same(train(guard_options={"micro_batch": micro_batch}), expected)
+
+
+def test_a_model_that_is_compiled_again_has_its_new_loss_and_loss_scale(tmp_path: Path) -> None:
+    import keras
+
+    from oomph.integrations.keras import guarded
+
+    def train(**guard: Any) -> Any:
+        keras.utils.set_random_seed(0)
+        layers = [keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(2, dtype="float32")]
+        model, losses, metrics = keras.Sequential([keras.layers.Input((8,)), *layers]), [], []
+        with guarded(model_compiled(model, "sum_over_batch_size"), **guard) if guard else contextlib.nullcontext():
+            for reduction in ("sum_over_batch_size", "sum"):
+                history = model_compiled(model, reduction).fit(x, x[:, :2], batch_size=8, shuffle=False, verbose=0)
+                losses += history.history["loss"]
+                metrics += history.history["mae"]
+        return {"loss": losses, "mae": metrics}, [np.array(weight) for weight in model.get_weights()]
+
+    def model_compiled(model: Any, reduction: str) -> Any:
+        sgd = keras.optimizers.SGD(0.01)
+        optimizer = keras.optimizers.LossScaleOptimizer(sgd, initial_scale=8.0, dynamic_growth_steps=2)
+        model.compile(optimizer, keras.losses.MeanSquaredError(reduction=reduction), metrics=["mae"])
+        return model
+
+    x = np.random.default_rng(0).normal(size=(40, 8)).astype("float32")
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        expected = train()
+        assert_same(train(record=tmp_path / "run.jsonl"), expected, 1e-3)
+        assert_same(train(guard_options={"micro_batch": 4}), expected, 1e-3)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert [step["step"] for step in load_record(tmp_path / "run.jsonl").steps] == list(range(1, 11))
+
+
+def test_batch_normalization_keeps_two_samples_and_is_announced() -> None:
+    import keras
+
+    from oomph.integrations.keras import guarded
+
+    sizes: list[int] = []
+
+    class Block(keras.layers.Layer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = [keras.layers.Dense(4), keras.layers.BatchNormalization(name="norm")]
+
+        def call(self, x: Any, training: Any = None) -> Any:
+            if training and not in_split_check():
+                sizes.append(x.shape[0])
+                if x.shape[0] > largest:
+                    raise torch.OutOfMemoryError(CUDA_OOM)
+            return self.parts[1](self.parts[0](x), training=training)
+
+    def compiled(*, trainable: bool = True) -> Any:
+        model = keras.Sequential([keras.layers.Input((8,)), Block(), keras.layers.Dense(2)])
+        model.layers[0].parts[1].trainable = trainable
+        model.compile("sgd", "mse")
+        return model
+
+    x = np.random.default_rng(0).normal(size=(8, 8)).astype("float32")
+    largest = 2
+    with guarded(compiled()) as training:
+        training._model.fit(x, x[:, :2], batch_size=8, verbose=0)
+    assert sizes == [8, 4, 2, 2, 2, 2]
+    assert training.guard is not None
+    (notice,) = training.guard.notices
+    assert "1 BatchNorm layers (the first is 'norm')" in notice
+    assert "trainable=False" in notice
+
+    largest = 1
+    with pytest.raises(RetriesExhausted), guarded(compiled()) as training:
+        training._model.fit(x, x[:, :2], batch_size=8, verbose=0)
+    sizes.clear()
+    with guarded(compiled(trainable=False)) as training:
+        training._model.fit(x, x[:, :2], batch_size=8, verbose=0)
+    assert sizes[-8:] == [1] * 8
+    assert training.guard is not None
+    assert training.guard.notices == ()
 
 
 def test_the_emergency_checkpoint_continues_the_run(tmp_path: Path) -> None:
@@ -272,6 +456,15 @@ def test_what_cannot_be_guarded_is_refused() -> None:
         guarded(build(), checkpoint="run.h5")
     with pytest.raises(UsageError, match="guard_options contains 'loss'"):
         guarded(build(), guard_options={"loss": None})
+    for options, message in (
+        ({"checkpoint": "missing/run.keras"}, "'missing', which is not a folder"),
+        ({"budget": "much"}, "'much'"),
+        ({"guard_options": {"micro_batch": 0}}, "micro_batch is 0"),
+        ({"guard_options": {"inexact": "yes"}}, "inexact is 'yes'"),
+        ({"guard_options": {"split": 3}}, "split is 3"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            guarded(build(), **options)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="isn't compiled"):
         describe(keras.Sequential([keras.layers.Dense(1)]))
 

@@ -223,7 +223,7 @@ class TestForwards:
         loss = LOSSES[name]
         with pytest.raises(UsageError, match="would change the gradient") as caught:
             run(Net, classes, forward=lambda model, batch: loss(model(batch[0]), batch[1]), micro_batch=5)
-        assert "give loss= beside it" in str(caught.value)
+        assert "let forward= return the outputs" in str(caught.value)
 
     def test_a_plain_mean(self) -> None:
         assert_exact(Net, classes, forward=lambda model, batch: F.cross_entropy(model(batch[0]), batch[1]))

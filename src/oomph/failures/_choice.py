@@ -126,8 +126,8 @@ def choose_advice(
 
 def _excludes_batches(situation: Situation, message: str) -> bool:
     """Return True if smaller batches don't exist or were tried."""
-    is_loading = situation.phase is Phase.MOVING_WEIGHTS
-    return situation.batch.size == 1 or is_loading or "No executable batch size found" in message
+    is_of_weights = situation.is_phase_certain and situation.phase in {Phase.MOVING_WEIGHTS, Phase.CREATING_STATES}
+    return situation.batch.size == 1 or is_of_weights or "No executable batch size found" in message
 
 
 def _without_batches(
@@ -212,7 +212,7 @@ def _ram_advice(cause: Cause, situation: Situation, evidence: str, limit: float 
         count = 2 if situation.speaker in {Speaker.DEEPSPEED, Speaker.MLX} else 1
         return (*less[:count], *more, *cause.advice)
     if cause.kind is FailureKind.NOTEBOOK_DIED:
-        return (*more, *cause.advice, *less)
+        return (*more, *less[:1], *cause.advice, *less[1:])
     if cause.kind in {FailureKind.WORKER_EXITED, FailureKind.WORKER_KILLED}:
         return (*less, *cause.advice, *more)
     return (*less[:2], *more, *cause.advice)

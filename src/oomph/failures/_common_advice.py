@@ -10,7 +10,7 @@ SMALLER_STEP = Advice(
     "guard = oomph.guard(model=model, optimizer=optimizer, loss=loss); guard.step(batch)",
 )
 AUTOCAST = Advice(
-    "Use mixed precision (bf16): activations take half the memory.",
+    "Use mixed precision (bf16; before Ampere fp16 with a GradScaler): activations take half the memory.",
     'with torch.autocast("cuda", dtype=torch.bfloat16):',
 )
 CHECKPOINTING = Advice(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -67,6 +68,10 @@ def _sign(
 _PACK_FILES = Advice(
     "Pack small files into archives (tar, HDF5, WebDataset), or delete them. See which folders have most of them:",
     "$ du --inodes -x -d 3 . | sort -n | tail",
+)
+_READ_WHEN_NEEDED = Advice(
+    "Read the images from the disk when they are needed (a Dataset, a generator):",
+    "keras.utils.image_dataset_from_directory(PATH)  # or torchvision.datasets.ImageFolder(PATH)",
 )
 _SIGNS = (
     _sign(
@@ -195,10 +200,62 @@ _SIGNS = (
         common.RESTART_KERNEL,
     ),
     _sign(
+        _GPU_KINDS,
+        r"default_restore_location|_cuda_deserialize",
+        "A checkpoint is loaded straight to the GPU that saved it, by each process that loads it.",
+        Advice("Load it to RAM:", 'torch.load(path, map_location="cpu")'),
+        excludes_batches=True,
+    ),
+    _sign(
+        _GPU_KINDS,
+        r"data_parallel\.py|nn\.DataParallel\(",
+        "DataParallel collects the outputs of all GPUs, and the loss, on the first one.",
+        Advice("Use a process for each GPU (DistributedDataParallel):", "$ torchrun --nproc-per-node 4 train.py"),
+        Advice("Or compute the loss inside of the model's forward, so that only losses are collected.", ""),
+    ),
+    _sign(
+        _GPU_KINDS,
+        r"torch_geometric|message_passing\.py",
+        "A whole graph is one batch: memory grows with its edges.",
+        Advice(
+            "Train on sampled parts of the graph:",
+            "NeighborLoader(data, num_neighbors=[15, 10], batch_size=1024, input_nodes=data.train_mask)",
+        ),
+        common.SMALLER_INPUTS,
+        excludes_batches=True,
+    ),
+    _sign(
+        _GPU_KINDS,
+        r"\bfairseq\b",
+        "fairseq fills batches up to a number of tokens.",
+        Advice("Use fewer tokens per batch, and accumulate:", "--max-tokens 2048 --update-freq 2"),
+    ),
+    _sign(
+        _GPU_KINDS,
+        r"^\W{0,4}\w*(?:loss|total)\w* ?\+= ?\w*loss\w*(?!\w|\.(?:item|detach|data))|\.append\(\w*loss\)",
+        "The code adds up losses with their graphs, so that every step is kept.",
+        Advice("Add numbers:", "total += loss.item()  # or loss.detach()"),
+    ),
+    _sign(
         FailureKind.OOM_KILL,
-        r"--cache(?:-images)?(?!\S)(?! ?disk)|\bcache=(?:True|ram)\b",
+        r"--cache(?:-images)?(?!\S)(?! ?disk)|\bcache=(?:True|ram)\b|Caching images \([^)\n]*ram",
         "The command keeps all images in RAM (--cache).",
         Advice("Read the images from the disk instead: leave the flag out, or cache there.", "--cache disk"),
+    ),
+    _sign(
+        _HOST_KINDS,
+        r"stable_baselines3|[Rr]eplay_?[Bb]uffer",
+        "It is a replay buffer.",
+        Advice(
+            "Use a smaller replay buffer, or one that keeps each observation once:",
+            "DQN(…, buffer_size=100_000, optimize_memory_usage=True)",
+        ),
+    ),
+    _sign(
+        frozenset({FailureKind.NOTEBOOK_DIED, FailureKind.OOM_KILL}),
+        r"\bpd\.(?:concat|merge|read_(?:csv|parquet|json))\(",
+        "pandas reads whole files, and copies them when they are joined.",
+        common.CHUNKS,
     ),
     _sign(
         FailureKind.OOM_KILL,
@@ -222,7 +279,16 @@ _SIGNS = (
             "Keep the images as uint8, and scale each batch:",
             "x = np.array(images, dtype=np.uint8)  # then layers.Rescaling(1 / 255), or batch / 255",
         ),
-        Advice("Or read them from the disk when they are needed:", "keras.utils.image_dataset_from_directory(PATH)"),
+        _READ_WHEN_NEEDED,
+    ),
+    _sign(
+        frozenset({*_HOST_KINDS, FailureKind.NOTEBOOK_DIED, FailureKind.OOM_KILL}),
+        r"np\.(?:array|stack|asarray)\(\[[^\n]*(?:imread|Image\.open|load_img)(?![^\n]*/ ?255)",
+        "All images are in one array.",
+        _READ_WHEN_NEEDED,
+        Advice(
+            "Or keep them as uint8, a quarter of float32, and scale each batch:", "np.array(images, dtype=np.uint8)"
+        ),
     ),
     _sign(
         FailureKind.THREAD_LIMIT,
@@ -293,8 +359,9 @@ def _evidence(kind: FailureKind, text: str, situation: Situation) -> Iterator[Ev
 
 def _processes(text: str, situation: Situation) -> Iterator[Evidence]:
     """Yield what a pasted table of nvidia-smi shows."""
-    rows = [(int(match[2]) * MIB, int(match[1])) for match in _PROCESS_ROW.finditer(text)]
-    largest = max(rows, default=None)
+    rows = {match[0]: (int(match[2]) * MIB, int(match[1])) for match in _PROCESS_ROW.finditer(text)}
+    pids = Counter(pid for _, pid in rows.values())
+    largest = max((row for row in rows.values() if pids[row[1]] == 1), default=None)  # one on several GPUs is this run
     if largest is not None and largest[0] >= _MIN_LISTED:
         size, pid = largest
         yield Evidence(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ._kinds import Advice, FailureKind
 from ._situation import KERNEL_PLACES, NOTEBOOKS, QUEUES, Measure, Phase, Place, Situation, Speaker, System
 
@@ -17,6 +19,7 @@ _FOLLOWED = {
     Measure.HALF_PRECISION: "torch.autocast",
     Measure.CHECKPOINTING: "torch.utils.checkpoint",
 }
+_NARROW_DTYPE = re.compile(r"data type <?(?:class ')?(?:numpy\.)?(?:u?int8|u?int16|float16|float32|bool)\b")
 # Their users can't do what torch's users can.
 OTHER_FRAMEWORKS = frozenset(
     {
@@ -50,6 +53,8 @@ OTHER_FRAMEWORKS = frozenset(
 
 def contradicts(advice: Advice, message: str) -> bool:
     """Return True if the message shows that the advice can't help."""
+    if _NARROW_DTYPE.search(message) and '"float32"' in advice.command:
+        return True
     if "version mismatch" in message:
         return "older CUDA" in advice.text
     if "ibv_" in message:
@@ -75,7 +80,11 @@ def _lacks_step(advice: Advice, kind: FailureKind, situation: Situation) -> bool
     if "DataLoader(" not in advice.command or kind is not FailureKind.OOM_KILL:
         return False
     is_loading = situation.phase is Phase.LOADING and situation.speaker is Speaker.HUGGINGFACE
-    return is_loading or (situation.speaker in _WITHOUT_LOADER and bool(situation.places & NOTEBOOKS))
+    return (
+        is_loading
+        or situation.phase is Phase.PREPROCESSING
+        or (situation.speaker in _WITHOUT_LOADER and bool(situation.places & NOTEBOOKS))
+    )
 
 
 def _lacks_tool(advice: Advice, kind: FailureKind, situation: Situation) -> bool:

@@ -76,6 +76,8 @@ _WITH_PHASES = {Speaker.PYTORCH, Speaker.RAY, Speaker.HUGGINGFACE, Speaker.LIGHT
 def less_gpu_memory(situation: Situation) -> tuple[Advice, ...]:
     """Return how the users of a library make it need less GPU memory, best first; empty if it is unknown."""
     advice = GPU_ADVICE.get(situation.speaker, ())
+    if situation.speaker is Speaker.MONAI and situation.phase not in {Phase.EVALUATING, Phase.GENERATING}:
+        return (*advice[1:2], *advice[:1], *advice[2:])  # windows are for inference
     if situation.speaker not in _WITH_PHASES:
         return advice
     if situation.phase is Phase.MOVING_WEIGHTS:

@@ -291,9 +291,7 @@ GPU_ADVICE_WITHOUT_BATCHES: dict[Speaker, Advice] = {
         "gradient_checkpointing=True  # and tokenizer(text, truncation=True, max_length=512)",
     ),
     Speaker.LIGHTNING: Advice("Use mixed precision:", 'Trainer(precision="bf16-mixed")'),
-    Speaker.DIFFUSION_TRAINING: Advice(
-        "Recompute activations, and keep what the frozen parts return:", "--gradient_checkpointing --cache_latents"
-    ),
+    Speaker.DIFFUSION_TRAINING: Advice("Recompute activations in the backward pass:", "--gradient_checkpointing"),
     Speaker.JAX: Advice("Recompute activations in the backward pass:", "loss = jax.checkpoint(loss)"),
     Speaker.JAX_TPU: Advice("Recompute activations in the backward pass:", "loss = jax.checkpoint(loss)"),
     Speaker.MLX: Advice("Recompute activations in the backward pass:", "$ mlx_lm.lora --grad-checkpoint …"),

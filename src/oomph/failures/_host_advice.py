@@ -193,6 +193,10 @@ _BY_SPEAKER: dict[Speaker, tuple[Advice, ...]] = {
         Advice("Work on parts of the array, mapped from a file:", 'x = np.load("data.npy", mmap_mode="r")'),
     ),
 }
+_STREAMING = Advice(
+    "Read, process and write the data in parts, instead of all of it in RAM:",
+    "for line in open(path): …  # or datasets.load_dataset(…, streaming=True)",
+)
 _SAVING = Advice(
     "Gather the weights on one rank only, or save them sharded:",
     "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))",
@@ -233,6 +237,8 @@ def less_ram(situation: Situation) -> tuple[Advice, ...]:
     advice = _BY_SPEAKER.get(situation.speaker, ())
     if situation.phase is Phase.SAVING:
         advice = (_SAVING, *advice)
+    if situation.phase is Phase.PREPROCESSING:
+        advice = (*advice, _STREAMING)
     return advice
 
 

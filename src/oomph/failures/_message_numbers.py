@@ -249,6 +249,8 @@ def _complete(numbers: dict[str, float]) -> None:
         numbers["reserved"] = numbers["allocated"] + numbers["unallocated"]
     if "capacity" in numbers and numbers.get("allowed", 0) >= numbers["capacity"]:
         del numbers["allowed"]
+    if not numbers.get("allocated", 0) * 0.99 <= numbers.get("process", 0) <= numbers.get("capacity", math.inf) * 1.5:
+        numbers.pop("process", None)  # drivers of MIG and WSL report 0 or 2^64 bytes
 
 
 def _other_processes(message: str, numbers: Mapping[str, float]) -> dict[str, float]:

@@ -307,7 +307,7 @@ _PHASES = _patterns(
         ),
         Phase.EVALUATING: (
             r"evaluation_loop|evaluate\(|in evaluate|validation_step|in validat|in evaluation|val_loop",
-            r"prediction_step|eval\.py|val\.py|[Vv]alidating|Validation:|nested_concat|preds_host|validate\.py",
+            r"sliding_window|prediction_step|eval\.py|val\.py|[Vv]alidating|Validation:|nested_concat|preds_host|validate\.py",
         ),
         Phase.PREPROCESSING: r"preprocess|plan_and_preprocess|build_vocab|\.map\(|tokeniz",
     }

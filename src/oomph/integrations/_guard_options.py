@@ -36,16 +36,16 @@ def check_options(
         raise UsageError(
             f"{got} {unknown!r}, which {owner} sets itself or doesn't know", f"use {', '.join((*beside, *allowed))}"
         )
-    check_values(options)
+    check_values(**options)
 
 
-def check_budget_and_record(budget: object, record: object) -> None:
+def check_budget_and_record(budget: int | str | None, record: object) -> None:
     """Check the arguments that all integrations have.
 
     Raises:
         UsageError: the budget is no size, or the record no path.
     """
-    check_values({"budget": budget})
+    check_values(budget=budget)
     if record is not None and not isinstance(record, (str, os.PathLike)):
         raise UsageError(f"record is {quote(record)}", 'name a file, such as "run.jsonl"')
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -15,13 +14,13 @@ from torch import Tensor
 
 from ..errors import UsageError
 from ..monitor import watch
-from ..recovery import Guard, record_plan
+from ..recovery import Guard, check_options, record_plan
 from ..recovery import guard as guard_training
 from ._keras_job import job_of_batch, run_model
 from ._micro_batch_plan import plan_micro_batch
 
-_log = logging.getLogger("oomph")
 OPTIONS = ("inexact", "split", "samples", "micro_batch", "cooldown_steps", "snapshot", "nvtx")
+_MASK = "_keras_mask"  # an attribute of tensors
 _MEANS = (None, "sum_over_batch_size", "mean")
 
 
@@ -36,7 +35,7 @@ class KerasGuard:
         options: further options of `oomph.guard`.
 
     Attributes:
-        guard: the guard; None before the first batch.
+        guard: the guard; None before the first batch. After `compile()` there is another one.
     """
 
     def __init__(
@@ -56,11 +55,12 @@ class KerasGuard:
             )
         if checkpoint is not None and Path(checkpoint).suffix != ".keras":
             raise UsageError(f"checkpoint is {os.fspath(checkpoint)!r}", "use a name that ends with .keras")
+        check_options(budget=budget, checkpoint=checkpoint, **options)
         self._model, self._record, self._checkpoint = model, record, checkpoint
         self._options, self._budget = dict(options), budget
         self._stack = contextlib.ExitStack()
         self._recorder: Any = None
-        self._warned = False
+        self._tracker: Any = None
         self.guard: Guard | None = None
 
     def __enter__(self) -> KerasGuard:  # noqa: PYI034  Self came with Python 3.11
@@ -69,6 +69,7 @@ class KerasGuard:
                 self._recorder = stack.enter_context(watch(self._record))
             self._model.train_step = self._train_step  # it hides the method of the model's class
             stack.callback(delattr, self._model, "train_step")
+            stack.callback(self._close)
             self._stack = stack.pop_all()
         return self
 
@@ -78,27 +79,33 @@ class KerasGuard:
     def _start(self, batch: Mapping[str, Any]) -> Guard:
         """Create the guard for batches like the first one."""
         model = self._model
+        steps = 0 if self.guard is None else self.guard.steps
+        self._close()
         if model.jit_compile:
             raise UsageError("a compiled train step can't be guarded", "pass jit_compile=False to model.compile()")
-        variables, options = model.trainable_variables, self._options
+        variables, options, is_mean = model.trainable_variables, self._options, _is_mean(model.loss)
         if self._budget is not None:
             options = {**options, **self._planned(batch)}
         guard = guard_training(
             model=model,
             # Keras updates the weights: this one names them.
             optimizer=torch.optim.SGD([variable.value for variable in variables], lr=0.0),
-            forward=_forward,
+            forward=_forward if is_mean else _forward_with_losses,
             loss=self._loss,
-            reduction="mean" if _is_mean(model.loss) else None,
-            metrics=lambda outputs, _: {"outputs": (keras.tree.map_structure(torch.detach, outputs),)},
+            reduction="mean" if is_mean else None,
+            metrics=lambda result, _: {name: (_detached(result[name]),) for name in ("outputs", "masks")},
             scaler=_LossScale(model.optimizer),
             extra_state=(_Variables(_untrained(model)),),
             checkpoint=None if self._checkpoint is None else self._save,
             recorder=self._recorder,
             **options,
         )
-        self._stack.callback(guard.close)
+        guard.steps = steps
         return guard
+
+    def _close(self) -> None:
+        if self.guard is not None:
+            self.guard.close()
 
     def _planned(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the budget and the micro-batch that is planned for it."""
@@ -115,10 +122,8 @@ class KerasGuard:
         micro_batch = self._options.get("micro_batch") or plan.settings.micro_batch
         return {"budget": plan.budget + plan.reserved, "micro_batch": micro_batch}
 
-    def _loss(self, outputs: Any, batch: Mapping[str, Any]) -> Tensor:
-        loss: Tensor = self._model.compute_loss(
-            x=batch["x"], y=batch["y"], y_pred=outputs, sample_weight=batch["sample_weight"]
-        )
+    def _loss(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> Tensor:
+        loss: Tensor = self._model.compute_loss(batch["x"], batch["y"], _masked(outputs), batch["sample_weight"])
         return loss
 
     def _train_step(self, data: Any) -> Any:
@@ -126,21 +131,19 @@ class KerasGuard:
         model = self._model
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         batch = {"x": x, "y": y, "sample_weight": sample_weight}
-        if self.guard is None:
-            self.guard = self._start(batch)
+        tracker = model._loss_tracker  # noqa: SLF001  `model.metrics` may be overridden
+        if self.guard is None or tracker is not self._tracker:  # compile() creates another one
+            self.guard, self._tracker = self._start(batch), tracker
         model.zero_grad()
         metrics = _Variables(model.metrics_variables)
         before = metrics.state_dict()
         report = self.guard.backward(batch)
-        if report.micro_batches > 1:
-            self._warn_about_statistics()
-        metrics.load_state_dict(before)  # losses of outputs are counted in every call of compute_loss
-        outputs = _joined(report.metrics["outputs"])
+        outputs = _masked({name: _joined(parts) for name, parts in report.metrics.items()})
         weights = model.trainable_weights[:]
         with torch.no_grad():
-            if isinstance(outputs, (list, tuple, dict)):
-                model.compute_loss(x=x, y=y, y_pred=outputs, sample_weight=sample_weight)
-            tracker = next(metric for metric in model.metrics if metric.name == "loss")
+            if report.micro_batches > 1:  # compute_loss updates metrics, such as the loss of each output
+                metrics.load_state_dict(before)
+                model.compute_loss(x, y, outputs, sample_weight)
             tracker.update_state(report.loss.detach(), sample_weight=_count(x))
             model.optimizer.apply([variable.value.grad for variable in weights], weights)
         return model.compute_metrics(x, y, outputs, sample_weight=sample_weight)
@@ -150,21 +153,32 @@ class KerasGuard:
         self._model.save(path)
         return path
 
-    def _warn_about_statistics(self) -> None:
-        layers = [layer for layer in _layers(self._model) if isinstance(layer, keras.layers.BatchNormalization)]
-        if layers and not self._warned:
-            _log.warning(
-                "%d BatchNormalization layers (the first is %r) compute their statistics per micro-batch instead of "
-                "over the whole batch, so results differ from an unsplit run as with a smaller batch.",
-                len(layers),
-                layers[0].name,
-            )
-        self._warned = True
+
+def _forward(model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the model and return its outputs with their masks, which are attributes that copies of tensors lose.
+
+    Dropout and BatchNormalization follow the mode that the guard puts the model into.
+    """
+    outputs = run_model(model, batch["x"], training=model.training)
+    masks = {number: getattr(leaf, _MASK, None) for number, leaf in enumerate(keras.tree.flatten(outputs))}
+    return {"outputs": outputs, "masks": {str(number): mask for number, mask in masks.items() if mask is not None}}
 
 
-def _forward(model: Any, batch: Mapping[str, Any]) -> Any:
-    """Run the model; dropout and BatchNormalization follow the mode that the guard puts it into."""
-    return run_model(model, batch["x"], training=model.training)
+def _forward_with_losses(model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return also the losses that layers add, so that the check refuses two passes if they depend on the samples.
+
+    The loss of two passes is computed after those without gradients. Weight regularizers are the same for all samples.
+    """
+    result = _forward(model, batch)
+    return {**result, "losses of layers": {str(number): loss for number, loss in enumerate(model.losses)}}
+
+
+def _masked(result: Mapping[str, Any]) -> Any:
+    """Return the outputs of `_forward` with their masks, which Keras's losses and metrics read from them."""
+    leaves = keras.tree.flatten(result["outputs"])
+    for number, mask in result["masks"].items():
+        setattr(leaves[int(number)], _MASK, mask)
+    return result["outputs"]
 
 
 class _Variables:
@@ -240,13 +254,11 @@ def _untrained(model: Any) -> list[Any]:
     return [*(variable for variable in model.variables if id(variable) not in trained), *model.metrics_variables]
 
 
+def _detached(outputs: Any) -> Any:
+    return keras.tree.map_structure(torch.detach, outputs)
+
+
 def _joined(parts: tuple[Any, ...]) -> Any:
     if len(parts) == 1:
         return parts[0]
     return keras.tree.map_structure(lambda *tensors: torch.cat(tensors), *parts)
-
-
-def _layers(layer: Any) -> Iterable[Any]:
-    yield layer
-    for inner in getattr(layer, "layers", ()):
-        yield from _layers(inner)

@@ -68,7 +68,7 @@ def run_model(model: Any, x: Any, *, training: bool) -> Any:
 
 def _step(model: Any, batch: Any) -> Tensor:
     outputs = run_model(model, batch["x"], training=True)
-    loss: Tensor = model.compute_loss(x=batch["x"], y=batch["y"], y_pred=outputs, sample_weight=batch["sample_weight"])
+    loss: Tensor = model.compute_loss(batch["x"], batch["y"], outputs, batch["sample_weight"])
     return loss
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,28 +36,48 @@ class WarnOnce:
 
 
 class BatchNormCheck:
-    """The BatchNorm layers of a model: in training mode they need two samples and use micro-batch statistics."""
+    """The BatchNorm layers of a model, also Keras's: in training they need two samples and micro-batch statistics."""
 
     def __init__(self, model: nn.Module, warnings: WarnOnce) -> None:
         self._layers = [(name, module) for name, module in model.named_modules() if isinstance(module, _BatchNorm)]
+        self._keras_layers = _keras_batch_norms(model)
         self._warnings, self._has_warned = warnings, False
 
     def min_samples(self) -> int:
         """Return the smallest micro-batch that the layers accept."""
-        return 2 if any(layer.training for _, layer in self._layers) else 1
+        return 2 if self._names() else 1
 
     def warn_if_split(self) -> None:
         """Warn, in the first step that is split, that statistics come from micro-batches."""
         if self._has_warned:
             return
-        names = [name for name, layer in self._layers if layer.training]
+        names = self._names()
         if names:
             self._has_warned = True
+            fix = (
+                "set trainable=False on them or use GroupNormalization"
+                if self._keras_layers
+                else "put them into eval() mode or use GroupNorm"
+            )
             self._warnings.warn(
                 f"{len(names)} BatchNorm layers (the first is {names[0]!r}) compute their statistics per micro-batch "
                 "instead of over the whole batch, so results differ from an unsplit run as with a smaller batch. To "
-                "avoid this, put them into eval() mode or use GroupNorm."
+                f"avoid this, {fix}."
             )
+
+    def _names(self) -> list[str]:
+        """Return the names of the layers that use the statistics of a batch."""
+        names = [name for name, layer in self._layers if layer.training]
+        return names + [layer.name for layer in self._keras_layers if layer.trainable]
+
+
+def _keras_batch_norms(model: nn.Module) -> list[Any]:
+    """Return the BatchNorm layers of a Keras model, which knows layers that torch doesn't list as its modules."""
+    keras = sys.modules.get("keras")
+    if keras is None or not isinstance(model, keras.layers.Layer):
+        return []
+    layers = model._flatten_layers()  # noqa: SLF001  `layers` lacks those within other layers
+    return [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
 
 
 class RoundingCheck:

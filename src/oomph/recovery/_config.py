@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import numbers
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..errors import UsageError
 from ..monitor import Recorder
 from ..patches import AUTOCAST_DTYPES
 from ..units import parse_size
+from ._checkpoint import check_checkpoint_path
 from ._memory import Predict
 from .splitting import MetricFunction
 
@@ -108,6 +109,25 @@ class GuardConfig:
         return None if self.budget is None else parse_size(self.budget)
 
 
+def check_options(**options: Any) -> None:
+    """Check options of `oomph.guard` before there is a batch for which the guard is created.
+
+    Raises:
+        UsageError: an option is wrong, or the checkpoint's folder doesn't exist.
+    """
+    known = {field.name for field in fields(GuardConfig)} - {"allow", "extra_state"}
+    config = GuardConfig(
+        **{name: value for name, value in options.items() if name in known},
+        schedulers=as_tuple(options.get("scheduler")),
+        allow=as_tuple(options.get("allow")),
+        extra_state=check_extra_state(options.get("extra_state", ())),
+    )
+    if config.budget is not None:
+        parse_size(config.budget)
+    batch_format(config.split, config.samples)
+    check_checkpoint_path(config.checkpoint)
+
+
 def _check_choice(name: str, value: object, choices: tuple[str | None, ...]) -> None:
     if value not in choices:
         allowed = " or ".join(repr(choice) for choice in choices if choice is not None)
@@ -144,24 +164,6 @@ def check_extra_state(value: Any) -> tuple[Any, ...]:
     if isinstance(value, list) and not value:
         raise UsageError("extra_state is an empty list", "if the list is the state, pass it in a tuple")
     return as_tuple(value)
-
-
-def check_options(options: Mapping[str, Any]) -> None:
-    """Check options of `oomph.guard` before there is a guard, by their names there.
-
-    Raises:
-        UsageError: a value is wrong.
-    """
-    known = {field.name for field in fields(GuardConfig)}
-    config = GuardConfig(
-        **{name: value for name, value in options.items() if name in known - {"allow", "extra_state"}},
-        schedulers=as_tuple(options.get("scheduler")),
-        allow=as_tuple(options.get("allow")),
-        extra_state=check_extra_state(options.get("extra_state", ())),
-    )
-    if config.budget is not None:
-        parse_size(config.budget)
-    batch_format(config.split, config.samples)
 
 
 def parse_device(device: Any) -> torch.device:

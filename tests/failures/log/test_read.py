@@ -278,3 +278,26 @@ def test_a_bare_kill_ends_what_an_explicit_failure_has_left(before: str, kind: F
 def test_a_kill_by_the_kernel_comes_before_an_error_of_the_gpu() -> None:
     error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
     assert read_log(f"{error}\nOut of memory: Killed process 41 (python)")[0].kind is FailureKind.OOM_KILL
+
+
+@pytest.mark.parametrize(
+    ("end", "is_survived"),
+    [
+        ("Finished. best val f1 = 0.8812", True),
+        ("Done.", True),
+        ("All done, saved to runs/exp7", True),
+        ("done with errors: exit 1", False),
+        ("Finished:    Tue, 17 Nov 2026 11:02:13 +0000", False),  # kubectl
+        ("Done (t=0.02s)", False),  # pycocotools
+        ("abandoned.", False),
+    ],
+)
+def test_a_run_that_says_that_it_finished_has_survived(end: str, is_survived: bool) -> None:  # noqa: FBT001
+    log = "CUDA out of memory. Tried to allocate 1.50 GiB.\n-> OOM, decreasing batch size to 32\nepoch 1 loss 0.3\n"
+    assert read_log(f"{log}{end}\n")[0].was_survived is is_survived
+
+
+def test_what_a_shell_says_after_a_failed_command_is_no_end_of_the_run() -> None:
+    error = 'Traceback (most recent call last):\n  File "train.py", line 3\ntorch.OutOfMemoryError: CUDA out of memory.'
+    assert not read_log(f"{error}\nDone.\n")[0].was_survived
+    assert not read_log("step 3\nKilled\nFinished\n")[0].was_survived

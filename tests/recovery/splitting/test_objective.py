@@ -153,3 +153,15 @@ def test_labels_are_counted_in_the_ways_of_transformers() -> None:
     assert [int(count({"labels": labels[0]})) for count in label_counts({"labels": labels[0]})] == [2]
     assert [int(count((None, labels))) for count in label_counts((None, labels))] == [3, 2]
     assert list(label_counts({"labels": [1, 2]})) == list(label_counts((labels, labels.float()))) == []
+
+
+def test_the_output_of_one_sample_is_no_loss() -> None:
+    model = nn.Linear(3, 1)
+    objective = Objective(model, nn.functional.mse_loss, lambda model, batch: model(batch[0]))
+    batch = torch.ones(1, 3), torch.zeros(1, 1)
+    outputs = objective.outputs(batch)
+    assert outputs.numel() == 1
+    assert objective.has_outputs(outputs)
+    assert objective.loss(outputs, batch) == nn.functional.mse_loss(outputs, batch[1])
+    returns_loss = Objective(model, nn.functional.mse_loss, lambda model, batch: model(batch[0]).sum())
+    assert returns_loss.loss(returns_loss.outputs(batch), batch) == outputs.sum()

@@ -52,9 +52,10 @@ _FINISHED_WORDING = (
     r"epochs completed in|results saved to|(?:done|finished) training",
     r"training (?:is |has |was )?(?:done|complete|finish)",
     r"`?max_epochs=\d+`? reached|['\"]?train_runtime['\"]?\s*[:=]",
-    r"^\s*(?:all )?(?:done|finished)(?:[.!,](?!\S)|$)(?![^\n]{0,30}(?:error|fail|exit))",
 )
 _FINISHED = re.compile("|".join(_FINISHED_WORDING), re.IGNORECASE)
+# A shell script says this after a failed command, too.
+_DONE = re.compile(r"^\s*(?:all )?(?:done|finished)(?:[.!,](?!\S)|$)(?!.{0,30}(?:error|fail|exit))", re.IGNORECASE)
 _OF_COMPILER = {"SyntaxError", "IndentationError"}
 _SOURCE = re.compile(r"^\s*(?:except|raise|if|elif|return|print|#)\b")
 _MAX_TRACEBACK = 1000  # lines
@@ -84,6 +85,10 @@ class ErrorTrail:
         """The last line that names an error, or else the last one that looks like one."""
         return self._named or self._vague
 
+    @property
+    def _has_no_error(self) -> bool:
+        return self._traceback is None and self.last_error is None
+
     def read(self, number: int, line: str, progress: Callable[[], int]) -> bool:
         """Read a line with one of the error words, and return True if it is an error.
 
@@ -95,7 +100,7 @@ class ErrorTrail:
         if len(line) > 2 * _MAX_LINE:
             middle = max(line.rfind("Error: "), line.rfind("Exception: "), 0) or len(line)
             line = line[max(middle - _MAX_LINE, 0) : middle + _MAX_LINE]
-        if _FINISHED.search(line):
+        if _FINISHED.search(line) or (self._has_no_error and _DONE.search(line)):
             self.finished_line = number
             return True
         if _CHAIN.search(line):

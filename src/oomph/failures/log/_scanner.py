@@ -98,6 +98,8 @@ class LogScanner:
         plain = self._errors.plain_error(
             self._line_number, later, is_single_line=self._text_lines == 1, has_hits=has_hits
         )
+        if plain and any(hit.start[0] <= plain.start[0] <= hit.end[0] for hit in hits):
+            plain = None  # a rule knows it better
         findings = rank_hits([*hits, plain] if plain else hits, later)
         is_text = self._text_lines > 0 and self._control_bytes <= _MAX_CONTROL * self._bytes
         if not is_text:  # a few bytes that look like Ctrl-C are no message

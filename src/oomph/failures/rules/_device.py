@@ -21,6 +21,7 @@ DEVICE_RULES = (
     # torch asks NVML about other processes while it writes the message; on MIG that fails.
     rule(FailureKind.CUDA_OOM, "NVML_SUCCESS == r INTERNAL ASSERT FAILED"),
     rule(FailureKind.CUDA_OOM, "No executable batch size found"),
+    rule(FailureKind.CUDA_OOM, "Not enough memory, use lower resolution"),  # of Stable Diffusion's web UI
     # The weights alone don't fit, so that accelerate would put some of them elsewhere.
     rule(FailureKind.CUDA_OOM, "modules are dispatched on the CPU or the disk"),
     # Memory pools of servers, whose sizes are settings.

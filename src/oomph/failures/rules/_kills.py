@@ -56,6 +56,7 @@ KILL_RULES = (
     rule(FailureKind.SCHEDULER_KILL, "low on resource: memory"),
     # `docker inspect` has it for every container, mostly with "false".
     rule(FailureKind.SCHEDULER_KILL, "OOMKilled", r"(?<!State\.)OOMKilled(?![\"']?\s*[:=]?\s*(?:[Ff]alse|0)\b)"),
+    rule(FailureKind.SCHEDULER_KILL, ".State.OOMKilled", r"\.State\.OOMKilled[^\n]*\n\s*true\b"),
     rule(FailureKind.SCHEDULER_KILL, "node running low on memory"),
     rule(FailureKind.OOM_KILL, "emory: Kill", r"(?:[Oo]ut of memory|cgroup out of memory): Kill(?:ed)? process \d+"),
     rule(FailureKind.OOM_KILL, "emory cgroup out of memory"),
@@ -92,6 +93,7 @@ KILL_RULES = (
     ),
     rule(FailureKind.OOM_KILL, "ignal: 9", r"(?:exited|terminated|killed|died|failed|status).{0,40}signal: 9\b"),
     *(rule(FailureKind.OOM_KILL, words, STATUS + r"137\b") for words in _spaced("137")),
+    rule(FailureKind.OOM_KILL, "Exited (137)"),
     rule(FailureKind.OOM_KILL, "echo $?", r"echo \$\?\s*\n\s*137\b"),
     rule(FailureKind.OOM_KILL, "Signal 9 (SIGKILL)"),
     rule(

@@ -170,6 +170,8 @@ OTHER_RULES = (
     rule(FailureKind.ABORTED, "SIGABRT"),
     rule(FailureKind.TIME_LIMIT, "DUE TO TIME LIMIT"),
     rule(FailureKind.STOPPED, "DUE TO PREEMPTION"),
+    rule(FailureKind.STOPPED, "Received SIGTERM: 15"),  # Lightning
+    rule(FailureKind.STOPPED, "SIGTERMException"),
     rule(FailureKind.STOPPED, "imminent node shutdown"),
     rule(FailureKind.STOPPED, "Preempted", r"(?:Warning|Normal|Reason:) +Preempt(?:ed|ing)\b"),
     rule(

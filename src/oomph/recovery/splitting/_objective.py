@@ -85,7 +85,7 @@ class Objective:
         """Return the loss of outputs: a scalar or a LossSum."""
         if self.returns_own_loss:
             return _loss_in(outputs)
-        if self._loss is None or (self._forward is not None and is_loss(outputs)):
+        if self._loss is None or self._is_loss_of_forward(outputs):
             return outputs
         return self._loss(outputs, self.targets(batch), *(() if self._forward_has_normalizer else extra))
 
@@ -106,7 +106,7 @@ class Objective:
             batch: the micro-batch.
             extra: the value of a `normalizer`, or the `count` of the whole batch.
         """
-        if self.torch_loss is None or (self._forward is not None and is_loss(outputs)):
+        if self.torch_loss is None or self._is_loss_of_forward(outputs):
             return self.loss(outputs, batch, extra)
         targets = self.targets(batch)
         if self.torch_loss.reduction == "sum":
@@ -121,7 +121,12 @@ class Objective:
 
     def has_outputs(self, outputs: Any) -> bool:
         """Return True if the loss is computed from these outputs by a function that can be called once for all."""
-        return self._loss is not None and not (self._forward is not None and is_loss(outputs))
+        return self._loss is not None and not self._is_loss_of_forward(outputs)
+
+    def _is_loss_of_forward(self, outputs: Any) -> bool:
+        """Return True if the user's forward returned the loss; outputs of one sample have a dimension for it."""
+        is_scalar = isinstance(outputs, Tensor) and outputs.dim() == 0
+        return self._forward is not None and (is_scalar or isinstance(outputs, LossSum))
 
 
 def is_loss(value: Any) -> bool:

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from ._micro_batches import MicroBatchRunner
 
 _DECLARE = 'if it is, say reduction="mean" (or "sum")'
-_RETURN_OUTPUTS = "let forward= return the outputs and give loss= beside it: then any loss is exact"
+_RETURN_OUTPUTS = (
+    "in a loop with oomph.guard, let forward= return the outputs and give loss= without reduction=: then any loss is "
+    "exact"
+)
 
 
 @dataclass(frozen=True)
