@@ -186,8 +186,10 @@ def test_a_budget_plans_micro_batches(tmp_path: Path) -> None:
     plan = next(event for event in record.events if event["event"] == "plan")["plan"]
     assert plan["settings"]["micro_batch"] < plan["settings"]["batch"] == 4096
     assert record.steps[0]["micro_batches"] > 1
-    with pytest.raises(CannotFit, match="minus"):
-        train(64 * MIB)
+    with pytest.raises(
+        CannotFit, match="the budget is 1 MiB, and the guard needs 64 MiB beside the step itself; raise"
+    ):
+        train(MIB)
 
 
 def test_prepared_objects_are_predicted_as_a_job_written_by_hand() -> None:
@@ -247,8 +249,42 @@ def test_wrong_arguments_are_one_sentence(tmp_path: Path) -> None:
         setup.guard(scheduler=prepared).step(next(iter(setup.loader)))
     with pytest.raises(UsageError, match="scaler= is set by the Accelerator"):
         setup.guard(scaler=torch.amp.GradScaler("cpu"))
+    with pytest.raises(UsageError, match="guard got 'micro_batches', which accelerate sets itself or doesn't know"):
+        setup.guard(micro_batches=2)
+    with pytest.raises(UsageError, match="micro_batch is 0"):
+        setup.guard(micro_batch=0)
     with pytest.raises(MissingFile, match=r"there is no '.*position.json'; name the folder"):
         setup.guard().resume(tmp_path)
+
+
+def test_a_model_that_isnt_prepared_is_refused() -> None:
+    """Only the forward of a prepared model runs in mixed precision."""
+    setup = Setup(mixed_precision="bf16")
+    options = {"optimizer": setup.optimizer, "loss": mse_loss}
+    for model in (plain_net(torch.float32), nn.Sequential(plain_net(torch.float32))):
+        with pytest.raises(UsageError, match=r"the model isn't prepared; pass what accelerator.prepare returned"):
+            guard(setup.accelerator, model=model, **options)
+    with pytest.raises(UsageError, match=r"model is a function; pass the model that accelerator.prepare returned"):
+        guard(setup.accelerator, model=mse_loss, **options)  # type: ignore[arg-type]
+
+
+def test_models_that_were_prepared_in_other_ways_are_guarded() -> None:
+    setup = Setup(mixed_precision="bf16")
+    accelerator = setup.accelerator
+    other = accelerate.Accelerator(cpu=True)
+    compiled = torch.compile(setup.model, backend="eager")
+    for model in (
+        accelerator.prepare_model(plain_net(torch.float32)),
+        accelerator.prepare_model(plain_net(torch.float32), evaluation_mode=True),
+        accelerator.prepare_model(torch.compile(plain_net(torch.float32), backend="eager")),
+        other.prepare(plain_net(torch.float32)),
+        accelerator.unwrap_model(setup.model),
+        compiled,
+        nn.DataParallel(setup.model),
+        nn.ModuleDict({"net": setup.model, "head": nn.Linear(2, 2)}),
+        setup.model[0],
+    ):
+        guard(accelerator, model=model, optimizer=setup.optimizer, loss=mse_loss).close()
 
 
 def test_an_old_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

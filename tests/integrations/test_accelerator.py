@@ -4,9 +4,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch import nn
 
 from oomph.errors import UsageError
-from oomph.integrations._accelerator import check_accelerator
+from oomph.integrations._accelerator import check_accelerator, check_prepared
 
 
 def accelerator(kind: str = "NO", **options: Any) -> SimpleNamespace:
@@ -51,3 +52,9 @@ def test_what_cant_be_repeated_is_refused(fake: Any, message: str) -> None:
 )
 def test_what_can_be_repeated_is_allowed(fake: Any) -> None:
     check_accelerator(fake)
+
+
+def test_a_model_is_refused_only_if_the_prepared_ones_are_known() -> None:
+    check_prepared(accelerator(), nn.Linear(1, 1))
+    with pytest.raises(UsageError, match="the model isn't prepared"):
+        check_prepared(accelerator(_models=[nn.Linear(1, 1)]), nn.Linear(1, 1))

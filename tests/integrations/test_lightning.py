@@ -136,6 +136,41 @@ def test_a_module_collects_its_losses_once(fits: Fits) -> None:
     assert torch.equal(torch.stack(guarded.losses), torch.stack(plain.losses))
 
 
+def test_a_module_that_uses_its_logger_logs_once_per_batch(fits: Fits) -> None:
+    from lightning.pytorch.loggers import CSVLogger
+
+    from .modules import Classifier, Values, loader
+
+    class Logging(Classifier):
+        folders: set[Any]
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            self.logger.log_metrics({"direct": loss.item()}, step=self.global_step)
+            self.trainer.logger.log_metrics({"through the trainer": loss.item()})
+            for logger in self.loggers:
+                logger.experiment.log_metrics({"experiment": loss.item()})
+            self.folders.add((self.loggers[1].log_dir, self.loggers[1].version, self.loggers[1].name))
+            return loss
+
+    class Experiment(Values):
+        @property
+        def experiment(self) -> Any:
+            return self
+
+    def fit(callback: Any = None) -> tuple[Any, ...]:
+        module, values, files = Logging(), Experiment(), CSVLogger(fits.folder, version=3)
+        module.folders = set()
+        trainer = fits.trainer(callback, logger=[values, files])
+        trainer.fit(module, loader())
+        assert trainer.loggers == [values, files]
+        return values.lines, files.experiment.metrics, module.folders
+
+    plain, guarded = fit(), fit(guard_callback())
+    assert guarded == plain
+    assert len(plain[2]) == 1
+
+
 @pytest.mark.parametrize(
     ("outputs", "options"),
     [
@@ -437,6 +472,9 @@ def test_what_cant_be_guarded_is_refused(fits: Fits) -> None:
             guard_callback(checkpoint=checkpoint)
     with pytest.raises(UsageError, match="GuardCallback got 'scaler', which the Trainer sets itself"):
         guard_callback(scaler=None)
+    for options, message in (({"cooldown_steps": 0}, "cooldown_steps is 0"), ({"budget": "8 gigs"}, "is not a size")):
+        with pytest.raises(UsageError, match=message):
+            guard_callback(**options)
     with pytest.raises(UsageError, match="the Trainer has two GuardCallbacks; keep one of them"):
         fits.trainer(guard_callback(), callbacks=[guard_callback()]).fit(Classifier(), loader())
 

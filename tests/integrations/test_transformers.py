@@ -203,6 +203,48 @@ def test_a_compiled_model_is_split(runs: Runs) -> None:
     assert_close(disturbed, plain, 1e-12)
 
 
+def test_a_loss_function_that_logs_and_counts_does_so_once_per_batch(runs: Runs) -> None:
+    """trl's Trainers collect metrics by the mode of the model; the check of the loss runs in eval mode."""
+    from collections import defaultdict
+
+    from oomph.integrations.transformers import guarded
+
+    from .trainers import points, regressor
+
+    class Collecting(transformers.Trainer):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self._metrics: Any = {"train": defaultdict(list), "eval": defaultdict(list)}
+            self.total, self.sums, self.losses = 0, {"loss": torch.zeros(())}, list[Tensor]()
+
+        def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            loss = super().compute_loss(model, inputs, *args, **kwargs)
+            value = loss[0] if isinstance(loss, tuple) else loss
+            mode = "train" if model.training else "eval"
+            self._metrics[mode]["loss"].append(value.item())
+            self._metrics[mode]["samples"] = [self.total]
+            self.total += len(inputs["x"])
+            self.sums["loss"] += value.detach().float()
+            self.losses.append(value.detach())
+            self.lazy = getattr(self, "lazy", 0) + 1
+            if mode == "train":
+                self.log({"direct": value.item()})
+            else:
+                self.log({"eval_direct": value.item()})
+            return loss
+
+    args = {"eval_strategy": "steps", "eval_steps": 2}
+    options: dict[str, Any] = {"args": args, "eval_dataset": points(6)}
+    plain = runs.train(Collecting, regressor(), points(), **options)
+    undisturbed = runs.train(guarded(Collecting), regressor(), points(), **options)
+    assert (undisturbed.logs, undisturbed.calls) == (plain.logs, plain.calls)
+    for name in ("_metrics", "total", "sums", "lazy", "losses"):
+        assert getattr(undisturbed.trainer, name) == getattr(plain.trainer, name)
+    # A whole batch that failed is not counted, only its halves.
+    failed = runs.train(guarded(Collecting), regressor(), points(), failing=(2,), **options)
+    assert failed.trainer.total == plain.trainer.total
+
+
 def test_a_loss_that_would_change_is_not_split(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
     from oomph.integrations.transformers import guarded
 
@@ -430,6 +472,23 @@ def test_unknown_options_are_refused(runs: Runs) -> None:
 
     with pytest.raises(UsageError, match="guard_options contains 'scaler', which the Trainer sets itself"):
         runs.build(guarded_trainer(), regressor(), points(), guard_options={"scaler": None})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"guard_options": {"micro_batch": 0}}, "micro_batch is 0; it must be a whole number"),
+        ({"guard_options": {"split": "pascal"}}, "'pascal'"),
+        ({"guard_options": {"reduction": "median"}}, "reduction is 'median'"),
+        ({"budget": "8 gigs"}, "'8 gigs' is not a size"),
+        ({"record": 5}, 'record is 5; name a file, such as "run.jsonl"'),
+    ],
+)
+def test_wrong_values_are_refused_before_training(runs: Runs, options: Mapping[str, Any], message: str) -> None:
+    from .trainers import points, regressor
+
+    with pytest.raises(UsageError, match=message):
+        runs.build(guarded_trainer(), regressor(), points(), **options)
 
 
 def test_an_old_version_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -249,20 +250,47 @@ def test_what_cannot_be_guarded_is_refused(tiny: str, data: Path) -> None:
         add_guard(torch.nn.Linear(1, 1))
     with pytest.raises(UsageError, match="guard_options contains 'loss'"):
         guarded(tiny, guard_options={"loss": None})
+    for wrong in ({"guard_options": {"micro_batch": 0.5}}, {"budget": "8 gigs"}, {"record": True}):
+        with pytest.raises(UsageError, match=r"micro_batch is 0.5|is not a size|record is True"):
+            guarded(tiny, **wrong)
     with pytest.raises(UsageError, match="can't be predicted alone"):
         describe(yolo(tiny).model)
-
-    def on_two_gpus(trainer: Any) -> None:
-        trainer.world_size = 2
 
     model, _ = guarded(tiny)
     with pytest.raises(UsageError, match="compiled"):
         train(model, data, compile=True)
-    model = yolo(tiny)
-    model.add_callback("on_train_start", on_two_gpus)
-    add_guard(model)
-    with pytest.raises(UsageError, match="several GPUs"):
-        train(model, data)
+
+
+@pytest.mark.parametrize("device", ["0,1", [0, 1]])
+def test_several_gpus_are_refused_before_ultralytics_starts_a_process_for_each(
+    tiny: str, data: Path, tmp_path: Path, device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ultralytics.engine import trainer as engine
+
+    started: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(engine, "select_device", lambda *_, **__: torch.device("cuda:0"))
+    monkeypatch.setattr(engine, "generate_ddp_command", lambda _: (["true"], None))
+    monkeypatch.setattr(engine.subprocess, "run", lambda command, **_: started.append(command))
+    model, _ = guarded(tiny)
+    own_trainer = {"trainer": model.task_map["detect"]["trainer"]}
+    for model_of_two, options in ((model, {}), (copy.deepcopy(model), own_trainer)):
+        with pytest.raises(UsageError, match="training on several GPUs can't be guarded; pass one device="):
+            train(model_of_two, data, device=device, **options)
+        assert model_of_two.trainer is None
+    assert started == []
+    model.reset_callbacks()  # takes the guard off
+    with pytest.raises(FileNotFoundError, match="no checkpoint was saved"):  # by the process, which didn't run
+        train(model, data, device=device, project=str(tmp_path))
+    assert started == [["true"]]
+
+
+def test_a_copy_of_a_model_trains_itself(tiny: str, data: Path) -> None:
+    model, _ = guarded(tiny)
+    duplicate = copy.deepcopy(model)
+    train(duplicate, data)
+    assert duplicate.trainer is not None
+    assert model.trainer is None
 
 
 def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -261,3 +261,18 @@ def test_a_report_describes_the_step() -> None:
     with FaultAt([3]):
         report = guard.step(plain_batch())
     assert [str(fallback) for fallback in report.fallbacks] == ["2 micro-batches of up to 4 samples (smaller kernels)"]
+
+
+def test_a_forward_can_see_that_it_is_only_checked() -> None:
+    seen = []
+
+    def forward(model: nn.Module, batch: Any) -> Tensor:
+        seen.append((guard.is_checking, in_split_check()))
+        return nn.functional.mse_loss(model(batch[0]), batch[1]).square()
+
+    guard = plain_guard()
+    for _ in range(2):
+        guard.step(plain_batch(), forward=forward)
+    assert {checked for checked, _ in seen} == {True, False}
+    assert all(checked == in_check for checked, in_check in seen)
+    assert not guard.is_checking

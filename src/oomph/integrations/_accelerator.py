@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+
 from ..errors import UsageError
 
 _ONE_STEP = "runs forward, backward and update as one step of its own, which can't be repeated"
@@ -12,6 +14,7 @@ _REFUSED = {
     "MEGATRON_LM": ("Megatron-LM", _ONE_STEP),
     "XLA": ("a TPU (XLA)", "reports that memory ran out only after the step, when nothing can be repeated"),
 }
+_MARK = "_is_accelerate_prepared"  # of prepared objects
 _PARALLELISM = {"tp_size": "tensor", "cp_size": "context", "sp_size": "sequence"}
 
 
@@ -42,3 +45,22 @@ def check_accelerator(accelerator: Any) -> None:
                 f"{parallelism} parallelism can't be guarded, because its ranks wait for each other in a forward",
                 "use DDP or a single process",
             )
+
+
+def check_prepared(accelerator: Any, model: nn.Module) -> None:
+    """Check that a model, or a part of it, was prepared; mixed precision works in the forward of prepared models only.
+
+    A model is prepared, too, if it was wrapped or compiled afterwards, or is a part of a prepared one.
+
+    Raises:
+        UsageError: nothing of it was prepared, or it is no model.
+    """
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"model is a {type(model).__name__}", "pass the model that accelerator.prepare returned")
+    prepared = getattr(accelerator, "_models", None)  # nothing public lists them
+    if prepared is None:
+        return
+    known = {id(module) for each in prepared for module in each.modules()}
+    # A model may have been prepared by another Accelerator.
+    if not any(id(module) in known or getattr(module, _MARK, False) for module in model.modules()):
+        raise UsageError("the model isn't prepared", "pass what accelerator.prepare returned")

@@ -224,6 +224,30 @@ def _combine_extra(name: str, logs: Sequence[MicroBatchLog]) -> Any:
     return values[-1]
 
 
+@contextlib.contextmanager
+def silent_loggers(trainer: Any, dummy_class: Any) -> Iterator[None]:
+    """Replace the loggers of a Trainer by others of a class that logs nothing; names and folders stay.
+
+    Args:
+        trainer: the Trainer.
+        dummy_class: Lightning's DummyLogger.
+    """
+    loggers = trainer.loggers
+    trainer.loggers = [_silent_logger(logger, dummy_class) for logger in loggers]
+    try:
+        yield
+    finally:
+        trainer.loggers = loggers
+
+
+def _silent_logger(logger: Any, dummy_class: Any) -> Any:
+    def same(name: str) -> property:
+        return property(lambda _: getattr(logger, name))
+
+    names = ("name", "version", "root_dir", "save_dir", "log_dir")
+    return type(dummy_class.__name__, (dummy_class,), {name: same(name) for name in names if hasattr(logger, name)})()
+
+
 class MetricLists:
     """The lists in metrics of torchmetrics, such as all predictions of an epoch; the guard restores their tensors.
 

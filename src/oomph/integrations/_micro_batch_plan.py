@@ -4,23 +4,61 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..adapters import FrameworkJob
 from ..errors import CannotFit
 from ..machine import Target, find_target, rss_bytes
+from ..monitor import Recorder
 from ..planner import JobPredictor, Plan, PlanRequest, plan_fastest
 from ..prediction import Prediction, rss_growth_after_planning
+from ..recovery import record_plan
 from ..settings import Settings
 from ..units import MIB, format_size, parse_size
 
 _log = logging.getLogger("oomph")
 _FIXED = frozenset(field.name for field in dataclasses.fields(Settings)) - {"micro_batch"}
 _HEADROOM = 64 * MIB  # of RAM: the guard keeps it free
+
+
+def plan_model(
+    described: FrameworkJob,
+    device: torch.device,
+    budget: int | str,
+    model: nn.Module,
+    *,
+    accumulates: bool,
+    held: int = 0,
+) -> Plan:
+    """Plan the micro-batch of a model as `plan_micro_batch` does.
+
+    Args:
+        described: what is trained, and how.
+        device: where it is trained in this process.
+        budget: memory that may be used.
+        model: the model, which is in memory already.
+        accumulates: an update has several batches, so that the guard holds the gradients of earlier ones.
+        held: further bytes that are held beside the step.
+    """
+    if accumulates:
+        held += sum(param.nbytes for param in model.parameters() if param.requires_grad)
+    return plan_micro_batch(described, device, budget, live=[*model.parameters(), *model.buffers()], held=held)
+
+
+def with_plan(options: Mapping[str, Any], plan: Plan, recorder: Recorder | None) -> dict[str, Any]:
+    """Write a plan into the Record, and return options of `oomph.guard` that carry it out.
+
+    A micro-batch among the options stays.
+    """
+    if recorder is not None:
+        record_plan(recorder, plan)
+    micro_batch = options.get("micro_batch") or plan.settings.micro_batch
+    return {**options, "budget": plan.budget + plan.reserved, "micro_batch": micro_batch}
 
 
 def plan_micro_batch(
@@ -44,6 +82,11 @@ def plan_micro_batch(
     target = _target_of(device)
     total = min(parse_size(budget), target.memory)
     reserved = held + (_HEADROOM if target.is_cpu else 0)
+    if total <= reserved:
+        raise CannotFit(
+            f"the budget is {format_size(total)}, and the guard needs {format_size(reserved)} beside the step itself",
+            "raise the budget",
+        )
     live_bytes = sum(_sizes(live, device).values())
     predictor = _LivePredictor(described.job, target, live_bytes=live_bytes)
     request = PlanRequest(described.settings, target, total - reserved, fixed=_FIXED)

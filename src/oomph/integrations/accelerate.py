@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import json
 import os
 import sys
@@ -31,11 +32,12 @@ from ..job import Job
 from ..losses import LossSum
 from ..monitor import Recorder, watch
 from ..planner import Plan
-from ..recovery import Guard, StepReport, record_plan
+from ..recovery import Guard, StepReport
 from ..recovery import guard as guard_training
 from ..settings import Settings, environment_allocator
-from ._accelerator import check_accelerator
-from ._micro_batch_plan import plan_micro_batch
+from ._accelerator import check_accelerator, check_prepared
+from ._guard_options import check_budget_and_record, check_options
+from ._micro_batch_plan import plan_model, with_plan
 from ._versions import check_version
 
 __all__ = ["AcceleratedGuard", "describe", "guard"]
@@ -76,9 +78,14 @@ def guard(
     optimizers = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
     if not all(hasattr(each, "gradient_state") for each in optimizers):
         raise UsageError("the optimizer isn't prepared", "pass what accelerator.prepare returned")
+    check_prepared(accelerator, model)
     for name in ("plan", "recorder", "scaler"):
         if options.get(name) is not None:
             raise UsageError(f"{name}= is set by the Accelerator or by record= and budget=", f"omit {name}")
+    check_options(
+        options, got="guard got", owner="accelerate", allowed=tuple(inspect.signature(guard_training).parameters)
+    )
+    check_budget_and_record(budget, record)
     clip = options.get("clip_grad_norm")
     if clip is not None and not callable(clip) and accelerator.scaler is None:  # it would unscale gradients twice
         options["clip_grad_norm"] = functools.partial(accelerator.clip_grad_norm_, max_norm=clip)
@@ -189,11 +196,7 @@ class AcceleratedGuard:
     def _start_guard(self, batch: Any) -> Guard:
         options = dict(self._options)
         if self._budget is not None:
-            plan = self._plan(batch)
-            options["budget"] = plan.budget + plan.reserved
-            options["micro_batch"] = options.get("micro_batch") or plan.settings.micro_batch
-            if self._recorder is not None:
-                record_plan(self._recorder, plan)
+            options = with_plan(options, self._plan(batch, self._budget), self._recorder)
         save = None if self._folder is None else lambda _: self._save()
         guard = guard_training(**options, checkpoint=save, recorder=self._recorder)
         self._stack.callback(guard.close)
@@ -220,20 +223,12 @@ class AcceleratedGuard:
         (folder / _POSITION).write_text(json.dumps({"batches": self.batches}))
         return folder
 
-    def _plan(self, batch: Any) -> Plan:
+    def _plan(self, batch: Any, budget: int | str) -> Plan:
         accelerator, options = self._accelerator, self._options
-        model = accelerator.unwrap_model(options["model"])
-        trained = [param for param in model.parameters() if param.requires_grad]
-        accumulates = accelerator.gradient_accumulation_steps > 1
         parts: dict[str, Any] = {name: options.get(name) for name in ("model", "optimizer", *_OF_THE_LOSS)}
+        model, accumulates = accelerator.unwrap_model(parts["model"]), accelerator.gradient_accumulation_steps > 1
         described = describe(accelerator, batch, **parts)
-        return plan_micro_batch(
-            described,
-            accelerator.device,
-            self._budget or 0,
-            live=[*model.parameters(), *model.buffers()],
-            held=sum(param.nbytes for param in trained) if accumulates else 0,
-        )
+        return plan_model(described, accelerator.device, budget, model, accumulates=accumulates)
 
 
 def describe(  # noqa: PLR0913  options by name

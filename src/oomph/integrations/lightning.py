@@ -20,7 +20,8 @@ import logging
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,22 +32,20 @@ from torch import Tensor
 from ..batch import count_samples
 from ..errors import UsageError
 from ..monitor import Recorder, watch
-from ..recovery import Guard, StepReport, record_plan
+from ..planner import Plan
+from ..recovery import Guard, StepReport
 from ..recovery import guard as guard_training
+from ._guard_options import check_budget_and_record, check_options, with_extra_state
 from ._lightning_checks import check_supported
 from ._lightning_job import PRECISIONS, describe, describe_module, package_of
-from ._lightning_log import MetricLists, StepLog
-from ._micro_batch_plan import plan_micro_batch
+from ._lightning_log import MetricLists, MicroBatchLog, StepLog, silent_loggers
+from ._micro_batch_plan import plan_model, with_plan
 from ._versions import check_version
 
 __all__ = ["GuardCallback", "describe", "manual_backward"]
 
 _logger = logging.getLogger("oomph")
 _PACKAGES = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
-_OPTIONS = (
-    "reduction", "inexact", "split", "samples", "micro_batch", "extra_state", "cooldown_steps", "rank_timeout",
-    "snapshot", "nvtx",
-)  # fmt: skip
 
 
 def _load_packages() -> list[Any]:
@@ -74,12 +73,9 @@ class _GuardConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        unknown = next((name for name in self.options if name not in _OPTIONS), None)
-        if unknown is not None:
-            raise UsageError(
-                f"GuardCallback got {unknown!r}, which the Trainer sets itself or doesn't know",
-                f"use record, budget, checkpoint, signals, {', '.join(_OPTIONS)}",
-            )
+        arguments = ("record", "budget", "checkpoint", "signals")
+        check_options(self.options, got="GuardCallback got", owner="the Trainer", beside=arguments)
+        check_budget_and_record(self.budget, self.record)
         if self.checkpoint is not None and not _is_file_name(self.checkpoint):
             raise UsageError(f"checkpoint={self.checkpoint!r} is no file", 'name one, such as "emergency.ckpt"')
 
@@ -159,7 +155,7 @@ class _GuardedFit:
         wrapper, hook = strategy.model, module._current_fx_name  # noqa: SLF001
         strategy.model = module  # the guard averages gradients over the ranks, not DDP
         try:
-            with self._log.capture(self._count(batch)) as log:
+            with self._captured(batch) as log:
                 outputs = call._call_strategy_hook(trainer, "training_step", batch, *others)  # noqa: SLF001
                 result = self._loop.output_result_cls.from_training_step_output(
                     outputs, trainer.accumulate_grad_batches
@@ -180,7 +176,7 @@ class _GuardedFit:
         """Compute the gradients of a batch in manual optimization, and return its loss."""
 
         def captured(module: Any, part: Any) -> Tensor:
-            with self._log.capture(self._count(part)) as log:
+            with self._captured(part) as log:
                 loss = forward(module, part)
                 log.loss = loss.detach()
             return loss
@@ -189,6 +185,16 @@ class _GuardedFit:
         self._log.commit(report.loss)
         self._call_backward_hooks(report.loss)
         return report.loss
+
+    @contextlib.contextmanager
+    def _captured(self, batch: Any) -> Iterator[MicroBatchLog]:
+        """Collect what a micro-batch logs; what it logs in the check of the loss is dropped, by its loggers, too."""
+        silence: AbstractContextManager[None] = contextlib.nullcontext()
+        if self.guard is not None and self.guard.is_checking:
+            loggers = importlib.import_module(f"{package_of(self._loop)}.loggers.logger")
+            silence = silent_loggers(self._trainer, loggers.DummyLogger)
+        with silence, self._log.capture(self._count(batch)) as log:
+            yield log
 
     def _backward(self, batch: Any, forward: Callable[[Any, Any], Tensor], *, sync: bool) -> StepReport:
         self._log.micro_batches.clear()
@@ -203,11 +209,10 @@ class _GuardedFit:
         return count_samples(batch, self._config.options.get("samples"))
 
     def _start_guard(self, batch: Any) -> Guard:
-        trainer, options = self._trainer, dict(self._config.options)
-        extra_state = options.pop("extra_state", ())
-        extra_state = extra_state if isinstance(extra_state, (list, tuple)) else (extra_state,)
+        trainer = self._trainer
+        options = with_extra_state(self._config.options, self._log.micro_batches, MetricLists(self._module))
         if self._config.budget is not None:
-            self._apply_plan(batch, self._config.budget, options)
+            options = with_plan(options, self._plan(batch, self._config.budget), self._recorder)
         precision = PRECISIONS.get(trainer.precision, "")
         guard = guard_training(
             model=trainer.strategy.model,
@@ -217,7 +222,6 @@ class _GuardedFit:
             precision=precision if precision.startswith("amp") else None,  # for its tolerances; Lightning casts, too
             checkpoint=None if self._config.checkpoint is None else lambda _: self._save(),
             recorder=self._recorder,
-            extra_state=[*extra_state, self._log.micro_batches, MetricLists(self._module)],
             **options,
         )
         self._stack.callback(guard.close)
@@ -226,21 +230,12 @@ class _GuardedFit:
         self.guard = guard
         return guard
 
-    def _apply_plan(self, batch: Any, budget: int | str, options: dict[str, Any]) -> None:
+    def _plan(self, batch: Any, budget: int | str) -> Plan:
         """Plan the micro-batch from the first batch, before the first step."""
         trainer, module = self._trainer, self._module
-        trained = [param for param in module.parameters() if param.requires_grad]
-        plan = plan_micro_batch(
-            describe_module(trainer, module, batch, self._count(batch)),
-            trainer.strategy.root_device,
-            budget,
-            live=[*module.parameters(), *module.buffers()],
-            held=sum(param.nbytes for param in trained) if trainer.accumulate_grad_batches > 1 else 0,
-        )
-        options["budget"] = plan.budget + plan.reserved
-        options["micro_batch"] = options.get("micro_batch") or plan.settings.micro_batch
-        if self._recorder is not None:
-            record_plan(self._recorder, plan)
+        described = describe_module(trainer, module, batch, self._count(batch))
+        accumulates = trainer.accumulate_grad_batches > 1
+        return plan_model(described, trainer.strategy.root_device, budget, module, accumulates=accumulates)
 
     def remember_position(self) -> None:
         """Remember how many batches are part of complete updates."""

@@ -28,19 +28,17 @@ from ..batch import count_samples
 from ..errors import UsageError
 from ..job import Job
 from ..monitor import Recorder, watch
-from ..recovery import Guard, StepReport, record_plan
+from ..planner import Plan
+from ..recovery import Guard, StepReport
 from ..recovery import guard as guard_training
 from ..settings import Settings, environment_allocator
-from ._micro_batch_plan import plan_micro_batch
+from ._guard_options import check_budget_and_record, check_options
+from ._micro_batch_plan import plan_model, with_plan
 from ._timm_model import TrainedModel, Update
 from ._versions import check_version
 
 __all__ = ["TimmGuard", "describe", "guard"]
 
-_OPTIONS = (
-    "reduction", "inexact", "split", "samples", "micro_batch", "extra_state", "cooldown_steps", "rank_timeout",
-    "snapshot", "nvtx",
-)  # fmt: skip
 _PRECISIONS = {torch.bfloat16: "amp-bf16", torch.float16: "amp-fp16"}
 
 
@@ -54,11 +52,8 @@ class _GuardConfig:
     options: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        unknown = next((name for name in self.options if name not in _OPTIONS), None)
-        if unknown is not None:
-            raise UsageError(
-                f"guard got {unknown!r}, which timm's loop sets itself or doesn't know", f"use {', '.join(_OPTIONS)}"
-            )
+        check_options(self.options, got="guard got", owner="timm's loop")
+        check_budget_and_record(self.budget, self.record)
 
 
 def guard(  # noqa: PLR0913  options by name
@@ -197,7 +192,7 @@ class TimmGuard:
         config, trained, scaler = self._config, self._trained, self._update.loss_scaler
         options = dict(config.options)
         if config.budget is not None:
-            self._apply_plan(batch, accum_steps, config.budget, options)
+            options = with_plan(options, self._plan(batch, accum_steps, config.budget), self._recorder)
         dtype = trained.autocast_dtype
         guard = guard_training(
             model=trained.module,
@@ -213,17 +208,10 @@ class TimmGuard:
         self.guard = guard
         return guard
 
-    def _apply_plan(self, batch: Any, accum_steps: int, budget: int | str, options: dict[str, Any]) -> None:
+    def _plan(self, batch: Any, accum_steps: int, budget: int | str) -> Plan:
         trained = self._trained
-        parameters = list(trained.source.parameters())
         described = _describe(trained, self._update.optimizer, batch, accum_steps)
-        held = sum(param.nbytes for param in parameters if param.requires_grad) if accum_steps > 1 else 0
-        live = [*parameters, *trained.source.buffers()]
-        plan = plan_micro_batch(described, trained.device, budget, live=live, held=held)
-        options["budget"] = plan.budget + plan.reserved
-        options["micro_batch"] = options.get("micro_batch") or plan.settings.micro_batch
-        if self._recorder is not None:
-            record_plan(self._recorder, plan)
+        return plan_model(described, trained.device, budget, trained.source, accumulates=accum_steps > 1)
 
     def _save(self) -> Path:
         """Write timm's recovery checkpoint of the last update, and return its path."""

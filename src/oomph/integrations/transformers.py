@@ -30,11 +30,12 @@ from ..errors import UsageError
 from ..job import Job, resize_batch
 from ..monitor import Recorder, watch
 from ..planner import Plan
-from ..recovery import Guard, RngSnapshot, record_plan
+from ..recovery import Guard, PlainAttributeSnapshot, RngSnapshot
 from ..recovery import guard as guard_training
 from ..settings import Settings, environment_allocator
 from ._accelerator import check_accelerator
-from ._micro_batch_plan import plan_micro_batch
+from ._guard_options import check_budget_and_record, check_options, with_extra_state
+from ._micro_batch_plan import plan_model, with_plan
 from ._versions import check_version
 
 try:
@@ -47,11 +48,8 @@ check_version("transformers", transformers.__version__, "4.57")
 __all__ = ["GuardedTrainer", "describe", "guarded"]
 
 _log = logging.getLogger("oomph")
-_OPTIONS = (
-    "reduction", "inexact", "split", "samples", "micro_batch", "extra_state", "cooldown_steps", "rank_timeout",
-    "snapshot", "nvtx",
-)  # fmt: skip
 _UPDATES_IN_BACKWARD = ("lomo", "layerwise")  # in the name of an optimizer
+_COUNTED_ELSEWHERE = ("current_flos",)  # saving a checkpoint sets it back
 _HEAVY = ("model", "model_wrapped", "train_dataset", "eval_dataset", "optimizer", "lr_scheduler", "callback_handler")
 
 
@@ -65,12 +63,8 @@ class _GuardConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        unknown = next((name for name in self.options if name not in _OPTIONS), None)
-        if unknown is not None:
-            raise UsageError(
-                f"guard_options contains {unknown!r}, which the Trainer sets itself or doesn't know",
-                f"use {', '.join(_OPTIONS)}",
-            )
+        check_options(self.options, got="guard_options contains", owner="the Trainer")
+        check_budget_and_record(self.budget, self.record)
 
 
 class _GuardedRun:
@@ -88,7 +82,7 @@ class _GuardedRun:
         self._trainer, self._config = trainer, config
         self._stack = contextlib.ExitStack()
         self._recorder: Recorder | None = None
-        self._plan: Plan | None = None
+        self._options = dict(config.options)
         self._rng = RngSnapshot(trainer.args.device)
         self._restore_rng: Callable[[], object] = lambda: None
         self.guard: Guard | None = None
@@ -99,9 +93,7 @@ class _GuardedRun:
             if config.record is not None and trainer.is_world_process_zero():
                 self._recorder = stack.enter_context(watch(config.record))
             if config.budget is not None:
-                self._plan = _plan(trainer, config.budget)
-                if self._recorder is not None:
-                    record_plan(self._recorder, self._plan)
+                self._options = with_plan(config.options, _plan(trainer, config.budget), self._recorder)
             callback = _UpdateStart(self)
             trainer.add_callback(callback)
             stack.callback(trainer.remove_callback, callback)
@@ -123,21 +115,25 @@ class _GuardedRun:
         """Return the guard of the prepared model."""
         if self.guard is None:
             # A loss is a sum if it is divided by the labels of all accumulated batches, and often a mean otherwise.
-            options: dict[str, Any] = {"reduction": "either", **self._config.options}
-            if self._plan is not None:
-                options["budget"] = self._plan.budget + self._plan.reserved
-                options["micro_batch"] = options.get("micro_batch") or self._plan.settings.micro_batch
+            options: dict[str, Any] = {"reduction": "either", **self._options}
+            # Metrics that a loss function collects in its Trainer, as trl's do.
+            collected = PlainAttributeSnapshot(self._trainer, exclude=(*_HEAVY, *_COUNTED_ELSEWHERE))
             self.guard = guard_training(
                 model=model,
                 optimizer=self._trainer.optimizer,
                 device=self._trainer.args.device,
                 checkpoint=lambda _: self._save(),
                 recorder=self._recorder,
-                **options,
+                **with_extra_state(options, collected),
             )
             if self._config.signals:
                 self._stack.enter_context(self.guard.signals())
         return self.guard
+
+    @property
+    def is_checking(self) -> bool:
+        """True while the loss is computed only to find out how a batch may be split."""
+        return self.guard is not None and self.guard.is_checking
 
     def remember_rng(self) -> None:
         """Remember the random states that a checkpoint of the last update needs."""
@@ -231,6 +227,11 @@ class _GuardMixin:
     ) -> None:
         self._guard_config = _GuardConfig(record, budget, signals, dict(guard_options or {}))
         super().__init__(*args, **kwargs)
+
+    def log(self, *args: Any, **kwargs: Any) -> None:
+        """Log as the Trainer does, but nothing while the guard checks a loss that logs by itself."""
+        if self._guarded_run is None or not self._guarded_run.is_checking:
+            super().log(*args, **kwargs)  # type: ignore[misc]
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """Train as the Trainer does; a step that doesn't fit is repeated in smaller micro-batches.
@@ -344,15 +345,8 @@ def describe(trainer: Any) -> FrameworkJob:
 
 
 def _plan(trainer: Any, budget: int | str) -> Plan:
-    parameters = [param for param in trainer.model.parameters() if param.requires_grad]
     accumulates = trainer.args.gradient_accumulation_steps > 1
-    return plan_micro_batch(
-        describe(trainer),
-        trainer.args.device,
-        budget,
-        live=[*trainer.model.parameters(), *trainer.model.buffers()],
-        held=sum(param.nbytes for param in parameters) if accumulates else 0,
-    )
+    return plan_model(describe(trainer), trainer.args.device, budget, trainer.model, accumulates=accumulates)
 
 
 def _example(trainer: Any) -> tuple[Mapping[str, Any], int | None]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +28,11 @@ from ..errors import RetriesExhausted, UsageError
 from ..errors import describe as describe_error
 from ..failures import classify_exception
 from ..monitor import watch
-from ..recovery import Guard, record_plan
+from ..planner import Plan
+from ..recovery import Guard
 from ..recovery import guard as guard_training
-from ._micro_batch_plan import plan_micro_batch
+from ._guard_options import check_budget_and_record, check_options
+from ._micro_batch_plan import plan_model, with_plan
 from ._versions import check_version
 
 try:
@@ -71,12 +74,8 @@ class TrainingGuard:
     guard: Guard | None = None
 
     def __post_init__(self) -> None:
-        unknown = next((name for name in self.options if name not in _OPTIONS), None)
-        if unknown is not None:
-            raise UsageError(
-                f"guard_options contains {unknown!r}, which add_guard sets itself or doesn't know",
-                f"use {', '.join(_OPTIONS)}",
-            )
+        check_options(self.options, got="guard_options contains", owner="add_guard", allowed=_OPTIONS)
+        check_budget_and_record(self.budget, self.record)
         self._stack = contextlib.ExitStack()
 
     def start(self, trainer: Any) -> None:
@@ -94,11 +93,7 @@ class TrainingGuard:
             if self.record is not None:
                 options["recorder"] = stack.enter_context(watch(self.record))
             if self.budget is not None:
-                plan = _plan(trainer, self.budget)
-                options["budget"] = plan.budget + plan.reserved
-                options["micro_batch"] = options.get("micro_batch") or plan.settings.micro_batch
-                if "recorder" in options:
-                    record_plan(options["recorder"], plan)
+                options = with_plan(options, _plan(trainer, self.budget), options.get("recorder"))
             run = _GuardedLoss(trainer, loss, options)
             # An attribute of this object hides the method of its class.
             trainer.model.loss = lambda batch, preds=None: self._loss(run, batch, preds)
@@ -203,7 +198,22 @@ def add_guard(
     model.add_callback("on_train_start", training.start)
     for event in ("on_train_end", "teardown"):
         model.add_callback(event, training.close)
+    model.train = types.MethodType(_train, model)  # it hides the method of its class; a copy of the model gets its own
     return training
+
+
+def _train(model: Any, trainer: Any = None, **arguments: Any) -> Any:
+    """Train, but refuse several GPUs here: Ultralytics starts a process for each, and calls no callback before that."""
+    trainer_class = trainer or model.task_map[model.task]["trainer"]
+
+    def create(*args: Any, **kwargs: Any) -> Any:
+        trainer = trainer_class(*args, **kwargs)
+        callbacks = trainer.callbacks["on_train_start"]  # without the guard's after model.reset_callbacks()
+        if any(isinstance(getattr(callback, "__self__", None), TrainingGuard) for callback in callbacks):
+            _check_devices(trainer)
+        return trainer
+
+    return type(model).train(model, trainer=create, **arguments)
 
 
 def describe(source: Any) -> FrameworkJob:
@@ -246,20 +256,24 @@ def _remove_loss(model: Any) -> None:
     vars(model).pop("loss", None)
 
 
-def _plan(trainer: Any, budget: int | str) -> Any:
-    params = [param for param in trainer.model.parameters() if param.requires_grad]
-    ema = [] if trainer.ema is None else list(trainer.ema.ema.state_dict().values())
-    return plan_micro_batch(
+def _plan(trainer: Any, budget: int | str) -> Plan:
+    averages = [] if trainer.ema is None else trainer.ema.ema.state_dict().values()
+    return plan_model(
         job_of_trainer(trainer),
         trainer.device,
         budget,
-        live=[*trainer.model.parameters(), *trainer.model.buffers()],
-        held=sum(tensor.nbytes for tensor in ema) + (sum(p.nbytes for p in params) if trainer.accumulate > 1 else 0),
+        trainer.model,
+        accumulates=trainer.accumulate > 1,
+        held=sum(tensor.nbytes for tensor in averages),
     )
 
 
-def _check_supported(trainer: Any) -> None:
+def _check_devices(trainer: Any) -> None:
     if trainer.world_size > 1:
         raise UsageError("training on several GPUs can't be guarded", "pass one device=, or train without add_guard")
+
+
+def _check_supported(trainer: Any) -> None:
+    _check_devices(trainer)  # again, for a trainer that got the callbacks of a model
     if trainer.args.compile:
         raise UsageError("a compiled model can't be guarded", "pass compile=False")

@@ -3,13 +3,13 @@
 from ..batch import split_batch
 from ..losses import LossSum
 from ._caught_oom import CaughtOom, free_memory
-from ._config import check_options
+from ._config import as_tuple, check_options
 from ._guard import Guard, guard
 from ._planned import record_plan
 from ._step_report import Fallback, StepReport
 from ._transaction import Transaction
 from .ranks import BUCKET_BYTES
-from .snapshots import RngSnapshot
+from .snapshots import PlainAttributeSnapshot, RngSnapshot
 
 __all__ = [
     "BUCKET_BYTES",
@@ -17,9 +17,11 @@ __all__ = [
     "Fallback",
     "Guard",
     "LossSum",
+    "PlainAttributeSnapshot",
     "RngSnapshot",
     "StepReport",
     "Transaction",
+    "as_tuple",
     "check_options",
     "free_memory",
     "guard",

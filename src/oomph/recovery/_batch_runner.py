@@ -34,6 +34,9 @@ class BatchRunner:
         warnings: receives what is not exact.
         max_over_ranks: returns the largest of each number over all ranks.
         allows_inexact: split even where the gradient differs from that of the whole batch.
+
+    Attributes:
+        is_checking: True while forwards run only to find out how a batch may be split.
     """
 
     def __init__(
@@ -46,7 +49,7 @@ class BatchRunner:
         max_over_ranks: Callable[[list[int]], list[int]],
         allows_inexact: bool,
     ) -> None:
-        self.objective, self._runner = objective, runner
+        self.objective, self._runner, self.is_checking = objective, runner, False
         model, loss_modules = objective.model, objective.loss_modules
         vectors = SpectralNormSnapshot(model, *loss_modules).vectors
         self._batch_norm, self._rounding = BatchNormCheck(model, warnings), RoundingCheck(model, warnings)
@@ -58,7 +61,11 @@ class BatchRunner:
     def find_rule(self, state: StepState, forward: Callable[..., Any] | None, step: int) -> None:
         """Set the objective of a step and the rule by which its batch is split."""
         state.objective = self.objective if forward is None else self.objective.with_forward(forward)
-        state.rule = self.splits.rule_for(state.objective, state.batch, step)
+        self.is_checking = True
+        try:
+            state.rule = self.splits.rule_for(state.objective, state.batch, step)
+        finally:
+            self.is_checking = False
 
     def min_samples(self, state: StepState) -> int:
         """Return the smallest micro-batch; beyond any batch if the batch must not be split."""

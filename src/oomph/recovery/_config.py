@@ -6,7 +6,7 @@ import inspect
 import numbers
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -115,7 +115,13 @@ def check_options(**options: Any) -> None:
     Raises:
         UsageError: an option is wrong, or the checkpoint's folder doesn't exist.
     """
-    config = GuardConfig(**options)
+    known = {field.name for field in fields(GuardConfig)} - {"allow", "extra_state"}
+    config = GuardConfig(
+        **{name: value for name, value in options.items() if name in known},
+        schedulers=as_tuple(options.get("scheduler")),
+        allow=as_tuple(options.get("allow")),
+        extra_state=check_extra_state(options.get("extra_state", ())),
+    )
     if config.budget is not None:
         parse_size(config.budget)
     batch_format(config.split, config.samples)

@@ -249,6 +249,11 @@ class Guard:
         return tuple(self._warnings.messages)
 
     @property
+    def is_checking(self) -> bool:
+        """True while the check of the loss runs the forward: what it logs then is no part of the training."""
+        return self._batches.is_checking
+
+    @property
     def backup_bytes(self) -> int:
         """Size of the backup during the last optimizer update."""
         return self.optimizer_step.backup_bytes

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from oomph.recovery import Transaction
-from oomph.recovery.snapshots._object_snapshots import ModuleAttributeSnapshot
+from oomph.recovery.snapshots._object_snapshots import ModuleAttributeSnapshot, PlainAttributeSnapshot
 
 
 class Counter(nn.Module):
@@ -205,3 +205,36 @@ def test_capturing_a_large_model_takes_a_fraction_of_a_millisecond() -> None:
     for _ in range(3):
         snapshot.capture()
     assert min(timeit.repeat(snapshot.capture, number=20, repeat=20)) / 20 < 5e-4
+
+
+def test_what_a_large_object_counts_and_collects_is_restored() -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            self.model, self.count, self.name, self.best = nn.Linear(2, 2), 0, "a", (1, 2)
+            self.metrics: Any = {"train": collections.defaultdict(list), "eval": {}}
+            self.sums = {"loss": torch.zeros(2)}
+            self.kept = [1]
+            self.metrics["self"] = self.metrics  # a cycle
+
+        def change(self) -> None:
+            self.model = nn.Linear(2, 2)
+            self.count, self.name, self.best, self.late = 1, "b", (3,), 5
+            self.metrics["train"]["loss"].append(1.0)
+            self.metrics["eval"] = {"loss": []}
+            self.sums["loss"] += 1
+            self.kept.append(2)
+
+    trainer = Trainer()
+    metrics, train = trainer.metrics, trainer.metrics["train"]
+    transaction = Transaction.of([PlainAttributeSnapshot(trainer, exclude=["name"])])
+    assert transaction.run(lambda: fail(trainer.change)) is not None
+    assert (trainer.count, trainer.name, trainer.best, trainer.kept) == (0, "b", (1, 2), [1])
+    assert not hasattr(trainer, "late")
+    assert trainer.metrics is metrics
+    assert trainer.metrics["train"] is train == {}
+    assert trainer.metrics["eval"] == {}
+    assert trainer.sums["loss"].tolist() == [0, 0]
+    large = torch.zeros(1 << 19)
+    trainer.sums["loss"] = large
+    assert transaction.run(lambda: fail(lambda: large.add_(1))) is not None
+    assert large[0] == 1  # copying it in every step would cost too much

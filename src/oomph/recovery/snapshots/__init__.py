@@ -1,6 +1,13 @@
 """Snapshots of the state that a retry restores, and a look at what a forward changes."""
 
-from ._object_snapshots import ModuleAttributeSnapshot, ObjectSnapshot, check_restorable, modules_of, owner_of
+from ._object_snapshots import (
+    ModuleAttributeSnapshot,
+    ObjectSnapshot,
+    PlainAttributeSnapshot,
+    check_restorable,
+    modules_of,
+    owner_of,
+)
 from ._side_effects import SideEffects, SpectralNormSnapshot, SplitEffects, stray_gradients
 from ._snapshots import (
     BufferSnapshot,
@@ -29,6 +36,7 @@ __all__ = [
     "ObjectSnapshot",
     "OptimizerSnapshot",
     "ParamGroupSnapshot",
+    "PlainAttributeSnapshot",
     "Restore",
     "RngSnapshot",
     "SideEffects",

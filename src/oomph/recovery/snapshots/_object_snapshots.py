@@ -24,14 +24,16 @@ from ._snapshots import MAX_KEPT_BYTES, MODULE_SCANS, Restore, TensorCopies, dee
 
 _CONTAINERS = (list, dict, set, collections.deque)
 _MAX_ITEMS = 10_000  # of a container that is copied
+_MAX_NESTED = 100_000  # values that are looked at for containers
+_MAX_TENSOR_BYTES = 1 << 20  # of a tensor that an object keeps count in
 _IMMUTABLE_TYPES = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
 class ModuleAttributeSnapshot:
     """The attributes of modules: a counter, a hidden state, a running metric.
 
-    What they are bound to is restored, the values of tensors, and what lists and other containers hold, also lists in a
-    dict: many models collect their losses or outputs in such attributes. The contents of other objects are not:
+    What they are bound to is restored, the values of tensors, and what lists and other containers hold, also those
+    in dicts: many models collect their losses or outputs in such attributes. The contents of other objects are not:
     `ObjectSnapshot` copies these, and is restored later.
     """
 
@@ -74,6 +76,47 @@ class ModuleAttributeSnapshot:
         self._size = sum(map(len, self._tables))
 
 
+class PlainAttributeSnapshot:
+    """What a large object such as a Trainer counts and collects in attributes: numbers, texts, tensors, containers.
+
+    Of containers it restores what they hold, also in dicts in dicts, and of tensors up to 1 MiB the values. Attributes
+    that are other objects stay as they are.
+
+    Args:
+        target: the object.
+        exclude: names of attributes that stay as they are.
+    """
+
+    def __init__(self, target: object, exclude: Iterable[str] = ()) -> None:
+        self._table, self._exclude = vars(target), frozenset(exclude)
+
+    def capture(self) -> Restore:
+        """Remember the attributes."""
+        table, known = self._table, frozenset(self._table)
+        saved = self._plain()
+        containers = _containers(saved.values())
+        items = [item for value in containers if isinstance(value, dict) for item in value.values()]
+        tensors = [value for value in (*saved.values(), *items) if isinstance(value, Tensor)]
+        restore_items = _capture_items(containers)
+        restore_values = TensorCopies().capture([tensor for tensor in tensors if tensor.nbytes <= _MAX_TENSOR_BYTES])
+
+        def restore() -> None:
+            restore_values()
+            restore_items()
+            for name in self._plain().keys() - known:
+                del table[name]
+            table.update(saved)
+
+        return restore
+
+    def _plain(self) -> dict[str, Any]:
+        return {name: value for name, value in self._table.items() if name not in self._exclude and _is_plain(value)}
+
+
+def _is_plain(value: object) -> bool:
+    return type(value) in _IMMUTABLE_TYPES or isinstance(value, (Tensor, tuple, *_CONTAINERS))
+
+
 class ObjectSnapshot:
     """The state of any object that a step changes: a GradScaler, a scheduler, an EMA, a metric.
 
@@ -104,7 +147,9 @@ class ObjectSnapshot:
         kept = {} if has_state_dict else self._kept()
         restores: list[Restore] = []
         tensors: list[Tensor] = []
-        if isinstance(target, Tensor):
+        if isinstance(target, PlainAttributeSnapshot):
+            restores.append(target.capture())
+        elif isinstance(target, Tensor):
             tensors.append(target)
         elif isinstance(target, nn.Module):
             tensors += [tensor for tensor in (*target.parameters(), *target.buffers()) if id(tensor) not in kept]
@@ -152,16 +197,8 @@ class ObjectSnapshot:
 
 
 def _capture_items(values: Iterable[Any]) -> Restore:
-    """Remember what containers hold, and the containers in a dict; of a very long list, only its length."""
-    containers = [value for value in values if isinstance(value, _CONTAINERS)]
-    containers += [
-        item
-        for value in containers
-        if isinstance(value, dict) and len(value) <= _MAX_ITEMS
-        for item in value.values()
-        if isinstance(item, _CONTAINERS)
-    ]
-    saved = [(value, copy.copy(value) if len(value) <= _MAX_ITEMS else len(value)) for value in containers]
+    """Remember what containers hold, and the containers in dicts; of a very long list, only its length."""
+    saved = [(value, copy.copy(value) if len(value) <= _MAX_ITEMS else len(value)) for value in _containers(values)]
 
     def restore() -> None:
         for value, items in saved:
@@ -172,6 +209,18 @@ def _capture_items(values: Iterable[Any]) -> Restore:
                 _refill(value, items)
 
     return restore
+
+
+def _containers(values: Iterable[Any]) -> list[Any]:
+    """Return the containers among values, and those in dicts, each once."""
+    containers: dict[int, Any] = {}
+    queue = list(values)
+    for value in queue:  # it grows
+        if isinstance(value, _CONTAINERS) and id(value) not in containers:
+            containers[id(value)] = value
+            if isinstance(value, dict) and len(value) <= _MAX_ITEMS and len(queue) <= _MAX_NESTED:
+                queue += value.values()
+    return list(containers.values())
 
 
 def _holds_same(first: Any, second: Any) -> bool:
