@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,6 +55,9 @@ class Faults(_callback_class()):  # type: ignore[misc]
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         if trainer.is_global_zero:
             torch.save(pl_module.body.state_dict(), self.folder / f"{self.kind}.pt")
+        if multiprocessing.parent_process() is not None:
+            # A thread of gloo may abort a rank while Python ends (torch 2.13). Its results are sent before that.
+            atexit.register(os._exit, 0)
 
 
 if __name__ == "__main__":

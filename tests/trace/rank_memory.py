@@ -129,3 +129,5 @@ if __name__ == "__main__":
     parallel, backend, size, micro_batches = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     torch.set_num_threads(1)
     sys.stdout.write(json.dumps(run(parallel, backend, int(os.environ["RANK"]), size, micro_batches)) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # a thread of gloo that frees tensors while Python ends may abort the process (torch 2.13)
