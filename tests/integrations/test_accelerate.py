@@ -272,7 +272,7 @@ def test_models_that_were_prepared_in_other_ways_are_guarded() -> None:
     setup = Setup(mixed_precision="bf16")
     accelerator = setup.accelerator
     other = accelerate.Accelerator(cpu=True)
-    compiled = torch.compile(setup.model, backend="eager")
+    compiled: Any = torch.compile(setup.model, backend="eager")
     for model in (
         accelerator.prepare_model(plain_net(torch.float32)),
         accelerator.prepare_model(plain_net(torch.float32), evaluation_mode=True),

@@ -329,7 +329,7 @@ def test_what_cant_be_guarded_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         guard(setup.task, setup.optimizer, saver="out")
     for options, message in (({"micro_batch": 0}, "micro_batch is 0"), ({"budget": "8 gigs"}, "is not a size")):
         with pytest.raises(UsageError, match=message):
-            guard(setup.task, setup.optimizer, **options)  # type: ignore[arg-type]
+            guard(setup.task, setup.optimizer, **options)
     with pytest.raises(UsageError, match="guard got 'ema', which timm's loop sets itself"):
         guard(setup.task, setup.optimizer, ema=None)
     monkeypatch.setattr(timm, "__version__", "1.0.3")

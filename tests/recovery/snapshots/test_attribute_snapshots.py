@@ -218,7 +218,7 @@ def test_what_a_large_object_counts_and_collects_is_restored() -> None:
 
         def change(self) -> None:
             self.model = nn.Linear(2, 2)
-            self.count, self.name, self.best, self.late = 1, "b", (3,), 5
+            self.count, self.name, self.best, self.late = 1, "b", (3, 4), 5
             self.metrics["train"]["loss"].append(1.0)
             self.metrics["eval"] = {"loss": []}
             self.sums["loss"] += 1
