@@ -164,7 +164,7 @@ def _gpu_advice(cause: Cause, situation: Situation) -> tuple[Advice, ...]:
     less = less_gpu_memory(situation)
     restart = (common.RESTART_KERNEL,) if situation.places & NOTEBOOKS else ()
     if situation.phase is Phase.MOVING_WEIGHTS and less:
-        return (*less[:1], *restart, *less[1:])
+        return (*restart, *less)
     advice = (*less, *cause.advice, *((common.SMALLER_INPUTS,) if cause.retryable else ()))
     return (*advice[:1], *restart, *advice[1:])
 

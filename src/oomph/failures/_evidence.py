@@ -238,9 +238,12 @@ _SIGNS = (
     ),
     _sign(
         FailureKind.OOM_KILL,
-        r"--cache(?:-images)?(?!\S)(?! ?disk)|\bcache=(?:True|ram)\b|Caching images \([^)\n]*ram",
+        r"--cache(?:-images)?(?!\S)(?! ?disk)|\bcache=['\"]?(?:True|ram)\b|Caching images \([^)\n]*(?:ram|RAM)",
         "The command keeps all images in RAM (--cache).",
-        Advice("Read the images from the disk instead: leave the flag out, or cache there.", "--cache disk"),
+        Advice(
+            "Read the images from the disk instead: leave the option out, or cache there.",
+            "--cache disk  # of Ultralytics: cache=disk",
+        ),
     ),
     _sign(
         _HOST_KINDS,
@@ -253,7 +256,8 @@ _SIGNS = (
     ),
     _sign(
         frozenset({FailureKind.NOTEBOOK_DIED, FailureKind.OOM_KILL}),
-        r"\bpd\.(?:concat|merge|read_(?:csv|parquet|json))\(",
+        r"\bpd\.(?:concat|merge|read_(?:csv|parquet|json))\("
+        r"|(?i:\bcsv (?:file )?(?:is|of|has|with) \d+ ?GB|\d+ ?GB csv)",
         "pandas reads whole files, and copies them when they are joined.",
         common.CHUNKS,
     ),

@@ -76,16 +76,28 @@ _WITH_PHASES = {Speaker.PYTORCH, Speaker.RAY, Speaker.HUGGINGFACE, Speaker.LIGHT
 def less_gpu_memory(situation: Situation) -> tuple[Advice, ...]:
     """Return how the users of a library make it need less GPU memory, best first; empty if it is unknown."""
     advice = GPU_ADVICE.get(situation.speaker, ())
-    if situation.speaker is Speaker.MONAI and situation.phase not in {Phase.EVALUATING, Phase.GENERATING}:
-        return (*advice[1:2], *advice[:1], *advice[2:])  # windows are for inference
+    if situation.speaker is Speaker.MONAI:
+        return _monai_advice(situation, advice)
+    is_moving = situation.phase is Phase.MOVING_WEIGHTS and situation.is_phase_certain
+    if situation.speaker is Speaker.DIFFUSERS and is_moving:
+        return (*advice[1:], *advice[:1])  # no image exists yet
     if situation.speaker not in _WITH_PHASES:
         return advice
-    if situation.phase is Phase.MOVING_WEIGHTS:
+    if is_moving:
         return _HF_WEIGHTS if situation.speaker is Speaker.HUGGINGFACE else _WEIGHTS_ALONE
     if situation.phase is Phase.GENERATING and situation.is_phase_certain:
         return _HF_GENERATION if situation.speaker is Speaker.HUGGINGFACE else _INFERENCE
     first = 0 if situation.is_phase_certain else 1
     return (*advice[:first], *_phase_advice(situation), *advice[first:])
+
+
+def _monai_advice(situation: Situation, advice: tuple[Advice, ...]) -> tuple[Advice, ...]:
+    """Return advice with gradients first in validation; windows are for inference."""
+    if situation.phase is Phase.GENERATING:
+        return advice
+    if situation.phase is Phase.EVALUATING:
+        return (_BY_PHASE[Phase.EVALUATING], *advice)
+    return (*advice[1:2], *advice[:1], *advice[2:])
 
 
 def _phase_advice(situation: Situation) -> tuple[Advice, ...]:

@@ -189,7 +189,7 @@ _BY_SPEAKER: dict[Speaker, tuple[Advice, ...]] = {
         Advice("Change when Ray kills (0.95 of RAM by default):", "$ RAY_memory_usage_threshold=0.98 ray start --head"),
     ),
     Speaker.NUMPY: (
-        Advice("Use a smaller dtype, or a sparse matrix if most values are zero:", 'x = x.astype("float32")'),
+        Advice("Use a smaller dtype, or a sparse matrix if most values are zero:", 'np.zeros(shape, dtype="float32")'),
         Advice("Work on parts of the array, mapped from a file:", 'x = np.load("data.npy", mmap_mode="r")'),
     ),
 }

@@ -188,7 +188,7 @@ _SPEAKERS = _patterns(
             r"(?:[Dd]iffusers|stable-diffusion)[^\0]*total optimization steps",
             r"total optimization steps[^\0]*[Dd]iffusers",
         ),
-        Speaker.COMFYUI: r"ComfyUI|comfy/|^got prompt$|Prompt executed in|unloading all loaded models",
+        Speaker.COMFYUI: r"ComfyUI|comfy/|^got prompt$|Prompt executed in|unloading all loaded models|KSampler",
         Speaker.DIFFUSERS: r"[Dd]iffusers\b|stable-diffusion|webui|[Ss]tableDiffusion",
         Speaker.LLAMA_CPP: r"ggml_|llama_(?:model|new|init|kv)|llama\.cpp|llama_cpp|\bollama\b",
         Speaker.MEGATRON: r"[Mm]egatron|consumed samples: |recompute-granularity",
@@ -287,7 +287,7 @@ _PLACES = _patterns(
 )
 _PHASES = _patterns(
     {
-        Phase.MOVING_WEIGHTS: r"in _apply\b|return self\._apply\(|param_applied = fn\(",
+        Phase.MOVING_WEIGHTS: r"in _apply\b|return self\._apply\(|param_applied = fn\(|^\s+pipe\w*\.to\(",
         # In the first step; AdamW's states are as large as two copies of the weights.
         Phase.CREATING_STATES: r"in _init_group\b|exp_avg(?:_sq)?\"\] = |initialize_optimizer_states",
         Phase.UPDATING: r"in _multi_tensor_\w+|in _single_tensor_\w+|torch\._foreach_\w+\(",
@@ -303,11 +303,11 @@ _PHASES = _patterns(
         ),
         Phase.GENERATING: (
             r"\.generate\(|generation/utils\.py|in generate\b|pipeline\(|in inference|infer(?:ence)?\.py",
-            r"predict\.py|in predict|[Pp]redicting:|inference_mode",
+            r"sliding_window|predict\.py|in predict|[Pp]redicting:|inference_mode",
         ),
         Phase.EVALUATING: (
             r"evaluation_loop|evaluate\(|in evaluate|validation_step|in validat|in evaluation|val_loop",
-            r"sliding_window|prediction_step|eval\.py|val\.py|[Vv]alidating|Validation:|nested_concat|preds_host|validate\.py",
+            r"prediction_step|eval\.py|val\.py|[Vv]alidating|Validation:|nested_concat|preds_host|validate\.py",
         ),
         Phase.PREPROCESSING: r"preprocess|plan_and_preprocess|build_vocab|\.map\(|tokeniz",
     }

@@ -17,6 +17,9 @@ DEVICE_RULES = (
         FailureKind.FRAMEWORK_OOM, "Memory allocation error on worker", r"Memory allocation error on worker \d+: .*cuda"
     ),
     rule(FailureKind.CUDA_OOM, "would exceed allowed memory"),
+    rule(
+        FailureKind.CUDA_OOM, "OutOfMemoryError", r"Exception Type:\W{1,6}torch\.(?:cuda\.)?OutOfMemoryError"
+    ),  # ComfyUI
     rule(FailureKind.IMPOSSIBLE_SIZE, "Tried to allocate more than 1EB"),
     # torch asks NVML about other processes while it writes the message; on MIG that fails.
     rule(FailureKind.CUDA_OOM, "NVML_SUCCESS == r INTERNAL ASSERT FAILED"),
