@@ -32,7 +32,7 @@ def _fix(name: str) -> tuple[str, str]:
     return text, fixed
 
 
-@pytest.mark.medium
+@pytest.mark.large
 def test_copies_that_do_not_block_train_the_same(tmp_path: Path) -> None:
     text, fixed = _fix("pin-without-non-blocking")
     assert fixed.count("non_blocking=True") == 3

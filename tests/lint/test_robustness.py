@@ -112,6 +112,7 @@ def test_deep_and_long_code(text: str) -> None:
     assert time.perf_counter() - start < 60
 
 
+@pytest.mark.large
 def test_twenty_thousand_fixes_in_one_file() -> None:
     text = "import torch\n" + "torch.cuda.amp.autocast()\n" * 20_000
     start = time.perf_counter()

@@ -110,6 +110,7 @@ def test_processes_of_the_whole_tree_count_and_end(tmp_path: Path) -> None:
     assert not any(is_alive(int(pid)) for pid in ended.stdout.split()[:3])
 
 
+@pytest.mark.large
 def test_a_command_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     source = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + GROW
     ended = run(["--budget", "ram=150MiB", "--", *python(source), "190"], tmp_path)
@@ -117,6 +118,7 @@ def test_a_command_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     assert b"exceeded its RAM budget" in ended.stderr
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_command_that_saves_on_sigterm_gets_the_time_for_it(code: int, tmp_path: Path) -> None:
     source = (
@@ -170,6 +172,7 @@ def test_a_hang_is_explained_and_stopped(tmp_path: Path) -> None:
     assert result(tmp_path)["attempts"][0]["failure"] == "hang"
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     "work", ["sum(range(10**6))", "print('still here', flush=True); time.sleep(0.5)"], ids=["CPU", "output"]
 )
