@@ -161,3 +161,13 @@ def test_a_worker_that_can_not_be_forked() -> None:
     frame = 'File "multiprocessing/popen_fork.py", in _launch\n    self.pid = os.fork()'
     text = f"{frame}\nOSError: [Errno 12] Cannot allocate memory"
     assert "num_workers=0" in first(text).advice[0].command
+
+
+def test_predictions_that_pile_up_are_no_fragmentation() -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "transformers/trainer.py", line 4383, in evaluation_loop\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.41 GiB. GPU 0 has a total capacity of 39.39 "
+        "GiB of which 6.02 GiB is free. Including non-PyTorch memory, this process has 33.36 GiB memory in use. Of the "
+        "allocated memory 28.11 GiB is allocated by PyTorch, and 4.73 GiB is reserved by PyTorch but unallocated."
+    )
+    assert "eval_accumulation_steps" in first(text).advice[0].command

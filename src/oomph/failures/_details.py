@@ -40,6 +40,7 @@ _MAX_GPU_BYTES, _MAX_RAM_BYTES = 200 * GIB, TIB
 # Users of other libraries can't change the operation that needs too much.
 _WITH_OWN_CODE = {Speaker.PYTORCH, Speaker.LIGHTNING, Speaker.RAY, Speaker.CUPY, Speaker.UNKNOWN}
 _MILLISECONDS = 1000  # per second
+_SINGLE_CAUSES = {Phase.EVALUATING, Phase.CREATING_STATES, Phase.SAVING, Phase.LOADING}
 _SMALL_FRACTION = 0.25  # of the GPU: a program that needs less fits beside others
 _MIN_LARGE_BLOCK = 64 * MIB
 _MIN_SHARE = 0.05  # of the GPU, below which a server can't start
@@ -289,9 +290,11 @@ def _fragmentation(numbers: MessageNumbers, situation: Situation) -> Iterator[De
                 "Limit the size of blocks that are split (expandable segments need torch 2.1, and no Windows or WSL):",
                 f"$ {command} PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128",
             )
+        # What the traceback shows needs its memory in one piece, however much is in small ones.
+        is_known = situation.is_phase_certain and situation.phase in _SINGLE_CAUSES
         yield Detail(
             f"{format_size(unallocated)} is reserved but unused, in blocks that are too small (fragmentation).",
-            (advice,),
+            () if is_known else (advice,),
         )
 
 
