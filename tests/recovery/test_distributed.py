@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,8 @@ import pytest
 
 import oomph
 from oomph.recovery._checkpoint import load
+
+from ..ports import free_port
 
 pytestmark = [
     pytest.mark.medium,
@@ -42,9 +43,7 @@ class Launcher:
 
     def start(self, scenario: str, size: int, folder: Path) -> list[int]:
         """Start the ranks and return their process ids."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         assert self.process.stdin is not None
         self.number += 1
         self.process.stdin.write(json.dumps([self.number, scenario, size, port, str(folder)]) + "\n")

@@ -112,7 +112,7 @@ def run(parallel: str, backend: str, rank: int, size: int, micro_batches: int) -
 
         dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
     else:
-        dist.init_process_group(backend, rank=rank, world_size=size)
+        dist.init_process_group(backend, init_method=f"file://{os.environ['STORE']}", rank=rank, world_size=size)
 
     def prepare() -> tuple[nn.Module, torch.optim.Optimizer]:
         model = wrap(build(), parallel, size)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -40,17 +40,17 @@ def peak_and_end(trace: Trace) -> tuple[int, int]:
 
 
 def measure(parallel: str, backend: str, ranks: int, micro_batches: int) -> list[dict[str, int]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     environment = {**os.environ, "PYTHONPATH": str(Path(oomph.__file__).parent.parent), "OMP_NUM_THREADS": "1"}
-    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     command = [sys.executable, "-m", "tests.trace.rank_memory", parallel, backend, str(ranks), str(micro_batches)]
-    processes = [
-        subprocess.Popen(command, cwd=REPO, env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
-        for rank in range(1 if backend == "fake" else ranks)
-    ]
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    with tempfile.TemporaryDirectory() as folder:  # ranks meet in a file: a free port may be taken before they use it
+        environment["STORE"] = f"{folder}/store"
+        processes = [
+            subprocess.Popen(
+                command, cwd=REPO, env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True
+            )
+            for rank in range(1 if backend == "fake" else ranks)
+        ]
+        outputs = [process.communicate(timeout=120)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes)
     return [json.loads(output.splitlines()[-1]) for output in outputs]
 

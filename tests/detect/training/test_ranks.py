@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,8 @@ import torch
 
 import oomph
 from oomph.detect import DemoSize, read_results, write_demo_dataset
+
+from ...ports import free_port
 
 REPO = Path(__file__).parents[3]
 TIMEOUT = 240
@@ -129,9 +130,7 @@ def test_the_command_ends_with_a_reason_when_a_rank_dies(data: Path, tmp_path: P
 @pytest.mark.large
 def test_a_run_on_two_machines_continues_after_one_of_them_died(data: Path, tmp_path: Path) -> None:
     """Two agents of torchrun stand for two machines with a shared folder."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    endpoint = f"127.0.0.1:{free_port()}"
     flags = ["train", "--data", str(data), "--cfg", "n", "--img", "64", "--batch", "8", "--epochs", "4"]
     flags += ["--device", "cpu", "--workers", "1", "--name", "pair", "--resume"]
 
