@@ -171,3 +171,18 @@ def test_predictions_that_pile_up_are_no_fragmentation() -> None:
         "allocated memory 28.11 GiB is allocated by PyTorch, and 4.73 GiB is reserved by PyTorch but unallocated."
     )
     assert "eval_accumulation_steps" in first(text).advice[0].command
+
+
+@pytest.mark.parametrize(
+    ("line", "is_suspected"),
+    [
+        ("epoch_loss += loss", True),
+        ("losses.append(loss)", True),
+        ("running_loss += loss.item()", False),
+        ("train_loss += loss_fn(out, y).item()", False),
+        ("loss += aux_loss", False),
+        ("total_loss += 0.5 * kl_loss", False),
+    ],
+)
+def test_losses_that_add_up_over_steps_are_named(line: str, is_suspected: bool) -> None:  # noqa: FBT001
+    assert (first(f"    {line}\n{CUDA}").advice[0].text == "Add numbers:") is is_suspected

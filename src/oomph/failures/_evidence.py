@@ -196,7 +196,7 @@ _SIGNS = (
         _GPU_KINDS,
         r"(?i)\b(?:first time|worked once|(?:worked|ran) fine)\b[\s\S]{0,300}?\b(?:again|second time|re-?run|re-?ran)\b"
         r"[\s\S]{0,2000}?(?:ipython-input|Cell In ?\[)",
-        "The model of the first run is still in the notebook's memory.",
+        "The model of the first run is probably still in the notebook's memory.",
         common.RESTART_KERNEL,
     ),
     _sign(
@@ -216,13 +216,11 @@ _SIGNS = (
     _sign(
         _GPU_KINDS,
         r"torch_geometric|message_passing\.py",
-        "A whole graph is one batch: memory grows with its edges.",
+        "Memory grows with the edges of the graphs in a batch.",
         Advice(
-            "Train on sampled parts of the graph:",
+            "Train on sampled parts of a large graph:",
             "NeighborLoader(data, num_neighbors=[15, 10], batch_size=1024, input_nodes=data.train_mask)",
         ),
-        common.SMALLER_INPUTS,
-        excludes_batches=True,
     ),
     _sign(
         _GPU_KINDS,
@@ -232,8 +230,9 @@ _SIGNS = (
     ),
     _sign(
         _GPU_KINDS,
-        r"^\W{0,4}\w*(?:loss|total)\w* ?\+= ?\w*loss\w*(?!\w|\.(?:item|detach|data))|\.append\(\w*loss\)",
-        "The code adds up losses with their graphs, so that every step is kept.",
+        # Not `loss += aux_loss`, which adds the terms of one step.
+        r"^\W{0,4}\w*(?:total|running|epoch|train|sum|avg|cum)\w* ?\+= ?loss\s*(?:$|#)|\.append\(loss\)",
+        "The code adds up or collects losses: unless they are numbers, the graph of every step is kept.",
         Advice("Add numbers:", "total += loss.item()  # or loss.detach()"),
     ),
     _sign(
@@ -258,7 +257,7 @@ _SIGNS = (
         frozenset({FailureKind.NOTEBOOK_DIED, FailureKind.OOM_KILL}),
         r"\bpd\.(?:concat|merge|read_(?:csv|parquet|json))\("
         r"|(?i:\bcsv (?:file )?(?:is|of|has|with) \d+ ?GB|\d+ ?GB csv)",
-        "pandas reads whole files, and copies them when they are joined.",
+        "The data are read as whole files; pandas also copies tables that it joins.",
         common.CHUNKS,
     ),
     _sign(

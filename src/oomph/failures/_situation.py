@@ -314,7 +314,7 @@ _PHASES = _patterns(
 )
 _MEASURES = _patterns(
     {
-        Measure.ADAPTERS: r"(?i)\bq?lora\b|get_peft_model|adapters?\b",
+        Measure.ADAPTERS: r"(?i)\bq?lora\b|get_peft_model",
         Measure.HALF_PRECISION: (
             r"autocast_mode\.py|\bautocast\(|\bbf16(?!\W{0,12}[Ff]alse)|bfloat16|\bfp16\W{0,3}[Tt]rue|16-mixed"
         ),

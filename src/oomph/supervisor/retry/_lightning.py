@@ -55,13 +55,13 @@ class Lightning:
             return settings.batch == run.settings.batch or not is_within_epoch(path)
 
         folder, note = _checkpoint_folder(run)
-        own = [] if folder is None else written([folder], "*.ckpt", run.start, is_whole)
+        checkpoints = [] if folder is None else written([folder], "*.ckpt", run.start, is_whole)
         if run.checkpoint and is_whole(Path(run.checkpoint)):
-            own.append(Path(run.checkpoint))
-        fitting = next(filter(fits, own), None)
+            checkpoints.append(Path(run.checkpoint))
+        fitting = next(filter(fits, checkpoints), None)
         if fitting is not None:
             return Restart(_CHECKPOINT.write(smaller, fitting), str(fitting), note=note)
-        if own:
+        if checkpoints:
             note = "Its checkpoints were saved within an epoch, where a smaller batch would add updates: none is taken."
         given = _CHECKPOINT.read(run.words) or ""
         if given and settings.batch != run.settings.batch and is_within_epoch(Path(given)):

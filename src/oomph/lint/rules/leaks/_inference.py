@@ -77,11 +77,11 @@ def predicts_with_loaded_weights(code: Code, node: ast.AST, call: ast.Call) -> b
 
 def _is_loaded(code: Code, function: Function, model: str) -> bool:
     """Return True if a function makes a model and loads its weights."""
-    made = [item for item in code.assignments(model, function.body[0]) if makes_other_object(code, item)]
+    bindings = [item for item in code.assignments(model, function.body[0]) if makes_other_object(code, item)]
     loads = (item for item in calls_of(code, "load_state_dict") if code.function(item) is function)
     return (
-        bool(made)
-        and all(code.function(item.statement) is function for item in made)
+        bool(bindings)
+        and all(code.function(item.statement) is function for item in bindings)
         and any(isinstance(item.func, ast.Attribute) and code.name(item.func.value) == model for item in loads)
     )
 
@@ -102,7 +102,7 @@ def _hands_on(code: Code, function: Function, model: str) -> bool:
 
 
 def _comes_from(code: Code, node: ast.expr, call: ast.Call) -> bool:
-    """Return True if an expression is the result of a call, or made of it by methods."""
+    """Return True if an expression is the result of a call, or bindings of it by methods."""
     base = _base(node, call)
     return base is call or (isinstance(base, ast.Name) and any(_base(item, call) is call for item in code.values(base)))
 

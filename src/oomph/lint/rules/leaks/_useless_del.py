@@ -202,8 +202,8 @@ def _optimizers_of(document: Document, model: str, delete: ast.Delete) -> Iterat
     The cells of a notebook run one after the other; the fences of a text may be alternatives.
     """
     code = document.code
-    made = [item.statement for item in code.assignments(model, delete) if makes_other_object(code, item)]
-    first = max((line for item in made if (line := _line(item)) < delete.lineno), default=0)
+    bindings = [item.statement for item in code.assignments(model, delete) if makes_other_object(code, item)]
+    first = max((line for item in bindings if (line := _line(item)) < delete.lineno), default=0)
     for assign in code.nodes(ast.Assign):
         target = assign.targets[0]
         if not first <= assign.lineno <= delete.lineno or code.scope(assign) is not code.scope(delete):

@@ -56,8 +56,8 @@ def _uses(document: Document, optimizer: ast.Call) -> Iterator[ast.AST]:
     passed = [call for call in code.nodes(ast.Call) if _passes(code, call, name)]
     returned = [node for node in code.nodes(ast.Return) if any(code.name(part) == name for part in walk(node))]
     for node in (*steps, *passed, *returned):
-        made = last_assignment(code, name, node)
-        if made is not None and made.value is optimizer:
+        binding = last_assignment(code, name, node)
+        if binding is not None and binding.value is optimizer:
             yield node
 
 

@@ -136,8 +136,8 @@ def _is_made_half(code: Code, model: HalfModel) -> bool:
     function = code.function(model.place)
     if function is None or function.name == "__init__":
         return True
-    made = (item for item in code.assignments(model.name, model.place) if makes_other_object(code, item))
-    return any(code.is_inside(item.statement, function) for item in made)
+    bindings = (item for item in code.assignments(model.name, model.place) if makes_other_object(code, item))
+    return any(code.is_inside(item.statement, function) for item in bindings)
 
 
 def _is_replaced(code: Code, model: HalfModel, node: ast.AST) -> bool:
